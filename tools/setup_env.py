@@ -1,0 +1,101 @@
+"""Make the project's one environment (.venv) with nothing but the system's python3.
+
+Usage: python3 tools/setup_env.py [--venv .venv] [--torch auto|cpu|cuda] [--espnet 202511]
+
+Why not a plain ``pip install``:
+* pip 26 refuses ESPnet's dependency ci_sdr (it declares a direct URL); uv takes it.
+* ESPnet asks setuptools<74, torch 2.13 asks setuptools>=77. ESPnet needs setuptools only for
+  ``distutils``, which every release carries, so the upper bound is overridden.
+* On Linux, PyPI's torch is the CUDA build with several GB of libraries. A machine without an
+  NVIDIA driver gets the CPU build.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCH = "torch==2.13.0"
+OVERRIDES = "setuptools>=77\n"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--torch", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--espnet", default="202511", help="version of ESPnet")
+    return parser.parse_args()
+
+
+def run(command: list, check: bool = True, quiet: bool = False, **kwargs) -> bool:
+    print("+", " ".join(map(str, command)), flush=True)
+    output = subprocess.DEVNULL if quiet else None
+    done = subprocess.run(command, stdout=output, stderr=output, **kwargs)
+    if check and done.returncode != 0:
+        sys.exit(f"setup failed: {' '.join(map(str, command))} returned {done.returncode}")
+    return done.returncode == 0
+
+
+def uv_environment(python: Path) -> dict:
+    """uv ignores pip's configuration: hand over where pip was told to look for wheels."""
+    environment = dict(os.environ)
+    configured = subprocess.run(
+        [python, "-m", "pip", "config", "list"], capture_output=True, text=True
+    ).stdout
+    for line in configured.splitlines():
+        key, _, value = line.partition("=")
+        if key.endswith(".find-links"):
+            environment.setdefault("UV_FIND_LINKS", ",".join(value.strip("'\"").split()))
+        elif key.endswith(".index-url") and not key.endswith("extra-index-url"):
+            environment.setdefault("UV_DEFAULT_INDEX", value.strip("'\""))
+    return environment
+
+
+def drop_unloadable_torchaudio_extension(python: Path) -> None:
+    """Delete torchaudio's compiled files where they cannot load.
+
+    PyPI's torchaudio is compiled against a CUDA build of torch and refuses to be imported beside
+    a CPU build. ESPnet uses only its Python code, which imports well when the compiled files are
+    not there at all.
+    """
+    if run([python, "-c", "import torchaudio"], check=False, quiet=True):
+        return
+    where = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    site = subprocess.run([python, "-c", where], capture_output=True, text=True).stdout.strip()
+    for library in Path(site, "torchaudio", "lib").glob("*.so"):
+        print(f"+ remove {library.name}: it needs a CUDA build of torch")
+        library.unlink()
+    run([python, "-c", "import torchaudio"])
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    python = arguments.venv / "bin" / "python"
+    if not python.exists():
+        venv.create(arguments.venv, with_pip=True)
+    run([python, "-m", "pip", "install", "--quiet", "uv"])
+    environment = uv_environment(python)
+    overrides = arguments.venv / "overrides.txt"
+    overrides.write_text(OVERRIDES)
+
+    install = [arguments.venv / "bin" / "uv", "pip", "install", "--python", python]
+    install += ["--override", overrides]
+    packages = [f"espnet=={arguments.espnet}", "-e", f"{ROOT}[demo,test]"]
+    build = arguments.torch
+    if build == "auto":
+        build = "cuda" if shutil.which("nvidia-smi") else "cpu"
+    if build == "cuda":
+        run([*install, TORCH, *packages], env=environment)
+    elif not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):
+        # No CPU wheel in the configured places: ask PyTorch's own index.
+        run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
+    drop_unloadable_torchaudio_extension(python)
+    run([python, "-c", "import espnet2.tasks.asr, espnet_medusa; espnet_medusa.register()"])
+
+
+if __name__ == "__main__":
+    main()
