@@ -1,0 +1,153 @@
+"""What a wav.scp value points to: a file, an entry of an ark, or the output of a command."""
+
+import io
+import os
+import re
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+
+class AudioError(ValueError):
+    """Audio that cannot be used: one line with the source, the reason and the remedy."""
+
+
+@dataclass(frozen=True)
+class AudioSource:
+    """Encoded audio.
+
+    Attributes:
+        name: How messages call it.
+        target: A path, or the bytes in memory.
+        size_bytes: Length of the encoded audio.
+    """
+
+    name: str
+    target: str | bytes
+    size_bytes: int
+
+    def open(self) -> BinaryIO:
+        """Open the encoded audio as a seekable binary stream."""
+        return (
+            io.BytesIO(self.target) if isinstance(self.target, bytes) else open(self.target, "rb")
+        )
+
+    def sndfile_target(self) -> str | BinaryIO:
+        """Give what `soundfile.SoundFile` takes."""
+        return io.BytesIO(self.target) if isinstance(self.target, bytes) else self.target
+
+
+def is_pipe(entry: str) -> bool:
+    """Tell whether a wav.scp value is a command."""
+    return entry.endswith("|") or entry.startswith("|")
+
+
+def ark_address(entry: str) -> tuple[str, int] | None:
+    """Split `x.ark:offset`; None for anything else, such as an existing file of that name."""
+    match = re.fullmatch(r"(.+):(\d+)", entry)
+    if match is None or os.path.exists(entry):
+        return None
+    return match.group(1), int(match.group(2))
+
+
+def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
+    """Find the encoded audio of a wav.scp value.
+
+    Args:
+        entry: Path, `x.ark:offset`, or `command |`.
+        allow_pipes: Whether commands may run.
+
+    Raises:
+        AudioError: It is missing, empty, unreadable, or a command that is not allowed or fails.
+    """
+    entry = entry.strip()
+    if not entry:
+        raise AudioError("the wav.scp value is empty; add a path")
+    if is_pipe(entry):
+        return _run_pipe(entry, allow_pipes)
+    address = ark_address(entry)
+    try:
+        if address is not None:
+            return _read_ark(entry, *address)
+        return _find_file(entry)
+    except OSError as error:
+        raise AudioError(
+            f"{entry}: cannot be read ({error.strerror}); correct the path in wav.scp"
+        ) from error
+
+
+def _find_file(entry: str) -> AudioSource:
+    if entry.startswith("~"):
+        raise AudioError(f"{entry}: '~' is not expanded in wav.scp; write the whole path")
+    if os.path.isdir(entry):
+        raise AudioError(f"{entry}: is a folder; give an audio file")
+    size_bytes = os.stat(entry).st_size
+    with open(entry, "rb"):  # Raises for a file without read permission.
+        pass
+    if size_bytes == 0:
+        raise AudioError(f"{entry}: is an empty file; copy it again or remove the utterance")
+    return AudioSource(entry, entry, size_bytes)
+
+
+def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
+    """Take one audio file out of an ark that kaldiio or Kaldi wrote."""
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        flag = stream.read(5)
+        if flag == b"AUDIO":  # kaldiio: number of length bytes, length, any soundfile format.
+            n_length_bytes = int.from_bytes(stream.read(1), "little")
+            length = int.from_bytes(stream.read(n_length_bytes), "little")
+            data = stream.read(length)
+            if len(data) < length:
+                raise AudioError(
+                    f"{entry}: the ark is truncated ({length - len(data)} of {length} bytes are"
+                    " missing); write it again"
+                )
+        elif flag[:4] == b"RIFF":  # Kaldi's own wav arks: the length is in the wav header.
+            (length,) = struct.unpack("<I", (flag[4:] + stream.read(3)).ljust(4, b"\0"))
+            stream.seek(offset)
+            data = stream.read(length + 8)
+        elif flag[:4] == b"fLaC":
+            stream.seek(offset)
+            data = stream.read()
+        else:
+            raise AudioError(
+                f"{entry}: holds no wav or flac audio at that offset (it starts with"
+                f" {flag!r}); correct the offset, or give audio instead of features"
+            )
+    return AudioSource(entry, data, len(data))
+
+
+def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:
+    if not allow_pipes:
+        raise AudioError(
+            f"{entry}: is a command; give --allow_pipes true if you trust this wav.scp, or"
+            " write audio files"
+        )
+    if not entry.endswith("|"):
+        raise AudioError(f"{entry}: writes into a command; wav.scp needs 'command |'")
+    bash = shutil.which("bash")
+    command = entry[:-1].strip()
+    # Without pipefail, a failing decoder in front of a working filter goes unnoticed.
+    shell = [bash, "-c", f"set -o pipefail; {command}"] if bash else ["sh", "-c", command]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        raise AudioError(
+            f"{entry}: the command failed with status {done.returncode} ({lines[-1]}); run it by"
+            " hand and mend it"
+        )
+    if not done.stdout:
+        raise AudioError(f"{entry}: the command wrote nothing; run it by hand and mend it")
+    return AudioSource(entry, done.stdout, len(done.stdout))
+
+
+def source_paths(entry: str) -> list[Path]:
+    """List the files that a wav.scp value names directly; none for a command."""
+    if is_pipe(entry):
+        return []
+    address = ark_address(entry)
+    return [Path(address[0] if address else entry)]

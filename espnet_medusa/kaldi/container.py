@@ -1,0 +1,130 @@
+"""Facts about audio containers that libsndfile hides: missing bytes and unreadable codecs.
+
+libsndfile shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file without a word, so the sizes
+that the headers promise are compared with the bytes that are there.
+"""
+
+import re
+import struct
+from typing import BinaryIO
+
+# Writers that cannot seek back (sox, ffmpeg in pipes) leave sizes of this order in the header.
+STREAMED_SIZE = 0x7FFF0000
+NIST_HEADER_BYTES = 1024
+OGG_PAGE_MAX_BYTES = 65307
+MPEG_FRAME_SAMPLES = 1152
+ID3_SHIFTS = (21, 14, 7, 0)
+
+
+def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
+    """Tell how many bytes the header of an audio file promises beyond its end.
+
+    Args:
+        stream: Seekable binary stream that starts with the container's header.
+        size_bytes: Length of the stream.
+
+    Returns:
+        Bytes that are missing; 0 when complete, unknown or streamed.
+    """
+    stream.seek(0)
+    head = stream.read(NIST_HEADER_BYTES)
+    promised_end = 0
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        promised_end = _end_of_chunk(stream, size_bytes, b"data", "<")
+    elif head[:4] == b"FORM" and head[8:11] == b"AIF":
+        promised_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
+    elif head[:4] == b".snd" and len(head) >= 12:
+        offset, length = struct.unpack(">II", head[4:12])
+        promised_end = offset + length if length < STREAMED_SIZE else 0
+    elif head[:7] == b"NIST_1A":
+        promised_end = _end_of_nist(head)
+    elif head[:4] == b"OggS":
+        promised_end = _end_of_last_ogg_page(stream, size_bytes)
+    return max(0, promised_end - size_bytes)
+
+
+def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) -> int:
+    """Walk the chunks of a RIFF or AIFF file to the sample data; 0 if there are none."""
+    position = 12
+    while position + 8 <= size_bytes:
+        stream.seek(position)
+        chunk, length = struct.unpack(order + "4sI", stream.read(8))
+        if chunk == name:
+            return position + 8 + length if length < STREAMED_SIZE else 0
+        position += 8 + length + length % 2
+    return 0
+
+
+def _end_of_nist(head: bytes) -> int:
+    """Read the sample count of an uncompressed SPHERE header."""
+    values = {}
+    for key in (b"sample_count", b"sample_n_bytes", b"channel_count"):
+        match = re.search(rb"^" + key + rb" -i (\d+)", head, re.MULTILINE)
+        if match is None:
+            return 0
+        values[key] = int(match.group(1))
+    start = re.match(rb"NIST_1A\n\s*(\d+)", head)
+    return (int(start.group(1)) if start else NIST_HEADER_BYTES) + (
+        values[b"sample_count"] * values[b"sample_n_bytes"] * values[b"channel_count"]
+    )
+
+
+def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:
+    """Find where the last Ogg page would end (RFC 3533, section 6)."""
+    start = max(0, size_bytes - OGG_PAGE_MAX_BYTES)
+    stream.seek(start)
+    tail = stream.read()
+    page = tail.rfind(b"OggS\0")
+    if page < 0:
+        return 0
+    if len(tail) < page + 27 or len(tail) < page + 27 + tail[page + 26]:
+        return size_bytes + 1
+    n_segments = tail[page + 26]
+    lengths = tail[page + 27 : page + 27 + n_segments]
+    return start + page + 27 + n_segments + sum(lengths)
+
+
+def frame_count_is_exact(stream: BinaryIO, format_name: str) -> bool:
+    """Tell whether libsndfile's frame count comes from a header and not from a guess.
+
+    For MP3 without a Xing or Info header, libsndfile estimates it from the file size.
+    """
+    if format_name != "MP3":
+        return True
+    stream.seek(0)
+    head = stream.read(10)
+    start = 0
+    if head[:3] == b"ID3" and len(head) == 10:
+        start = 10 + sum(byte << shift for byte, shift in zip(head[6:10], ID3_SHIFTS, strict=True))
+    stream.seek(start)
+    first_frame = stream.read(200)
+    return b"Xing" in first_frame or b"Info" in first_frame
+
+
+def frame_tolerance(format_name: str) -> int:
+    """Frames that may lack at the end without the file being truncated.
+
+    MP3 encoders count their padding in different ways, up to one MPEG frame.
+    """
+    return MPEG_FRAME_SAMPLES if format_name == "MP3" else 0
+
+
+def explain_unreadable(head: bytes) -> tuple[str, str] | None:
+    """Explain a file that libsndfile does not take, from its first kilobyte.
+
+    Returns:
+        What it is and what to do about it, or None if that is not known.
+    """
+    if head[:7] == b"NIST_1A" and re.search(rb"sample_coding.*(shorten|wavpack|shortpack)", head):
+        return "is a compressed SPHERE file", "decompress it: sph2pipe -f wav IN.sph OUT.wav"
+    if head[4:8] == b"ftyp":
+        return "is an MP4 (AAC) file", "convert it: ffmpeg -i IN.m4a OUT.wav"
+    if head[:4] == b"\x1aE\xdf\xa3":
+        return "is a Matroska or WebM file", "convert it: ffmpeg -i IN.webm OUT.wav"
+    if head[:4] == b"wvpk":
+        return "is a WavPack file", "convert it: wvunpack IN.wv -o OUT.wav"
+    if head.startswith(b"version https://git-lfs"):
+        return "is a Git LFS pointer, not the audio", "fetch the audio: git lfs pull"
+    if head.lstrip()[:1] == b"<":
+        return "is an HTML or XML page, not audio", "download the file again"
+    return None

@@ -1,0 +1,174 @@
+"""Kaldi text tables: wav.scp, text, utt2spk, segments and their like.
+
+A line is an id, white space, and a value that may itself hold white space. Files are UTF-8,
+sorted by byte order (LC_ALL=C), ids are unique, and the last line ends with a newline.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from espnet_medusa.kaldi.problem import DataError, DataProblem
+
+FIX_COMMAND = "python -m espnet_medusa.bin.validate_data_dir DIR --fix true"
+UTF8_BOM = b"\xef\xbb\xbf"
+
+
+class TableError(DataError):
+    """A table that cannot be read without losing or inventing lines."""
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """What a table holds, good or bad.
+
+    Attributes:
+        entries: Id to value, in file order; of repeated ids the first one.
+        problems: What makes the table unreadable (`read_table` refuses these).
+        warnings: What Kaldi's rules forbid although the table reads well: order, line ends.
+        repeated_ids: Ids that occur more than once.
+    """
+
+    entries: dict[str, str] = field(default_factory=dict)
+    problems: list[DataProblem] = field(default_factory=list)
+    warnings: list[DataProblem] = field(default_factory=list)
+    repeated_ids: set[str] = field(default_factory=set)
+
+
+def sort_ids(ids) -> list[str]:
+    """Sort ids as `LC_ALL=C sort` does."""
+    return sorted(ids, key=lambda name: name.encode("utf-8"))
+
+
+def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
+    """Read a table and list all of its defects instead of stopping at the first.
+
+    Args:
+        path: File to read.
+        require_value: Whether an id without a value is a problem.
+    """
+    scan = TableScan()
+    name = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        scan.problems.append(
+            DataProblem(name, "", f"cannot be read ({error.strerror})", "create the file")
+        )
+        return scan
+    if not data.strip():
+        scan.problems.append(DataProblem(name, "", "is empty", "prepare the data again"))
+        return scan
+    if data.startswith(UTF8_BOM):
+        data = data[len(UTF8_BOM) :]
+        scan.warnings.append(DataProblem(name, "", "starts with a byte order mark", _fix()))
+    if not data.endswith(b"\n"):
+        scan.warnings.append(DataProblem(name, "", "has no newline at its end", _fix()))
+    if b"\r\n" in data:
+        scan.warnings.append(DataProblem(name, "", "has Windows line ends (CR LF)", _fix()))
+    for number, raw_line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+        _scan_line(scan, name, number, raw_line, require_value)
+    _check_order(scan, name)
+    return scan
+
+
+def _fix() -> str:
+    return f"run {FIX_COMMAND}"
+
+
+def _scan_line(
+    scan: TableScan, name: str, number: int, raw_line: bytes, require_value: bool
+) -> None:
+    line_name = f"line {number}"
+    try:
+        fields = raw_line.decode("utf-8").split(maxsplit=1)
+    except UnicodeDecodeError as error:
+        byte = raw_line[error.start]
+        message = f"is not UTF-8 (byte 0x{byte:02x} at column {error.start + 1})"
+        scan.problems.append(DataProblem(name, line_name, message, "convert it with iconv"))
+        return
+    if not fields:
+        scan.problems.append(DataProblem(name, line_name, "is blank", "delete the line"))
+        return
+    key = fields[0]
+    value = fields[1].rstrip() if len(fields) == 2 else ""
+    if key in scan.entries:
+        scan.repeated_ids.add(key)
+        message = f"occurs again in line {number}"
+        scan.problems.append(DataProblem(name, key, message, "keep one line for each id"))
+        return
+    scan.entries[key] = value
+    if require_value and not value:
+        message = f"has no value (line {number})"
+        scan.problems.append(DataProblem(name, key, message, "add the value or remove the id"))
+
+
+def _check_order(scan: TableScan, name: str) -> None:
+    previous = ""
+    for key in scan.entries:
+        if key.encode("utf-8") < previous.encode("utf-8"):
+            message = f"is out of byte order: it follows {previous}"
+            scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {_fix()}"))
+            return  # One line is enough: sorting mends all of them.
+        previous = key
+
+
+def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
+    """Read a table.
+
+    Args:
+        path: File to read.
+        require_value: Whether an id without a value is refused; else its value is "".
+
+    Returns:
+        Id to value, in file order.
+
+    Raises:
+        TableError: The file is missing or empty, has blank lines, lines that are not UTF-8,
+            repeated ids, or ids without a value; the message has one line for each.
+    """
+    scan = scan_table(path, require_value)
+    if scan.problems:
+        raise TableError(scan.problems)
+    return scan.entries
+
+
+def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
+    """Write a table sorted by byte order; readers see the old file or the whole new one.
+
+    Args:
+        path: File to write; its folder is created.
+        entries: Id to value.
+
+    Raises:
+        ValueError: An id holds white space or is empty, or a value holds a line break.
+    """
+    lines = []
+    for key in sort_ids(entries):
+        value = entries[key]
+        if key.split() != [key]:
+            raise ValueError(f"{path}: {key!r} is no id: ids must not hold white space")
+        if "\n" in value or "\r" in value:
+            raise ValueError(f"{path}: {key}: the value {value!r} must not hold a line break")
+        lines.append(f"{key} {value}".rstrip() + "\n")
+    write_atomically(path, "".join(lines))
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write UTF-8 text to a temporary file beside `path`, then rename it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        # mkstemp makes the file private; give it the mode that open() would have given.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
