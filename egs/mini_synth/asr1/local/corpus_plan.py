@@ -1,0 +1,130 @@
+"""Which utterance of the corpus says what, in which voice and how."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sentences import Language
+
+SETS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What decides the corpus; two runs with equal options make equal files.
+
+    Each field is also a command-line option of ``make_corpus.py``.
+    """
+
+    language: str = field(default="en", metadata={"help": "name of a file in local/languages"})
+    minutes: float = field(default=180.0, metadata={"help": "speech in the training set"})
+    dev_utterances: int = field(default=80, metadata={"help": "utterances in the dev set"})
+    test_utterances: int = field(default=120, metadata={"help": "utterances in the test set"})
+    test_unseen_fraction: float = field(
+        default=0.2,
+        metadata={"help": "part of the test set spoken by voices that no other set has"},
+    )
+    min_rate_wpm: int = field(default=130, metadata={"help": "slowest speech, words per minute"})
+    max_rate_wpm: int = field(default=190, metadata={"help": "fastest speech, words per minute"})
+    min_pitch: int = field(default=35, metadata={"help": "lowest pitch; 50 is the voice's own"})
+    max_pitch: int = field(default=65, metadata={"help": "highest pitch, 99 at most"})
+    min_snr_db: float = field(default=12.0, metadata={"help": "loudest noise"})
+    max_snr_db: float = field(default=40.0, metadata={"help": "softest noise"})
+    seed: int = field(default=0, metadata={"help": "of all random choices"})
+
+    def __post_init__(self):
+        for name in ("minutes", "dev_utterances", "test_utterances"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"--{name} {getattr(self, name)}: must be above 0")
+        if not 0 <= self.test_unseen_fraction <= 1:
+            raise ValueError(f"--test_unseen_fraction {self.test_unseen_fraction}: must be 0 to 1")
+        for name in ("rate_wpm", "pitch", "snr_db"):
+            low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if low > high:
+                raise ValueError(f"--min_{name} {low}: must not be above --max_{name} {high}")
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One utterance to speak.
+
+    Attributes:
+        utterance_id: ``<speaker>-<number>``.
+        set_name: ``train``, ``dev`` or ``test``.
+        speaker: the voice's name in letters, digits and underscores only.
+        text: words, lower case.
+        voice, rate_wpm, pitch: as :meth:`espeak.Speaker.speak` takes them.
+        snr_db, noise_exponent: as :func:`noise.add_noise` takes them.
+        level_db: mean level of the result, dB re full scale.
+        lead_s, tail_s: noise alone before and after the speech.
+        seed: of the noise.
+    """
+
+    utterance_id: str
+    set_name: str
+    speaker: str
+    text: str
+    voice: str
+    rate_wpm: int
+    pitch: int
+    snr_db: float
+    noise_exponent: float
+    level_db: float
+    lead_s: float
+    tail_s: float
+    seed: int
+
+
+def speaker_name(voice: str) -> str:
+    """A voice's name as a speaker id: ``en-us+f3`` is ``enus_f3``.
+
+    Without hyphens, utterances sort alike by their own ids and by their speakers', which Kaldi
+    requires: the hyphen of ``<speaker>-<number>`` sorts before every other character left.
+    """
+    return voice.replace("-", "").replace("+", "_")
+
+
+def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utterance]:
+    """Yield the dev set, the test set, then training utterances without end.
+
+    No sentence comes twice, so those of the dev and test set are unseen in training. Dev
+    utterances have seen voices; of the test set's, the last ``test_unseen_fraction`` have
+    unseen ones.
+
+    Raises:
+        ValueError: the language has too few sentences, or no unseen voices though asked for.
+    """
+    n_unseen = round(options.test_utterances * options.test_unseen_fraction)
+    if n_unseen and not language.unseen_voices:
+        raise ValueError(
+            f"language {options.language!r} has no unseen_voices: --test_unseen_fraction must be 0"
+        )
+    n_held_out = options.dev_utterances + options.test_utterances
+    generator = random.Random(options.seed)
+    for number, text in enumerate(language.sentences(generator)):
+        voices = language.seen_voices
+        if number < options.dev_utterances:
+            set_name = "dev"
+        elif number < n_held_out:
+            set_name = "test"
+            if number >= n_held_out - n_unseen:
+                voices = language.unseen_voices
+        else:
+            set_name = "train"
+        voice = generator.choice(voices)
+        speaker = speaker_name(voice)
+        yield Utterance(
+            utterance_id=f"{speaker}-{number:06d}",
+            set_name=set_name,
+            speaker=speaker,
+            text=text,
+            voice=voice,
+            rate_wpm=generator.randint(options.min_rate_wpm, options.max_rate_wpm),
+            pitch=generator.randint(options.min_pitch, options.max_pitch),
+            snr_db=generator.uniform(options.min_snr_db, options.max_snr_db),
+            noise_exponent=generator.uniform(0, 1),
+            level_db=generator.uniform(-32, -20),
+            lead_s=generator.uniform(0.05, 0.25),
+            tail_s=generator.uniform(0.05, 0.25),
+            seed=generator.getrandbits(32),
+        )

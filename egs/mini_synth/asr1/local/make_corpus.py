@@ -1,0 +1,185 @@
+"""Speak a small corpus with espeak-ng into Kaldi data directories.
+
+Writes ``<output_dir>/{train,dev,test}<suffix>`` with wav.scp, text, utt2spk and spk2utt, and
+16 kHz FLAC files in ``<audio_dir>/{train,dev,test}``. The paths in wav.scp start with
+``--audio_dir`` as given, so by default they hold from the recipe's folder.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, fields
+from itertools import islice
+from pathlib import Path
+
+from corpus_plan import SETS, CorpusOptions, Utterance, plan_utterances
+from render import audio_path, render_files_in_new_process
+from sentences import load_language
+from tqdm import tqdm
+
+from espnet_medusa.kaldi.table import read_table, write_atomically, write_table
+
+# Utterances a process speaks before it ends. Fixed, for the samples depend on it.
+BATCH_SIZE = 100
+# Only a first guess of how many utterances fill the training set.
+TYPICAL_DURATION_S = 4.0
+
+
+def fingerprint(options: CorpusOptions) -> str:
+    """What decides the files: the options, and the content of this folder's modules and lists."""
+    digest = hashlib.sha256(json.dumps(asdict(options), sort_keys=True).encode())
+    here = Path(__file__).resolve().parent
+    for path in [*sorted(here.glob("*.py")), here / "languages" / f"{options.language}.yaml"]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_complete(output_dir: Path, suffix: str, marker: Path, wanted: dict) -> bool:
+    """Whether an earlier run with the same options came to its end and all files are there."""
+    if not marker.is_file() or json.loads(marker.read_text()) != wanted:
+        return False
+    for name in SETS:
+        directory = output_dir / f"{name}{suffix}"
+        if not all((directory / f).is_file() for f in ("wav.scp", "text", "utt2spk", "spk2utt")):
+            return False
+        if not all(Path(path).is_file() for path in read_table(directory / "wav.scp").values()):
+            return False
+    return True
+
+
+def speak_all(
+    utterances: list[Utterance], audio_dir: Path, seed: int, nj: int, progress: tqdm
+) -> list[float]:
+    """Speak utterances with ``nj`` processes; durations in seconds, in the same order."""
+    batches = [utterances[i : i + BATCH_SIZE] for i in range(0, len(utterances), BATCH_SIZE)]
+    durations_s: list[float] = []
+    with ThreadPoolExecutor(nj) as threads:
+        for batch in threads.map(
+            lambda batch: render_files_in_new_process(batch, audio_dir, seed), batches
+        ):
+            durations_s += batch
+            progress.update(round(sum(batch)))
+    return durations_s
+
+
+def speak_corpus(
+    options: CorpusOptions, audio_dir: Path, nj: int
+) -> tuple[list[Utterance], list[float]]:
+    """Plan and speak the corpus; the training set ends where it reaches its minutes.
+
+    Returns:
+        Utterances of all sets and their durations in seconds.
+    """
+    plan = plan_utterances(load_language(options.language), options)
+    n_held_out = options.dev_utterances + options.test_utterances
+    train_s = options.minutes * 60
+    with tqdm(
+        desc="speaking",
+        total=round(train_s + n_held_out * TYPICAL_DURATION_S),
+        unit="s of speech",
+        # A log file gets a line now and then, not a redrawn bar.
+        mininterval=0.2 if sys.stderr.isatty() else 10,
+    ) as progress:
+        utterances = list(islice(plan, n_held_out))
+        durations_s = speak_all(utterances, audio_dir, options.seed, nj, progress)
+        missing_s = train_s
+        while missing_s > 0:
+            mean_s = sum(durations_s) / len(durations_s)
+            more = list(islice(plan, math.ceil(missing_s / mean_s)))
+            for utterance, duration_s in zip(
+                more, speak_all(more, audio_dir, options.seed, nj, progress), strict=True
+            ):
+                if missing_s <= 0:
+                    audio_path(audio_dir, utterance).unlink()
+                    continue
+                utterances.append(utterance)
+                durations_s.append(duration_s)
+                missing_s -= duration_s
+    return utterances, durations_s
+
+
+def write_data_dir(directory: Path, utterances: Iterable[Utterance], audio_dir: Path) -> None:
+    """Write wav.scp, text, utt2spk and spk2utt."""
+    utterances = sorted(utterances, key=lambda u: u.utterance_id)
+    by_speaker: dict[str, list[str]] = {}
+    for utterance in utterances:
+        by_speaker.setdefault(utterance.speaker, []).append(utterance.utterance_id)
+    paths = {u.utterance_id: str(audio_path(audio_dir, u)) for u in utterances}
+    write_table(directory / "wav.scp", paths)
+    write_table(directory / "text", {u.utterance_id: u.text for u in utterances})
+    write_table(directory / "utt2spk", {u.utterance_id: u.speaker for u in utterances})
+    write_table(directory / "spk2utt", {s: " ".join(ids) for s, ids in by_speaker.items()})
+
+
+def make_corpus(
+    options: CorpusOptions, output_dir: Path, audio_dir: Path, suffix: str, nj: int
+) -> None:
+    """Make the corpus, or do nothing where it is complete already."""
+    marker = output_dir / f".mini_synth{suffix}.json"
+    wanted = {"audio_dir": str(audio_dir), "fingerprint": fingerprint(options)}
+    if is_complete(output_dir, suffix, marker, wanted):
+        print(f"{output_dir}: complete already, nothing to do")
+        return
+    start = time.monotonic()
+    # First, so that a run that is cut off is never taken for a complete one.
+    marker.unlink(missing_ok=True)
+    for name in SETS:
+        folder = audio_dir / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.flac"):
+            path.unlink()
+    utterances, durations_s = speak_corpus(options, audio_dir, nj)
+    for name in SETS:
+        spoken = zip(utterances, durations_s, strict=True)
+        members = {u: duration_s for u, duration_s in spoken if u.set_name == name}
+        write_data_dir(output_dir / f"{name}{suffix}", members, audio_dir)
+        minutes = sum(members.values()) / 60
+        n_voices = len({u.voice for u in members})
+        print(f"{name}{suffix}: {len(members)} utterances, {minutes:.1f} min, {n_voices} voices")
+    write_atomically(marker, json.dumps(wanted, indent=2) + "\n")
+    print(f"{output_dir}: done in {time.monotonic() - start:.0f} s")
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Command-line options: the fields of CorpusOptions, and where and how to work."""
+    parser = argparse.ArgumentParser(
+        description="Speak a small corpus with espeak-ng into Kaldi data directories.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    for option in fields(CorpusOptions):
+        parser.add_argument(
+            f"--{option.name}",
+            type=option.type,
+            default=option.default,
+            help=option.metadata["help"],
+        )
+    parser.add_argument("--output_dir", type=Path, default=Path("data"), help="data directories")
+    parser.add_argument(
+        "--audio_dir", type=Path, default=Path("downloads/mini_synth"), help="FLAC files"
+    )
+    parser.add_argument(
+        "--suffix", default="", help="added to the sets' names, for example _de: train_de"
+    )
+    parser.add_argument("--nj", type=int, default=2, help="processes")
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Run the command line ``cmd`` (default: this process's)."""
+    parser = get_parser()
+    arguments = vars(parser.parse_args(cmd))
+    names = [option.name for option in fields(CorpusOptions)]
+    try:
+        options = CorpusOptions(**{name: arguments.pop(name) for name in names})
+        make_corpus(options, **arguments)
+    except ValueError as error:
+        parser.exit(1, f"{parser.prog}: error: {error}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Noise for spoken text: coloured noise at a given distance below the speech."""
+
+import numpy as np
+
+
+def coloured_noise(n_samples: int, exponent: float, generator: np.random.Generator) -> np.ndarray:
+    """Gaussian noise of unit power whose power falls with frequency as ``1 / f ** exponent``.
+
+    Args:
+        n_samples: length.
+        exponent: 0 is white noise, 1 pink noise.
+        generator: source of random numbers.
+
+    Returns:
+        Samples (float32, shape (n_samples,)).
+    """
+    spectrum = np.fft.rfft(generator.standard_normal(n_samples))
+    # Index 0 is 0 Hz: silenced, for a constant offset is no noise.
+    spectrum[0] = 0
+    spectrum[1:] *= np.arange(1, len(spectrum)) ** (-exponent / 2)
+    noise = np.fft.irfft(spectrum, n_samples)
+    return (noise / np.sqrt(np.mean(noise**2))).astype(np.float32)
+
+
+def add_noise(
+    speech: np.ndarray, snr_db: float, exponent: float, generator: np.random.Generator
+) -> np.ndarray:
+    """Speech plus noise that lies ``snr_db`` decibels below the speech's mean power.
+
+    Args:
+        speech: samples, shape (N,).
+        snr_db: signal-to-noise ratio over the whole signal.
+        exponent: colour of the noise, see :func:`coloured_noise`.
+        generator: source of random numbers.
+
+    Returns:
+        Samples (float32, shape (N,)).
+    """
+    level = np.sqrt(np.mean(speech.astype(np.float64) ** 2)) * 10 ** (-snr_db / 20)
+    noise = coloured_noise(len(speech), exponent, generator)
+    return (speech + level * noise).astype(np.float32)
+
+
+def set_level(samples: np.ndarray, level_db: float, peak: float = 0.95) -> np.ndarray:
+    """Scale to a mean level, or to less where the highest sample would pass ``peak``.
+
+    Args:
+        samples: shape (N,), not all zero.
+        level_db: root mean square, dB re full scale.
+        peak: highest magnitude allowed, so that nothing is clipped.
+
+    Returns:
+        Samples (float32, shape (N,)).
+    """
+    gain = 10 ** (level_db / 20) / np.sqrt(np.mean(samples.astype(np.float64) ** 2))
+    gain = min(gain, peak / np.abs(samples).max())
+    return (samples * gain).astype(np.float32)
