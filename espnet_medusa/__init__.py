@@ -12,4 +12,23 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Add the plugin's classes to ESPnet's choice tables."""
+    """Add the plugin's classes to ESPnet's choice tables.
+
+    ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model: medusa`` then work in every
+    ESPnet command of this process.
+    """
+    from espnet_medusa import plugin
+
+    plugin.register()
+
+
+def __getattr__(name: str):
+    # ESPnet takes seconds to import: only those who decode wait for it.
+    if name == "Speech2Text":
+        from espnet_medusa.speech2text import Speech2Text
+
+        return Speech2Text
+    raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
+
+
+__all__ = ["Speech2Text", "__version__", "register"]

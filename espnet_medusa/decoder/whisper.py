@@ -1,0 +1,259 @@
+"""Whisper's decoder with Medusa heads, as ESPnet trains it and as searches call it."""
+
+from dataclasses import dataclass, field
+
+import torch
+from espnet2.asr.decoder.abs_decoder import AbsDecoder
+from transformers.models.whisper.modeling_whisper import WhisperDecoder
+
+from espnet_medusa.decoder.layer import attend_memory, extend_layer
+from espnet_medusa.decoder.node_cache import NodeCache
+from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
+from espnet_medusa.decoder.tree_scorer import TreeScorer
+from espnet_medusa.errors import InputError
+from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
+from espnet_medusa.options import build_options
+from espnet_medusa.tree import TokenTree
+from espnet_medusa.whisper_config import decoder_config, load_whisper
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """``decoder_conf`` of ``decoder: whisper_medusa``; sizes count only without a model."""
+
+    whisper_model: str | None = None  # folder in Hugging Face format, or a name
+    num_blocks: int = 4
+    attention_heads: int = 6
+    linear_units: int = 1536
+    max_target_positions: int = 448
+    dropout_rate: float = 0.0
+    heads: str = NO_HEADS  # none, linear, block
+    heads_conf: dict = field(default_factory=dict)
+    keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
+
+
+class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
+    """Whisper decoder on transformers' modules, with Medusa heads on top.
+
+    Three views of the same weights: ``forward`` (teacher-forced, trained), ``start`` / ``extend``
+    (token tree with cached keys and values) and ESPnet's scorer (``TreeScorer``).
+
+    Args:
+        vocab_size: V.
+        encoder_output_size: D of the memory; must be the decoder's own.
+        options: Fields of ``DecoderOptions``.
+
+    Raises:
+        InputError: An option or head type is not known, or sizes do not fit.
+    """
+
+    def __init__(self, vocab_size: int, encoder_output_size: int, **options):
+        super().__init__()
+        options = build_options(DecoderOptions, options, "decoder_conf")
+        if options.whisper_model is not None:
+            self.whisper = load_whisper(options.whisper_model).model.decoder
+        else:
+            self.whisper = WhisperDecoder(
+                decoder_config(
+                    vocab_size=vocab_size,
+                    hidden_size=encoder_output_size,
+                    num_blocks=options.num_blocks,
+                    attention_heads=options.attention_heads,
+                    linear_units=options.linear_units,
+                    dropout_rate=options.dropout_rate,
+                    max_target_positions=options.max_target_positions,
+                )
+            )
+        self._check_sizes(vocab_size, encoder_output_size)
+        last_layer = self.whisper.layers[-1]
+        head_options = build_options(HeadOptions, options.heads_conf, "decoder_conf.heads_conf")
+        self.heads = build_heads(options.heads, encoder_output_size, head_options, last_layer)
+        self.original_last_layer = None
+        if options.keep_original_last_layer:
+            self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
+            self.original_last_layer.load_state_dict(last_layer.state_dict())
+            self.original_last_layer.requires_grad_(False)
+
+    def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
+        config = self.whisper.config
+        if config.vocab_size != vocab_size:
+            raise InputError(
+                f"token_list has {vocab_size} tokens, decoder_conf.whisper_model "
+                f"{config.vocab_size}: use the vocabulary that belongs to the model"
+            )
+        if config.d_model != encoder_output_size:
+            raise InputError(
+                f"decoder hidden size {config.d_model} differs from the encoder's "
+                f"{encoder_output_size}; they must be the same"
+            )
+
+    # Teacher-forced view: transformers' own layers.
+
+    def forward(
+        self,
+        hs_pad: torch.Tensor,
+        hlens: torch.Tensor,
+        ys_in_pad: torch.Tensor,
+        ys_in_lens: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Base logits of whole token sequences, ESPnet's contract.
+
+        Args:
+            hs_pad: (B, S, D) memory.
+            hlens: (B,) its frames.
+            ys_in_pad: (B, L) input tokens.
+            ys_in_lens: (B,) their number.
+
+        Returns:
+            Logits (B, L, V) and ``ys_in_lens``.
+        """
+        return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
+
+    def hidden_states(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+    ) -> NodeOutputs:
+        """Hidden states of whole sequences, for the base head and for the heads.
+
+        Args:
+            memory: (B, S, D).
+            memory_lengths: (B,).
+            tokens: (B, L); what stands behind a sequence's end does not matter to it.
+        """
+        memory_mask = self._memory_mask(memory, memory_lengths)
+        causal = self._causal_mask(tokens.size(1), memory)
+        hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
+        hidden = torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.training
+        )
+        for layer in self.layers:
+            hidden = _run_layer(layer, hidden, causal, memory, memory_mask)
+        hidden = self.whisper.layer_norm(hidden)
+        head_input = hidden
+        if self.heads is not None and self.heads.block is not None:
+            head_input = _run_layer(self.heads.block, hidden, causal, memory, memory_mask)
+        return NodeOutputs(hidden, head_input)
+
+    def original_logits(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits (B, L, V) of the model with its original last layer, without gradient.
+
+        Raises:
+            InputError: No original last layer was kept.
+        """
+        if self.original_last_layer is None:
+            raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
+        with torch.no_grad():
+            memory_mask = self._memory_mask(memory, memory_lengths)
+            causal = self._causal_mask(tokens.size(1), memory)
+            hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
+            for layer in [*self.layers[:-1], self.original_last_layer]:
+                hidden = _run_layer(layer, hidden, causal, memory, memory_mask)
+            return self.project(self.whisper.layer_norm(hidden))
+
+    # Token-tree view: the same layers, keys and values by node.
+
+    @property
+    def max_depth(self) -> int:
+        return self.whisper.config.max_target_positions
+
+    @property
+    def num_heads(self) -> int:
+        return 0 if self.heads is None else self.heads.num_heads
+
+    def start(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
+    ) -> TreeState:
+        layers = self._tree_layers(with_heads)
+        attention = self.layers[0].self_attn
+        cache = NodeCache(
+            num_layers=len(layers),
+            num_utterances=memory.size(0),
+            num_attention_heads=attention.num_heads,
+            head_size=attention.head_dim,
+            dtype=memory.dtype,
+            device=memory.device,
+        )
+        return TreeState(
+            tree=TokenTree.empty(memory.size(0), memory.device),
+            cache=cache,
+            memory=[attend_memory(layer, memory) for layer in layers],
+            memory_mask=self._memory_mask(memory, memory_lengths),
+            with_heads=with_heads,
+        )
+
+    def extend(self, state: TreeState, tokens: torch.Tensor, parents: torch.Tensor) -> NodeOutputs:
+        num_new = tokens.size(1)
+        state.tree = state.tree.add(tokens, parents)
+        state.cache.reserve(num_new)
+        visible = state.tree.visible[:, -num_new:]
+        hidden = self._embed(tokens, visible.sum(-1) - 1)
+        for index, layer in enumerate(self.layers):
+            hidden = extend_layer(layer, index, hidden, visible, state)
+        hidden = self.whisper.layer_norm(hidden)
+        head_input = hidden
+        if len(state.memory) > len(self.layers):
+            head_input = extend_layer(self.heads.block, len(self.layers), hidden, visible, state)
+        state.cache.commit(num_new)
+        return NodeOutputs(hidden, head_input)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self.heads is not None and self.heads.base is not None:
+            hidden = self.heads.base(hidden)
+        return self.project(hidden)
+
+    def head_logits(self, head_input: torch.Tensor) -> torch.Tensor:
+        return self.project(self.heads(head_input))
+
+    # Parts that the views share.
+
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        """The decoder's own layers, without the heads' block."""
+        return self.whisper.layers
+
+    def _tree_layers(self, with_heads: bool) -> list[torch.nn.Module]:
+        block = self.heads.block if with_heads and self.heads is not None else None
+        return [*self.layers] if block is None else [*self.layers, block]
+
+    def _embed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        scale = self.whisper.embed_scale
+        embedded = self.whisper.embed_tokens(tokens) * scale
+        return embedded + self.whisper.embed_positions.weight[positions]
+
+    def project(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Shared vocabulary projection, tied to the token embedding: (..., D) to (..., V)."""
+        return torch.nn.functional.linear(hidden, self.whisper.embed_tokens.weight)
+
+    @staticmethod
+    def _memory_mask(memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
+        """(B, 1, 1, S) additive mask of padded frames; None where nothing is padded."""
+        size = memory.size(1)
+        if bool((lengths == size).all()):
+            return None
+        outside = torch.arange(size, device=memory.device) >= lengths[:, None]
+        mask = torch.zeros(outside.shape, dtype=memory.dtype, device=memory.device)
+        return mask.masked_fill(outside, torch.finfo(memory.dtype).min)[:, None, None, :]
+
+    @staticmethod
+    def _causal_mask(length: int, memory: torch.Tensor) -> torch.Tensor:
+        """(1, 1, L, L) additive mask of later tokens."""
+        least = torch.finfo(memory.dtype).min
+        mask = torch.full((length, length), least, dtype=memory.dtype, device=memory.device)
+        return mask.triu(1)[None, None]
+
+
+def _run_layer(
+    layer: torch.nn.Module,
+    hidden: torch.Tensor,
+    causal: torch.Tensor,
+    memory: torch.Tensor,
+    memory_mask: torch.Tensor | None,
+) -> torch.Tensor:
+    return layer(
+        hidden,
+        attention_mask=causal,
+        encoder_hidden_states=memory,
+        encoder_attention_mask=memory_mask,
+        use_cache=False,
+    )

@@ -1,0 +1,155 @@
+"""Whisper's encoder for ESPnet: waveform in, memory out."""
+
+from dataclasses import dataclass, field
+
+import torch
+from espnet2.asr.encoder.abs_encoder import AbsEncoder
+from espnet2.asr.specaug.specaug import SpecAug
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.whisper_config import encoder_config, load_whisper
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """``encoder_conf`` of ``encoder: hf_whisper``; sizes count only without ``whisper_model``."""
+
+    whisper_model: str | None = None  # folder in Hugging Face format, or a name
+    num_mel_bins: int = 80
+    output_size: int = 384
+    num_blocks: int = 4
+    attention_heads: int = 6
+    linear_units: int = 1536
+    max_source_positions: int = 1500
+    subsampling: int = 2  # log-mel frames per encoder frame: 2 (Whisper) or 4
+    dropout_rate: float = 0.0
+    pad_to_window: bool | None = None  # None: as the model was trained, so true with whisper_model
+    use_specaug: bool = False
+    specaug_conf: dict = field(default_factory=dict)
+
+
+class HFWhisperEncoder(AbsEncoder):
+    """Log-mel, convolution stem and transformer blocks, on transformers' modules.
+
+    Unlike Whisper's own forward it takes any length up to the window and masks padding, through
+    the stem and in attention: a batch gives what single utterances give.
+
+    Args:
+        input_size: 1; ESPnet's word for a waveform.
+        options: Fields of ``EncoderOptions``.
+
+    Raises:
+        InputError: An option is not known or has a value that is not allowed.
+    """
+
+    def __init__(self, input_size: int = 1, **options):
+        super().__init__()
+        options = build_options(EncoderOptions, options, "encoder_conf")
+        if input_size != 1:
+            raise InputError(
+                f"input_size: {input_size}; hf_whisper takes waveforms: set input_size: 1 and "
+                "frontend: null"
+            )
+        check_choice(str(options.subsampling), ["2", "4"], "encoder_conf.subsampling")
+        if options.whisper_model is not None:
+            self.whisper = load_whisper(options.whisper_model).model.encoder
+        else:
+            self.whisper = WhisperEncoder(
+                encoder_config(
+                    num_mel_bins=options.num_mel_bins,
+                    hidden_size=options.output_size,
+                    num_blocks=options.num_blocks,
+                    attention_heads=options.attention_heads,
+                    linear_units=options.linear_units,
+                    dropout_rate=options.dropout_rate,
+                    max_source_positions=options.max_source_positions,
+                )
+            )
+        self.whisper.conv1.stride = (options.subsampling // 2,)
+        self.log_mel = LogMel(self.whisper.config.num_mel_bins)
+        self.specaug = SpecAug(**options.specaug_conf) if options.use_specaug else None
+        self.subsampling = options.subsampling
+        pad = options.pad_to_window
+        self.pad_to_window = options.whisper_model is not None if pad is None else pad
+
+    def output_size(self) -> int:
+        """Hidden size D."""
+        return self.whisper.config.d_model
+
+    @property
+    def window_samples(self) -> int:
+        """Longest audio that the encoder has positions for, in samples."""
+        return self.whisper.config.max_source_positions * self.subsampling * HOP_SAMPLES
+
+    def forward(
+        self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Encode.
+
+        Args:
+            xs_pad: (B, samples) in [-1, 1], 16 kHz.
+            ilens: (B,) samples.
+            prev_states: Not used; ESPnet's interface has it.
+
+        Returns:
+            Memory (B, S, D), lengths (B,) and None.
+
+        Raises:
+            InputError: An utterance is longer than the window, or shorter than one frame.
+        """
+        self._check_lengths(ilens)
+        window_frames = self.window_samples // HOP_SAMPLES
+        features, frames = self.log_mel(
+            xs_pad, ilens, window_frames if self.pad_to_window else None
+        )
+        if self.specaug is not None and self.training:
+            augmented, _ = self.specaug(features.transpose(1, 2), frames)
+            features = augmented.transpose(1, 2)
+        hidden, lengths = self._stem(features.to(self.whisper.conv1.weight.dtype), frames)
+        mask = _attention_mask(lengths, hidden)
+        for layer in self.whisper.layers:
+            hidden = layer(hidden, mask)
+        return self.whisper.layer_norm(hidden), lengths, None
+
+    def _check_lengths(self, lengths: torch.Tensor) -> None:
+        longest, shortest = int(lengths.max()), int(lengths.min())
+        if longest > self.window_samples:
+            raise InputError(
+                f"audio of {longest / SAMPLE_RATE_HZ:.2f} s is longer than the model's window of "
+                f"{self.window_samples / SAMPLE_RATE_HZ:.2f} s; cut it into segments"
+            )
+        if shortest < HOP_SAMPLES:
+            raise InputError(
+                f"audio of {shortest} samples is shorter than one frame ({HOP_SAMPLES} samples)"
+            )
+
+    def _stem(
+        self, features: torch.Tensor, frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two convolutions and positions; frames behind an utterance's end stay zero between."""
+        hidden, lengths = features, frames
+        for convolution in (self.whisper.conv1, self.whisper.conv2):
+            hidden = torch.nn.functional.gelu(convolution(hidden))
+            lengths = torch.div(lengths - 1, convolution.stride[0], rounding_mode="floor") + 1
+            inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
+            hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
+        hidden = hidden.transpose(1, 2)
+        hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
+        hidden = torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.training
+        )
+        return hidden, lengths
+
+
+def _attention_mask(lengths: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor | None:
+    """(B, 1, S, S) additive mask of the padded keys; None where nothing is padded."""
+    size = hidden.size(1)
+    if bool((lengths == size).all()):
+        return None
+    outside = torch.arange(size, device=hidden.device) >= lengths[:, None]
+    mask = torch.zeros(outside.shape, dtype=hidden.dtype, device=hidden.device)
+    mask = mask.masked_fill(outside, torch.finfo(hidden.dtype).min)
+    return mask[:, None, None, :].expand(-1, 1, size, -1)

@@ -1,0 +1,63 @@
+"""Whisper's log-mel spectrogram, batched, each utterance as if it were alone."""
+
+import torch
+from transformers import WhisperFeatureExtractor
+
+SAMPLE_RATE_HZ = 16000
+FFT_SAMPLES = 400
+HOP_SAMPLES = 160
+
+
+class LogMel(torch.nn.Module):
+    """Log-mel features equal to ``transformers.WhisperFeatureExtractor``'s.
+
+    Padding never reaches a frame: samples behind an utterance's end count as zeros, and the
+    dynamic range is clipped by the maximum over the utterance's own frames. So a batch gives what
+    single utterances give.
+
+    Args:
+        num_mel_bins: 80, or 128 for large-v3.
+    """
+
+    def __init__(self, num_mel_bins: int = 80):
+        super().__init__()
+        filters = WhisperFeatureExtractor(feature_size=num_mel_bins).mel_filters
+        self.register_buffer("filters", torch.from_numpy(filters).float().T, persistent=False)
+        self.register_buffer("window", torch.hann_window(FFT_SAMPLES), persistent=False)
+
+    def forward(
+        self, samples: torch.Tensor, lengths: torch.Tensor, pad_to_frames: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute features.
+
+        Args:
+            samples: (B, samples) in [-1, 1], 16 kHz.
+            lengths: (B,) samples.
+            pad_to_frames: Give every utterance so many frames, silence included (Whisper's 30 s
+                window is 3000); None keeps its own length.
+
+        Returns:
+            Features (B, num_mel_bins, frames), zero behind the end, and frames (B,).
+        """
+        positions = torch.arange(samples.size(1), device=samples.device)
+        samples = samples.float().masked_fill(positions >= lengths[:, None], 0.0)
+        if pad_to_frames is None:
+            frames = lengths // HOP_SAMPLES
+            width = int(frames.max()) * HOP_SAMPLES
+        else:
+            frames = torch.full_like(lengths, pad_to_frames)
+            width = pad_to_frames * HOP_SAMPLES
+        # With a window of room on the right, centring reflects only zeros there.
+        tail = 0 if pad_to_frames is not None else FFT_SAMPLES
+        # A negative pad cuts samples that fill no whole frame.
+        samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
+        spectrum = torch.stft(
+            samples, FFT_SAMPLES, HOP_SAMPLES, window=self.window.float(), return_complex=True
+        )
+        power = spectrum[..., : width // HOP_SAMPLES].abs().square()
+        log_mel = (self.filters.float() @ power).clamp(min=1e-10).log10()
+        inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
+        inside = inside[:, None, :]
+        peak = log_mel.masked_fill(~inside, -torch.inf).amax(dim=(1, 2), keepdim=True)
+        log_mel = (torch.maximum(log_mel, peak - 8.0) + 4.0) / 4.0
+        return log_mel.masked_fill(~inside, 0.0), frames

@@ -1,0 +1,55 @@
+"""Option dataclasses from YAML dictionaries, refusing what they do not know."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from espnet_medusa.errors import InputError
+
+Options = TypeVar("Options")
+
+
+def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: str) -> Options:
+    """Make the dataclass ``kind`` from a mapping.
+
+    Args:
+        kind: A dataclass; its fields are the options, its defaults theirs.
+        values: What the config says; None means nothing.
+        where: The config key, for messages (``decoder_conf``).
+
+    Raises:
+        InputError: A key of ``values`` is no option; the message lists those that are.
+    """
+    values = dict(values or {})
+    allowed = [field.name for field in dataclasses.fields(kind)]
+    for name in values:
+        if name not in allowed:
+            raise InputError(f"{where}: unknown option '{name}'{_allowed(name, allowed)}")
+    return kind(**values)
+
+
+def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
+    """Refuse a value that is not among ``allowed``.
+
+    Raises:
+        InputError: With the value received and the values allowed.
+    """
+    if value not in allowed:
+        raise InputError(f"{where}: '{value}' is not known{_allowed(str(value), allowed)}")
+
+
+def check_at_least(value: float, minimum: float, where: str) -> None:
+    """Refuse a number below ``minimum``.
+
+    Raises:
+        InputError: With the value received and the least one allowed.
+    """
+    if value < minimum:
+        raise InputError(f"{where}: {value} is too small; allowed: {minimum} or more")
+
+
+def _allowed(name: str, allowed: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, allowed, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"{hint}; allowed: {', '.join(allowed)}"

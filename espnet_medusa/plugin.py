@@ -1,0 +1,26 @@
+"""The only module that touches ESPnet's choice tables."""
+
+from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
+from espnet2.train.class_choices import ClassChoices
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.encoder import HFWhisperEncoder
+from espnet_medusa.model import MedusaASRModel
+
+TABLES: list[tuple[ClassChoices, str, type]] = [
+    (encoder_choices, "hf_whisper", HFWhisperEncoder),
+    (decoder_choices, "whisper_medusa", WhisperMedusaDecoder),
+    (model_choices, "medusa", MedusaASRModel),
+]
+
+
+def register() -> None:
+    """Add the plugin's classes to ESPnet's tables; calling it again changes nothing.
+
+    Raises:
+        RuntimeError: ESPnet or another plugin has the name already.
+    """
+    for table, name, kind in TABLES:
+        taken = table.classes.setdefault(name, kind)
+        if taken is not kind:
+            raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")

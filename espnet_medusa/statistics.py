@@ -1,0 +1,103 @@
+"""What decoding cost and gained, per utterance and per set (DESIGN: eta, tokens per call, RTF)."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+
+@dataclass
+class DecodingStatistics:
+    """Counts of one utterance; sums of them describe a set.
+
+    Attributes:
+        decoder_calls: Times the decoder ran.
+        nodes: Tokens it evaluated in them, drafts included.
+        tokens: Tokens of the hypothesis, without prompt, with the end symbol if it was decoded.
+        drafted: Per head, how often it drafted.
+        accepted: Per head, how often its draft was written.
+        decoder_seconds: Search without the encoder.
+        total_seconds: All of it.
+        audio_seconds: Length of the audio.
+        words: Words of the hypothesis.
+    """
+
+    decoder_calls: int = 0
+    nodes: int = 0
+    tokens: int = 0
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    decoder_seconds: float = 0.0
+    total_seconds: float = 0.0
+    audio_seconds: float = 0.0
+    words: int = 0
+
+    def __add__(self, other: "DecodingStatistics") -> "DecodingStatistics":
+        return DecodingStatistics(
+            **{
+                name.name: _add(getattr(self, name.name), getattr(other, name.name))
+                for name in fields(self)
+            }
+        )
+
+    def summary(self) -> dict:
+        """The counts and the ratios that tables show."""
+        return {
+            **asdict(self),
+            "tokens_per_call": _ratio(self.tokens, self.decoder_calls),
+            "nodes_per_call": _ratio(self.nodes, self.decoder_calls),
+            "acceptance_per_head": [
+                _ratio(kept, tried) for kept, tried in zip(self.accepted, self.drafted, strict=True)
+            ],
+            "decoder_rtf": _ratio(self.decoder_seconds, self.audio_seconds),
+            "rtf": _ratio(self.total_seconds, self.audio_seconds),
+        }
+
+
+def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> float:
+    """Decoder calls per word: 2 nu / (N_ref + N_hyp) (multi-token Speech-LLaMA, eq. 13)."""
+    return _ratio(2 * decoder_calls, reference_words + hypothesis_words)
+
+
+def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
+    """``{"utterances": {id: summary}, "set": summary}``."""
+    total = sum(utterances.values(), DecodingStatistics())
+    return {
+        "utterances": {key: utterances[key].summary() for key in sorted(utterances)},
+        "set": {"num_utterances": len(utterances), **total.summary()},
+    }
+
+
+def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -> None:
+    """Write ``statistics.json`` of a set."""
+    path.write_text(json.dumps(set_report(utterances), indent=1) + "\n", encoding="utf-8")
+
+
+def read_statistics(path: Path) -> dict[str, DecodingStatistics]:
+    """Read back what ``write_statistics`` wrote."""
+    names = {entry.name for entry in fields(DecodingStatistics)}
+    report = json.loads(Path(path).read_text(encoding="utf-8"))
+    return {
+        key: DecodingStatistics(**{name: value for name, value in row.items() if name in names})
+        for key, row in report["utterances"].items()
+    }
+
+
+def merge_statistics(paths: Iterable[Path]) -> dict:
+    """One report from the ``statistics.json`` of several jobs."""
+    utterances: dict[str, DecodingStatistics] = {}
+    for path in paths:
+        utterances.update(read_statistics(path))
+    return set_report(utterances)
+
+
+def _add(left, right):
+    if not isinstance(left, list):
+        return left + right
+    size = max(len(left), len(right))
+    padded = [[*counts, *[0] * (size - len(counts))] for counts in (left, right)]
+    return [first + second for first, second in zip(*padded, strict=True)]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else 0.0
