@@ -4,9 +4,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from espeak import PITCH_RANGE, RATE_RANGE_WPM
 from sentences import Language
-
-SETS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,14 @@ class CorpusOptions:
     min_snr_db: float = field(default=12.0, metadata={"help": "loudest noise"})
     max_snr_db: float = field(default=40.0, metadata={"help": "softest noise"})
     seed: int = field(default=0, metadata={"help": "of all random choices"})
+    suffix: str = field(
+        default="", metadata={"help": "added to the sets' names, for example _de: train_de"}
+    )
+
+    @property
+    def set_names(self) -> tuple[str, str, str]:
+        """Names of the training, dev and test set."""
+        return f"train{self.suffix}", f"dev{self.suffix}", f"test{self.suffix}"
 
     def __post_init__(self):
         for name in ("minutes", "dev_utterances", "test_utterances"):
@@ -42,6 +49,11 @@ class CorpusOptions:
             low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if low > high:
                 raise ValueError(f"--min_{name} {low}: must not be above --max_{name} {high}")
+        for name, allowed in (("rate_wpm", RATE_RANGE_WPM), ("pitch", PITCH_RANGE)):
+            for option in (f"min_{name}", f"max_{name}"):
+                value = getattr(self, option)
+                if not allowed[0] <= value <= allowed[1]:
+                    raise ValueError(f"--{option} {value}: must be {allowed[0]} to {allowed[1]}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class Utterance:
 
     Attributes:
         utterance_id: ``<speaker>-<number>``.
-        set_name: ``train``, ``dev`` or ``test``.
+        set_name: one of :attr:`CorpusOptions.set_names`.
         speaker: the voice's name in letters, digits and underscores only.
         text: words, lower case.
         voice, rate_wpm, pitch: as :meth:`espeak.Speaker.speak` takes them.
@@ -101,16 +113,17 @@ def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utte
         )
     n_held_out = options.dev_utterances + options.test_utterances
     generator = random.Random(options.seed)
+    train, dev, test = options.set_names
     for number, text in enumerate(language.sentences(generator)):
         voices = language.seen_voices
         if number < options.dev_utterances:
-            set_name = "dev"
+            set_name = dev
         elif number < n_held_out:
-            set_name = "test"
+            set_name = test
             if number >= n_held_out - n_unseen:
                 voices = language.unseen_voices
         else:
-            set_name = "train"
+            set_name = train
         voice = generator.choice(voices)
         speaker = speaker_name(voice)
         yield Utterance(

@@ -17,15 +17,16 @@ from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
 
-from corpus_plan import SETS, CorpusOptions, Utterance, plan_utterances
+from corpus_plan import CorpusOptions, Utterance, plan_utterances
 from render import audio_path, render_files_in_new_process
-from sentences import load_language
+from sentences import Language, load_language
 from tqdm import tqdm
 
 from espnet_medusa.kaldi.table import read_table, write_atomically, write_table
 
 # Utterances a process speaks before it ends. Fixed, for the samples depend on it.
 BATCH_SIZE = 100
+TABLES = ("wav.scp", "text", "utt2spk", "spk2utt")
 # Only a first guess of how many utterances fill the training set.
 TYPICAL_DURATION_S = 4.0
 
@@ -39,16 +40,17 @@ def fingerprint(options: CorpusOptions) -> str:
     return digest.hexdigest()
 
 
-def is_complete(output_dir: Path, suffix: str, marker: Path, wanted: dict) -> bool:
+def is_complete(directories: Iterable[Path], marker: Path, wanted: str) -> bool:
     """Whether an earlier run with the same options came to its end and all files are there."""
-    if not marker.is_file() or json.loads(marker.read_text()) != wanted:
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != wanted:
         return False
-    for name in SETS:
-        directory = output_dir / f"{name}{suffix}"
-        if not all((directory / f).is_file() for f in ("wav.scp", "text", "utt2spk", "spk2utt")):
-            return False
-        if not all(Path(path).is_file() for path in read_table(directory / "wav.scp").values()):
-            return False
+    try:
+        for directory in directories:
+            tables = {name: read_table(directory / name) for name in TABLES}
+            if not all(Path(path).is_file() for path in tables["wav.scp"].values()):
+                return False
+    except ValueError:  # a table is missing or broken
+        return False
     return True
 
 
@@ -68,14 +70,14 @@ def speak_all(
 
 
 def speak_corpus(
-    options: CorpusOptions, audio_dir: Path, nj: int
+    language: Language, options: CorpusOptions, audio_dir: Path, nj: int
 ) -> tuple[list[Utterance], list[float]]:
     """Plan and speak the corpus; the training set ends where it reaches its minutes.
 
     Returns:
         Utterances of all sets and their durations in seconds.
     """
-    plan = plan_utterances(load_language(options.language), options)
+    plan = plan_utterances(language, options)
     n_held_out = options.dev_utterances + options.test_utterances
     train_s = options.minutes * 60
     with tqdm(
@@ -116,33 +118,40 @@ def write_data_dir(directory: Path, utterances: Iterable[Utterance], audio_dir: 
     write_table(directory / "spk2utt", {s: " ".join(ids) for s, ids in by_speaker.items()})
 
 
-def make_corpus(
-    options: CorpusOptions, output_dir: Path, audio_dir: Path, suffix: str, nj: int
-) -> None:
+def make_corpus(options: CorpusOptions, output_dir: Path, audio_dir: Path, nj: int) -> None:
     """Make the corpus, or do nothing where it is complete already."""
-    marker = output_dir / f".mini_synth{suffix}.json"
-    wanted = {"audio_dir": str(audio_dir), "fingerprint": fingerprint(options)}
-    if is_complete(output_dir, suffix, marker, wanted):
+    language = load_language(options.language)
+    marker = output_dir / f".mini_synth{options.suffix}"
+    wanted = f"{fingerprint(options)} {audio_dir}\n"
+    if is_complete((output_dir / name for name in options.set_names), marker, wanted):
         print(f"{output_dir}: complete already, nothing to do")
         return
     start = time.monotonic()
     # First, so that a run that is cut off is never taken for a complete one.
     marker.unlink(missing_ok=True)
-    for name in SETS:
+    for name in options.set_names:
         folder = audio_dir / name
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.flac"):
             path.unlink()
-    utterances, durations_s = speak_corpus(options, audio_dir, nj)
-    for name in SETS:
+    utterances, durations_s = speak_corpus(language, options, audio_dir, nj)
+    for name in options.set_names:
         spoken = zip(utterances, durations_s, strict=True)
         members = {u: duration_s for u, duration_s in spoken if u.set_name == name}
-        write_data_dir(output_dir / f"{name}{suffix}", members, audio_dir)
+        write_data_dir(output_dir / name, members, audio_dir)
         minutes = sum(members.values()) / 60
         n_voices = len({u.voice for u in members})
-        print(f"{name}{suffix}: {len(members)} utterances, {minutes:.1f} min, {n_voices} voices")
-    write_atomically(marker, json.dumps(wanted, indent=2) + "\n")
+        print(f"{name}: {len(members)} utterances, {minutes:.1f} min, {n_voices} voices")
+    write_atomically(marker, wanted)
     print(f"{output_dir}: done in {time.monotonic() - start:.0f} s")
+
+
+def positive_int(text: str) -> int:
+    """Argument type of --nj."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: must be 1 or more")
+    return value
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -162,10 +171,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--audio_dir", type=Path, default=Path("downloads/mini_synth"), help="FLAC files"
     )
-    parser.add_argument(
-        "--suffix", default="", help="added to the sets' names, for example _de: train_de"
-    )
-    parser.add_argument("--nj", type=int, default=2, help="processes")
+    parser.add_argument("--nj", type=positive_int, default=2, help="processes")
     return parser
 
 
@@ -177,7 +183,7 @@ def main(cmd: list[str] | None = None) -> None:
     try:
         options = CorpusOptions(**{name: arguments.pop(name) for name in names})
         make_corpus(options, **arguments)
-    except ValueError as error:
+    except (ValueError, RuntimeError, OSError) as error:
         parser.exit(1, f"{parser.prog}: error: {error}\n")
 
 

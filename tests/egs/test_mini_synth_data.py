@@ -1,0 +1,311 @@
+"""The mini recipe's corpus: speech engine, sentences, noise, plan, and the whole of stage 1."""
+
+import hashlib
+import os
+import random
+import re
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+import soundfile
+from espnet2.fileio.sound_scp import SoundScpReader
+
+pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
+
+RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
+sys.path.insert(0, str(RECIPE / "local"))
+
+import make_corpus  # noqa: E402
+from corpus_plan import CorpusOptions, plan_utterances, speaker_name  # noqa: E402
+from espeak import Speaker  # noqa: E402
+from noise import add_noise, coloured_noise, set_level  # noqa: E402
+from sentences import load_language, parse_language  # noqa: E402
+
+from espnet_medusa.kaldi.table import read_table  # noqa: E402
+
+LANGUAGES = sorted(path.stem for path in (RECIPE / "local" / "languages").glob("*.yaml"))
+TEXT = "turn left behind the wooden door"
+
+
+@pytest.fixture(scope="module")
+def speaker():
+    return Speaker()
+
+
+@pytest.mark.parametrize("voice", ["en", "en+m2", "en-us+f3", "en-gb-x-rp+m7", "de+f1"])
+def test_speak_gives_sound_without_clipping(speaker, voice):
+    samples, rate = speaker.speak(TEXT, voice)
+    assert rate == 22050
+    assert samples.dtype == np.float32
+    assert 1.0 < len(samples) / rate < 4.0
+    assert 0.05 < np.abs(samples).max() < 0.99
+
+
+def test_rate_and_pitch_take_effect(speaker):
+    slow, _ = speaker.speak(TEXT, "en", rate_wpm=120)
+    fast, _ = speaker.speak(TEXT, "en", rate_wpm=240)
+    assert len(fast) < 0.7 * len(slow)
+    voiced = {"text": "ah ah ah ah ah ah ah", "voice": "en+m3"}
+    low, high = (pitch_hz(*speaker.speak(**voiced, pitch=pitch)) for pitch in (50, 90))
+    assert high > 1.2 * low
+
+
+def pitch_hz(samples: np.ndarray, rate: int) -> float:
+    """Pitch by autocorrelation, between 60 and 400 Hz, from the middle of the samples."""
+    middle = samples[len(samples) // 3 :][:8000]
+    similarity = np.correlate(middle, middle, "full")[len(middle) - 1 :]
+    shortest, longest = rate // 400, rate // 60
+    return rate / (shortest + similarity[shortest:longest].argmax())
+
+
+def test_two_speakers_of_one_process_keep_their_samples_apart():
+    first, second = Speaker(), Speaker()
+    alone = len(second.speak("one two three", "en+m1")[0])
+    assert len(first.speak("one two three", "en+m1")[0]) == pytest.approx(alone, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"voice": "xx"}, "voice 'xx': espeak-ng cannot load language 'xx'"),
+        ({"voice": "en-gb"}, "en-gb-x-rp"),
+        ({"voice": "en+nosuch"}, r"voice 'en\+nosuch': espeak-ng took 'gmw/en' instead.* f1 f2"),
+        ({"voice": "en", "text": "  "}, "text: nothing to speak"),
+        ({"voice": "en", "rate_wpm": 20}, "rate_wpm=20: must be 80 to 450"),
+        ({"voice": "en", "pitch": 120}, "pitch=120: must be 0 to 99"),
+    ],
+)
+def test_bad_request_is_refused_by_name(speaker, options, message):
+    with pytest.raises(ValueError, match=message) as error:
+        speaker.speak(**{"text": TEXT, **options})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_every_voice_and_word_of_a_language_is_speakable(speaker, name):
+    language = load_language(name)
+    for voice in (*language.seen_voices, *language.unseen_voices):
+        speaker.speak("eins zwei one two", voice)
+    speakers = [speaker_name(v) for v in (*language.seen_voices, *language.unseen_voices)]
+    assert len(set(speakers)) == len(speakers)
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_sentences_are_distinct_plain_words(name):
+    sentences = list(islice(load_language(name).sentences(random.Random(1)), 3000))
+    assert len(set(sentences)) == 3000
+    for sentence in sentences:
+        words = sentence.split(" ")
+        assert 7 <= len(words) <= 20
+        assert all(word.isalpha() and word.islower() for word in words), sentence
+
+
+def small_language(**changes) -> dict:
+    content = {
+        "templates": ["{animal} and {animal}", "hello"],
+        "slots": {"animal": ["cat", "{size} dog"], "size": ["big", "small"]},
+        "seen_voices": ["en"],
+        "unseen_voices": ["en+m1"],
+    }
+    return {**content, **changes}
+
+
+def test_sentences_end_with_an_error_when_all_are_used():
+    language = parse_language(small_language(), "test")
+    assert language.n_sentences == 3 * 3 + 1
+    assert language.vocabulary == {"and", "hello", "cat", "dog", "big", "small"}
+    sentences = language.sentences(random.Random(0))
+    drawn = {next(sentences) for _ in range(10)}
+    assert {"hello", "cat and cat", "big dog and small dog"} <= drawn
+    with pytest.raises(ValueError, match="10 sentences and 10 are used"):
+        next(sentences)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"templates": ["the {bird}"]}, "phrase 'the {bird}': slot 'bird' has no phrases"),
+        ({"slots": {"animal": ["{animal}"]}}, "slot 'animal' contains itself"),
+        ({"templates": ["Hello"]}, "phrase 'Hello': must be lower-case words"),
+        ({"templates": ["route 66"]}, "must be lower-case words"),
+        ({"templates": [None]}, "quote them"),
+        ({"unseen_voices": ["en"]}, r"voices both seen and unseen: \['en'\]"),
+        ({"colours": []}, "has keys"),
+    ],
+)
+def test_bad_language_file_is_refused_by_name(changes, message):
+    with pytest.raises(ValueError, match=f"^test.yaml: .*{message}"):
+        parse_language(small_language(**changes), "test.yaml")
+
+
+def test_unknown_language_lists_the_known():
+    with pytest.raises(ValueError, match="language 'xx'.*allowed: de en"):
+        load_language("xx")
+
+
+@pytest.mark.parametrize("snr_db", [12.0, 40.0])
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_noise_has_the_asked_level(snr_db, exponent):
+    generator = np.random.default_rng(0)
+    speech = np.sin(np.arange(16000) / 7).astype(np.float32)
+    noise = add_noise(speech, snr_db, exponent, generator) - speech
+    assert 10 * np.log10(np.mean(speech**2) / np.mean(noise**2)) == pytest.approx(snr_db, abs=0.1)
+
+
+def test_exponent_tilts_the_noise():
+    def low_share(exponent: float) -> float:
+        noise = coloured_noise(16001, exponent, np.random.default_rng(0))
+        power = np.abs(np.fft.rfft(noise)) ** 2
+        return power[: len(power) // 8].sum() / power.sum()
+
+    assert low_share(0.0) == pytest.approx(1 / 8, abs=0.02)
+    assert low_share(1.0) > 0.6
+
+
+def test_level_is_set_but_never_clips():
+    samples = np.random.default_rng(0).standard_normal(16000).astype(np.float32)
+    quiet = set_level(samples, -30)
+    assert 20 * np.log10(np.sqrt(np.mean(quiet**2))) == pytest.approx(-30, abs=0.01)
+    assert np.abs(set_level(samples, 0)).max() == pytest.approx(0.95)
+
+
+def test_plan_separates_sentences_and_voices():
+    options = CorpusOptions(dev_utterances=30, test_utterances=40, test_unseen_fraction=0.25)
+    language = load_language("en")
+    plan = list(islice(plan_utterances(language, options), 1000))
+    assert plan == list(islice(plan_utterances(language, options), 1000))
+    assert [u.set_name for u in plan] == ["dev"] * 30 + ["test"] * 40 + ["train"] * 930
+    assert len({u.text for u in plan}) == len({u.utterance_id for u in plan}) == 1000
+    unseen = [u.set_name for u in plan if u.voice in language.unseen_voices]
+    assert unseen == ["test"] * 10
+    for u in plan:
+        assert u.utterance_id.startswith(f"{u.speaker}-")
+        assert 130 <= u.rate_wpm <= 190 and 12 <= u.snr_db <= 40
+    other_seed = next(plan_utterances(language, CorpusOptions(seed=1)))
+    assert other_seed.text != plan[0].text
+    by_id = sorted(plan, key=lambda u: u.utterance_id)
+    assert [u.speaker for u in by_id] == sorted(u.speaker for u in plan)
+
+
+def run(directory: Path, monkeypatch, *options: str) -> None:
+    monkeypatch.chdir(directory)
+    make_corpus.main(
+        ["--minutes", "0.4", "--dev_utterances", "3", "--test_utterances", "5", *options]
+    )
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """Every file below a folder, and what it holds."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_corpus_is_a_set_of_kaldi_directories(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch)
+    texts = set()
+    for name, n_expected in (("train", None), ("dev", 3), ("test", 5)):
+        directory = tmp_path / "data" / name
+        tables = {f: read_table(directory / f) for f in ("wav.scp", "text", "utt2spk")}
+        ids = list(tables["text"])
+        assert ids == sorted(ids) and n_expected in (None, len(ids))
+        assert ids == list(tables["wav.scp"]) == list(tables["utt2spk"])
+        speakers = read_table(directory / "spk2utt")
+        assert {u: s for s, line in speakers.items() for u in line.split()} == tables["utt2spk"]
+        audio = kaldiio.load_scp(str(directory / "wav.scp"))
+        sound = SoundScpReader(str(directory / "wav.scp"))
+        for key in ids:
+            rate, samples = audio[key]
+            assert rate == 16000 and 1.5 < len(samples) / rate < 9
+            np.testing.assert_array_equal(samples, sound[key][1])
+            assert soundfile.info(tables["wav.scp"][key]).subtype == "PCM_16"
+        if name == "train":
+            durations_s = [len(audio[key][1]) / 16000 for key in ids]
+            assert 24 <= sum(durations_s) < 24 + max(durations_s)
+        assert not texts & set(tables["text"].values())
+        texts |= set(tables["text"].values())
+    # No audio but what the tables name.
+    assert len(list((tmp_path / "downloads").rglob("*.flac"))) == len(texts)
+
+
+def test_number_of_processes_does_not_change_the_corpus(tmp_path, monkeypatch):
+    # Several processes for so few utterances.
+    monkeypatch.setattr(make_corpus, "BATCH_SIZE", 3)
+    for nj in ("1", "3"):
+        (tmp_path / nj).mkdir()
+        run(tmp_path / nj, monkeypatch, "--nj", nj)
+    assert digests(tmp_path / "1") == digests(tmp_path / "3")
+
+
+def test_rerun_does_only_what_is_missing(tmp_path, monkeypatch, capsys):
+    def is_redone(*options: str) -> bool:
+        run(tmp_path, monkeypatch, *options)
+        return "nothing to do" not in capsys.readouterr().out
+
+    assert is_redone()
+    before = digests(tmp_path)
+    assert not is_redone()
+    assert not is_redone("--nj", "1")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(make_corpus, "write_data_dir", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, monkeypatch, "--seed", "1")
+    # The tables on disk are those of seed 0, the audio is not.
+    assert is_redone()
+    assert digests(tmp_path) == before
+
+    next((tmp_path / "downloads").rglob("*.flac")).unlink()
+    assert is_redone()
+    assert digests(tmp_path) == before
+
+
+def test_second_language_stands_beside_the_first(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch)
+    before = digests(tmp_path)
+    run(tmp_path, monkeypatch, "--language", "de", "--suffix", "_de")
+    after = digests(tmp_path)
+    assert before.items() < after.items()
+    assert "data/test_de/text" in after
+    assert all(key.startswith("de") for key in read_table(tmp_path / "data/train_de/text"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--language", "xx"], "language 'xx'"),
+        (["--minutes", "0"], "--minutes 0.0: must be above 0"),
+        (["--min_snr_db", "50"], "--min_snr_db 50.0: must not be above --max_snr_db 40.0"),
+        (["--test_unseen_fraction", "2"], "must be 0 to 1"),
+        (["--nj", "0"], "must be 1 or more"),
+        (["--max_rate_wpm", "600"], "--max_rate_wpm 600: must be 80 to 450"),
+    ],
+)
+def test_bad_option_ends_with_one_line(tmp_path, monkeypatch, capsys, options, message):
+    with pytest.raises(SystemExit) as exit_:
+        run(tmp_path, monkeypatch, *options)
+    assert exit_.value.code != 0
+    last_line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "error: " in last_line
+    assert re.search(message, last_line), last_line
+
+
+def test_data_sh_forwards_its_options(tmp_path):
+    command = [RECIPE / "local" / "data.sh", "--minutes", "0.1", "--dev_utterances", "1"]
+    command += ["--test_utterances", "1", "--output_dir", tmp_path / "data"]
+    command += ["--audio_dir", tmp_path / "audio"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "test: 1 utterances" in done.stdout
+    assert len(read_table(tmp_path / "data" / "test" / "text")) == 1
