@@ -7,7 +7,12 @@ import numpy as np
 import soundfile
 import soxr
 
-from espnet_medusa.kaldi.audio_source import AudioError, AudioSource, open_source
+from espnet_medusa.kaldi.audio_source import (
+    COPY_AGAIN,
+    AudioError,
+    AudioSource,
+    open_source,
+)
 from espnet_medusa.kaldi.container import (
     explain_unreadable,
     frame_count_is_exact,
@@ -15,7 +20,15 @@ from espnet_medusa.kaldi.container import (
     missing_bytes,
 )
 
-__all__ = ["AudioError", "AudioInfo", "check_audio", "probe_audio", "read_audio", "resample"]
+__all__ = [
+    "AudioError",
+    "AudioInfo",
+    "check_audio",
+    "probe_audio",
+    "read_audio",
+    "read_source",
+    "resample",
+]
 
 BLOCK_FRAMES = 1 << 20
 # libsndfile reports the largest integer for a FLAC stream whose length is not in its header.
@@ -88,15 +101,25 @@ def read_audio(
             lacks, or a command that is not allowed; one line with file, reason and remedy.
     """
     source = open_source(entry, allow_pipes)
+    return read_source(source, start_s=start_s, end_s=end_s, max_duration_s=max_duration_s)
+
+
+def read_source(
+    source: AudioSource,
+    *,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    max_duration_s: float | None = None,
+) -> tuple[np.ndarray, int]:
+    """Do what `read_audio` does with a source that is open already."""
     _check_complete(source)
     with _open_sndfile(source) as sound:
         info = _info(sound)
         start, end = _sample_range(source.name, info, start_s, end_s)
-        if max_duration_s is not None and end is not None:
-            _check_length(source.name, (end - start) / info.rate_hz, max_duration_s)
+        if end is not None:
+            _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
         samples = _decode(source, sound, info, start, end)
-    if max_duration_s is not None:
-        _check_length(source.name, len(samples) / info.rate_hz, max_duration_s)
+    _check_length(f"{source.name}:", len(samples), info.rate_hz, max_duration_s)
     return samples, info.rate_hz
 
 
@@ -107,10 +130,11 @@ def _open_sndfile(source: AudioSource) -> soundfile.SoundFile:
         with source.open() as stream:
             explained = explain_unreadable(stream.read(1024))
         if explained is not None:
-            raise AudioError(f"{source.name}: {explained[0]}; {explained[1]}") from error
+            raise AudioError(f"{source.name}: {explained[0]}", explained[1]) from error
         raise AudioError(
             f"{source.name}: is no audio that libsndfile reads, or its header is damaged"
-            f" ({_reason(error)}); convert it to wav or flac, or remove the utterance"
+            f" ({_reason(error)})",
+            "convert it to wav or flac, or remove the utterance",
         ) from error
 
 
@@ -135,7 +159,8 @@ def _check_complete(source: AudioSource) -> None:
     if n_missing:
         raise AudioError(
             f"{source.name}: is truncated (the header promises {n_missing} bytes more than the"
-            f" {source.size_bytes} there are); copy it again or remove the utterance"
+            f" {source.size_bytes} there are)",
+            COPY_AGAIN,
         )
 
 
@@ -153,12 +178,14 @@ def _sample_range(
             if overshoot_s > MAX_OVERSHOOT_S:
                 raise AudioError(
                     f"{name}: the segment ends at {end_s} s but the recording at"
-                    f" {info.duration_s:.2f} s; correct segments"
+                    f" {info.duration_s:.2f} s",
+                    "correct segments",
                 )
             end = min(end, info.n_samples)
     if start_s < 0 or (end is not None and start > end):
         raise AudioError(
-            f"{name}: the segment starts at {start_s} s, outside the recording; correct segments"
+            f"{name}: the segment starts at {start_s} s, outside the recording",
+            "correct segments",
         )
     return start, end
 
@@ -173,8 +200,7 @@ def _decode(
         blocks = [block.mean(axis=1) for block in _blocks(sound, end)]
     except SNDFILE_ERRORS as error:
         raise AudioError(
-            f"{source.name}: is corrupt or truncated ({_reason(error)}); copy it again or remove"
-            " the utterance"
+            f"{source.name}: is corrupt or truncated ({_reason(error)})", COPY_AGAIN
         ) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None else end - start
@@ -183,8 +209,7 @@ def _decode(
             is_exact = frame_count_is_exact(stream, info.format_name)
         if is_exact:
             raise AudioError(
-                f"{source.name}: is truncated ({len(samples)} of {expected} samples); copy it"
-                " again or remove the utterance"
+                f"{source.name}: is truncated ({len(samples)} of {expected} samples)", COPY_AGAIN
             )
     return samples.astype(np.float32, copy=False)
 
@@ -221,11 +246,12 @@ def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
     return block, False
 
 
-def _check_length(name: str, duration_s: float, max_duration_s: float) -> None:
-    if duration_s > max_duration_s:
+def _check_length(name: str, n_samples: int, rate_hz: int, max_duration_s: float | None) -> None:
+    if max_duration_s is not None and n_samples > round(max_duration_s * rate_hz):
         raise AudioError(
-            f"{name}: lasts {duration_s:.2f} s, more than the {max_duration_s:g} s that are"
-            " allowed; cut it into segments"
+            f"{name} lasts {n_samples / rate_hz:.2f} s, more than the {max_duration_s:g} s that"
+            " are allowed",
+            "cut it into segments",
         )
 
 
@@ -249,31 +275,28 @@ def check_audio(
         AudioError: One line with the reason and the remedy; the caller adds file and id.
     """
     if samples.ndim != 1:
-        raise AudioError(f"has shape {samples.shape}; give one channel, shape (N,)")
+        raise AudioError(f"has shape {samples.shape}", "give one channel, shape (N,)")
     if len(samples) == 0:
-        raise AudioError("has zero length; remove the utterance")
+        raise AudioError("has zero length", "remove the utterance")
     if len(samples) < min_samples:
         raise AudioError(
-            f"has {len(samples)} samples, fewer than the {min_samples} of one frame; remove the"
-            " utterance"
+            f"has {len(samples)} samples, fewer than the {min_samples} of one frame",
+            "remove the utterance",
         )
     if expected_rate_hz is not None and rate_hz != expected_rate_hz:
         raise AudioError(
-            f"has a rate of {rate_hz} Hz, the model expects {expected_rate_hz} Hz; resample it"
-            f" with espnet_medusa.bin.format_data --fs {expected_rate_hz}"
+            f"has a rate of {rate_hz} Hz, the model expects {expected_rate_hz} Hz",
+            f"resample it with espnet_medusa.bin.format_data --fs {expected_rate_hz}",
         )
-    if max_duration_s is not None and len(samples) > round(max_duration_s * rate_hz):
-        raise AudioError(
-            f"lasts {len(samples) / rate_hz:.2f} s, more than the {max_duration_s:g} s that are"
-            " allowed; cut it into segments"
-        )
+    _check_length("", len(samples), rate_hz, max_duration_s)
     peak = float(np.max(np.abs(samples)))
     if not np.isfinite(peak):
         n_bad = int(np.count_nonzero(~np.isfinite(samples)))
-        raise AudioError(f"holds {n_bad} NaN or infinite samples; write the file again")
+        raise AudioError(f"holds {n_bad} NaN or infinite samples", "write the file again")
     if peak > MAX_AMPLITUDE:
         raise AudioError(
-            f"reaches an amplitude of {peak:g}, not within [-1, 1]; scale it, or store integers"
+            f"reaches an amplitude of {peak:g}, not within [-1, 1]",
+            "scale it, or store integers",
         )
 
 

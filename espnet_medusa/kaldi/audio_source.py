@@ -10,9 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+COPY_AGAIN = "copy it again or remove the utterance"
+
 
 class AudioError(ValueError):
-    """Audio that cannot be used: one line with the source, the reason and the remedy."""
+    """Audio that cannot be used; `str()` is one line, "message; remedy".
+
+    Attributes:
+        message: The source, where it is known, and the reason.
+        remedy: What the user can do about it.
+    """
+
+    def __init__(self, message: str, remedy: str):
+        super().__init__(message, remedy)
+        self.message = " ".join(message.split())
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +80,7 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     """
     entry = entry.strip()
     if not entry:
-        raise AudioError("the wav.scp value is empty; add a path")
+        raise AudioError("the wav.scp value is empty", "add a path")
     if is_pipe(entry):
         return _run_pipe(entry, allow_pipes)
     address = ark_address(entry)
@@ -75,20 +90,20 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
         return _find_file(entry)
     except OSError as error:
         raise AudioError(
-            f"{entry}: cannot be read ({error.strerror}); correct the path in wav.scp"
+            f"{entry}: cannot be read ({error.strerror})", "correct the path in wav.scp"
         ) from error
 
 
 def _find_file(entry: str) -> AudioSource:
     if entry.startswith("~"):
-        raise AudioError(f"{entry}: '~' is not expanded in wav.scp; write the whole path")
+        raise AudioError(f"{entry}: '~' is not expanded in wav.scp", "write the whole path")
     if os.path.isdir(entry):
-        raise AudioError(f"{entry}: is a folder; give an audio file")
+        raise AudioError(f"{entry}: is a folder", "give an audio file")
     size_bytes = os.stat(entry).st_size
     with open(entry, "rb"):  # Raises for a file without read permission.
         pass
     if size_bytes == 0:
-        raise AudioError(f"{entry}: is an empty file; copy it again or remove the utterance")
+        raise AudioError(f"{entry}: is an empty file", COPY_AGAIN)
     return AudioSource(entry, entry, size_bytes)
 
 
@@ -104,7 +119,8 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
             if len(data) < length:
                 raise AudioError(
                     f"{entry}: the ark is truncated ({length - len(data)} of {length} bytes are"
-                    " missing); write it again"
+                    " missing)",
+                    "write it again",
                 )
         elif flag[:4] == b"RIFF":  # Kaldi's own wav arks: the length is in the wav header.
             (length,) = struct.unpack("<I", (flag[4:] + stream.read(3)).ljust(4, b"\0"))
@@ -115,8 +131,8 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
             data = stream.read()
         else:
             raise AudioError(
-                f"{entry}: holds no wav or flac audio at that offset (it starts with"
-                f" {flag!r}); correct the offset, or give audio instead of features"
+                f"{entry}: holds no wav or flac audio at that offset (it starts with {flag!r})",
+                "correct the offset, or give audio instead of features",
             )
     return AudioSource(entry, data, len(data))
 
@@ -124,11 +140,11 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
 def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:
     if not allow_pipes:
         raise AudioError(
-            f"{entry}: is a command; give --allow_pipes true if you trust this wav.scp, or"
-            " write audio files"
+            f"{entry}: is a command",
+            "give --allow_pipes true if you trust this wav.scp, or write audio files",
         )
     if not entry.endswith("|"):
-        raise AudioError(f"{entry}: writes into a command; wav.scp needs 'command |'")
+        raise AudioError(f"{entry}: writes into a command", "wav.scp needs 'command |'")
     bash = shutil.which("bash")
     command = entry[:-1].strip()
     # Without pipefail, a failing decoder in front of a working filter goes unnoticed.
@@ -137,11 +153,11 @@ def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         raise AudioError(
-            f"{entry}: the command failed with status {done.returncode} ({lines[-1]}); run it by"
-            " hand and mend it"
+            f"{entry}: the command failed with status {done.returncode} ({lines[-1]})",
+            "run it by hand and mend it",
         )
     if not done.stdout:
-        raise AudioError(f"{entry}: the command wrote nothing; run it by hand and mend it")
+        raise AudioError(f"{entry}: the command wrote nothing", "run it by hand and mend it")
     return AudioSource(entry, done.stdout, len(done.stdout))
 
 

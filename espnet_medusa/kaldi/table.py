@@ -12,7 +12,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.problem import DataError, DataProblem
 
-FIX_COMMAND = "python -m espnet_medusa.bin.validate_data_dir DIR --fix true"
+FIX_REMEDY = "run python -m espnet_medusa.bin.validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -26,15 +26,16 @@ class TableScan:
 
     Attributes:
         entries: Id to value, in file order; of repeated ids the first one.
-        problems: What makes the table unreadable (`read_table` refuses these).
-        warnings: What Kaldi's rules forbid although the table reads well: order, line ends.
-        repeated_ids: Ids that occur more than once.
+        problems: What would lose or invent an entry (`read_table` refuses these).
+        warnings: What Kaldi's rules forbid although the table reads well: order, line ends,
+            blank lines.
+        repeats: Ids that occur again, with the values of their later lines.
     """
 
     entries: dict[str, str] = field(default_factory=dict)
     problems: list[DataProblem] = field(default_factory=list)
     warnings: list[DataProblem] = field(default_factory=list)
-    repeated_ids: set[str] = field(default_factory=set)
+    repeats: dict[str, list[str]] = field(default_factory=dict)
 
 
 def sort_ids(ids) -> list[str]:
@@ -63,39 +64,35 @@ def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
         return scan
     if data.startswith(UTF8_BOM):
         data = data[len(UTF8_BOM) :]
-        scan.warnings.append(DataProblem(name, "", "starts with a byte order mark", _fix()))
+        scan.warnings.append(DataProblem(name, "", "starts with a byte order mark", FIX_REMEDY))
     if not data.endswith(b"\n"):
-        scan.warnings.append(DataProblem(name, "", "has no newline at its end", _fix()))
+        scan.warnings.append(DataProblem(name, "", "has no newline at its end", FIX_REMEDY))
     if b"\r\n" in data:
-        scan.warnings.append(DataProblem(name, "", "has Windows line ends (CR LF)", _fix()))
+        scan.warnings.append(DataProblem(name, "", "has Windows line ends (CR LF)", FIX_REMEDY))
     for number, raw_line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         _scan_line(scan, name, number, raw_line, require_value)
     _check_order(scan, name)
     return scan
 
 
-def _fix() -> str:
-    return f"run {FIX_COMMAND}"
-
-
 def _scan_line(
     scan: TableScan, name: str, number: int, raw_line: bytes, require_value: bool
 ) -> None:
-    line_name = f"line {number}"
     try:
         fields = raw_line.decode("utf-8").split(maxsplit=1)
     except UnicodeDecodeError as error:
         byte = raw_line[error.start]
-        message = f"is not UTF-8 (byte 0x{byte:02x} at column {error.start + 1})"
-        scan.problems.append(DataProblem(name, line_name, message, "convert it with iconv"))
+        message = f"line {number} is not UTF-8 (byte 0x{byte:02x} at column {error.start + 1})"
+        key = _decodable_id(raw_line) or f"line {number}"
+        scan.problems.append(DataProblem(name, key, message, "convert the file with iconv"))
         return
     if not fields:
-        scan.problems.append(DataProblem(name, line_name, "is blank", "delete the line"))
+        scan.warnings.append(DataProblem(name, f"line {number}", "is blank", FIX_REMEDY))
         return
     key = fields[0]
     value = fields[1].rstrip() if len(fields) == 2 else ""
     if key in scan.entries:
-        scan.repeated_ids.add(key)
+        scan.repeats.setdefault(key, []).append(value)
         message = f"occurs again in line {number}"
         scan.problems.append(DataProblem(name, key, message, "keep one line for each id"))
         return
@@ -105,12 +102,19 @@ def _scan_line(
         scan.problems.append(DataProblem(name, key, message, "add the value or remove the id"))
 
 
+def _decodable_id(raw_line: bytes) -> str:
+    try:
+        return b"".join(raw_line.split(maxsplit=1)[:1]).decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
 def _check_order(scan: TableScan, name: str) -> None:
     previous = ""
     for key in scan.entries:
         if key.encode("utf-8") < previous.encode("utf-8"):
             message = f"is out of byte order: it follows {previous}"
-            scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {_fix()}"))
+            scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {FIX_REMEDY}"))
             return  # One line is enough: sorting mends all of them.
         previous = key
 
@@ -126,8 +130,8 @@ def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
         Id to value, in file order.
 
     Raises:
-        TableError: The file is missing or empty, has blank lines, lines that are not UTF-8,
-            repeated ids, or ids without a value; the message has one line for each.
+        TableError: The file is missing or empty, has lines that are not UTF-8, repeated ids, or
+            ids without a value; the message has one line for each.
     """
     scan = scan_table(path, require_value)
     if scan.problems:
