@@ -1,0 +1,214 @@
+"""Score trn files with sclite's arguments, and print sclite's reports.
+
+python -m espnet_medusa.bin.sclite -r ref.trn trn -h hyp.trn trn -i rm -o all stdout
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from espnet_medusa.scoring.report import DEFAULT_LINE_WIDTH, alignment_report, summary_report
+from espnet_medusa.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
+
+# Report: (suffix of its file, how it is made), in the order in which sclite prints them.
+_REPORTS = {
+    "sum": (".sys", lambda score, line_width: summary_report(score)),
+    "rsum": (".raw", lambda score, line_width: summary_report(score, raw=True)),
+    "pralign": (".pra", alignment_report),
+}
+_STDOUT = "stdout"
+_OUTPUTS = {name: {name} for name in (*_REPORTS, _STDOUT)}
+_OUTPUTS |= {"pra": {"pralign"}, "all": set(_REPORTS)}
+_ENCODINGS = ("ascii", "utf-8")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the supported arguments when it meets others."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}; supported:{self._options()} (see --help)\n")
+
+    def _options(self) -> str:
+        return "".join(f" {action.option_strings[0]}" for action in self._actions)
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"'{value}' is not true or false")
+    return value.lower() == "true"
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The arguments; those with one dash are sclite's own (`-h` is the hypothesis)."""
+    parser = _Parser(
+        prog="sclite",
+        description="Score trn files as NIST sclite does.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-r", dest="reference", nargs="+", required=True, metavar=("FILE", "trn"))
+    add(
+        "-h",
+        dest="hypotheses",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar=("FILE", "trn TITLE"),
+        help="hypothesis, its format and its name in the reports; may be repeated",
+    )
+    add("-i", dest="id_type", choices=ID_TYPES, required=True, help="type of the utterance ids")
+    add(
+        "-o",
+        dest="outputs",
+        nargs="+",
+        action="extend",
+        metavar="REPORT",
+        help=f"of {', '.join(_OUTPUTS)}; a report named twice is off again (default: sum stdout)",
+    )
+    add("-s", dest="case_sensitive", action="store_true", help="compare case")
+    add(
+        "-c",
+        dest="characters",
+        nargs="*",
+        metavar="NOASCII",
+        help="score characters; with NOASCII keep runs of ASCII together",
+    )
+    add("-e", dest="encoding", default="ascii", type=str.lower, choices=_ENCODINGS)
+    add("-l", dest="line_width", type=int, default=DEFAULT_LINE_WIDTH, help="bytes per line")
+    add("-O", dest="output_dir", help="folder of the reports (default: the hypothesis's)")
+    add("-n", dest="name", help="name of the reports (default: the hypothesis's)")
+    add(
+        "--allow_missing",
+        type=_boolean,
+        default=False,
+        help="count utterances without hypothesis as deletions",
+    )
+    add("--sclite", metavar="PATH", help="let the real program (after the id checks) report")
+    add("--help", action="help", help="show this message")
+    return parser
+
+
+def _file_and_title(values: list[str], option: str, n_values: int) -> tuple[str, str | None]:
+    """Split `FILE [trn [TITLE]]`."""
+    if len(values) > n_values:
+        raise ValueError(f"{option}: too many values: {' '.join(values)}; use FILE trn")
+    if len(values) > 1 and values[1] != "trn":
+        raise ValueError(f"{option}: format '{values[1]}' is not supported; use trn")
+    return values[0], values[2] if len(values) > 2 else None
+
+
+def _outputs(names: list[str] | None) -> set[str]:
+    """The reports to make; as in sclite a name switches, so that twice is off."""
+    chosen: set[str] = set()
+    for name in names or ["sum", _STDOUT]:
+        if name not in _OUTPUTS:
+            raise ValueError(f"-o: report '{name}' is not supported; use {', '.join(_OUTPUTS)}")
+        chosen ^= _OUTPUTS[name]
+    return chosen
+
+
+def _score(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> Score:
+    modes = args.characters
+    if modes and modes != ["NOASCII"]:
+        raise ValueError(f"-c: '{' '.join(modes)}' is not supported; use -c or -c NOASCII")
+    characters = None if modes is None else "noascii" if modes else "all"
+    score = score_trn(
+        reference,
+        hypothesis,
+        id_type=args.id_type,
+        case_sensitive=args.case_sensitive,
+        allow_missing=args.allow_missing,
+        characters=characters,
+        title=title,
+    )
+    words = (w for line in score.utterances for w in line.reference + line.hypothesis)
+    if characters and args.encoding == "ascii" and not all(map(str.isascii, words)):
+        raise ValueError(f"{hypothesis}: -c needs -e utf-8, since the text is not plain ASCII")
+    return score
+
+
+def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
+    """Score one hypothesis file and print or write its reports."""
+    outputs = _outputs(args.outputs)
+    score = _score(args, reference, hypothesis, title)
+    folder = Path(args.output_dir or Path(hypothesis).parent)
+    name = args.name or Path(hypothesis).name
+    for report, (suffix, make) in _REPORTS.items():
+        if report not in outputs:
+            continue
+        text = make(score, args.line_width).encode("utf-8")
+        if _STDOUT in outputs:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.flush()
+        else:
+            (folder / f"{name}{suffix}").write_bytes(text)
+
+
+def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
+    """Check the ids, then let the real program report.
+
+    It gets clean copies: it loses a last line without a newline, and ignores missing hypotheses.
+    """
+    joined = read_joined(reference, hypothesis, args.case_sensitive, args.allow_missing)
+    command = shlex.split(args.sclite)
+    if Path(command[-1]).name == "sctk":
+        command.append("sclite")
+    with tempfile.TemporaryDirectory() as folder:
+        copies = Path(folder, "ref.trn"), Path(folder, "hyp.trn")
+        sides = (
+            [(line.reference.id, line.reference.tokens) for line in joined],
+            [
+                (line.hypothesis.id, line.hypothesis.tokens)
+                if line.hypothesis
+                else (line.reference.id, ())
+                for line in joined
+            ],
+        )
+        for copy, side in zip(copies, sides, strict=True):
+            lines = [f" {' '.join(tokens)}\t({name})\n" for name, tokens in side]
+            copy.write_text("".join(lines), encoding="utf-8", newline="\n")
+        command += ["-r", str(copies[0]), "trn", "-h", str(copies[1]), "trn", title or hypothesis]
+        command += ["-i", args.id_type, "-o", *(args.outputs or ["sum", _STDOUT])]
+        command += ["-l", str(args.line_width), "-n", args.name or Path(hypothesis).name]
+        command += ["-O", args.output_dir or str(Path(hypothesis).parent), "-e", args.encoding]
+        command += ["-s"] if args.case_sensitive else []
+        command += [] if args.characters is None else ["-c", *args.characters]
+        try:
+            result = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        except OSError as error:
+            raise ValueError(
+                f"--sclite: cannot run '{command[0]}' ({error.strerror}); give the program's path"
+            ) from None
+    sys.stdout.flush()
+    sys.stdout.buffer.write(result.stdout)
+    sys.stdout.buffer.flush()
+    if result.returncode != 0:
+        raise ValueError(
+            f"--sclite: '{args.sclite}' failed with status {result.returncode} on {hypothesis}; "
+            f"leave out --sclite to use the built-in scorer"
+        )
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Run the command; errors go to stderr in one line, with a non-zero exit status."""
+    args = get_parser().parse_args(cmd)
+    try:
+        reference, _ = _file_and_title(args.reference, "-r", 2)
+        hypotheses = [_file_and_title(values, "-h", 3) for values in args.hypotheses]
+        if len(hypotheses) > 1 and args.name:
+            raise ValueError("-n: one name for several hypotheses; score them one by one")
+        for hypothesis, title in hypotheses:
+            (_run_real if args.sclite else _report)(args, reference, hypothesis, title)
+    except OSError as error:
+        sys.exit(f"sclite: {error.filename}: {error.strerror}; check the path")
+    except ValueError as error:
+        sys.exit(f"sclite: {error}")
+
+
+if __name__ == "__main__":
+    main()

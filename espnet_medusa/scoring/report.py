@@ -1,0 +1,251 @@
+"""sclite's reports: percentages by speaker (sum), counts by speaker (rsum), alignments (pra).
+
+Source: NIST SCTK 2.4.10 (scores.c, statdist.c, path.c), checked against the program's output.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
+from espnet_medusa.scoring.box_table import PAGE_WIDTH, Row, box_table, byte_width, centre
+from espnet_medusa.scoring.sclite import Counts, Score, ScoredUtterance, percent
+
+DEFAULT_LINE_WIDTH = 1000
+
+_TITLE = "SYSTEM SUMMARY PERCENTAGES by SPEAKER"
+_FOOTNOTE = (
+    "\n* No Reference words for this/these speaker(s).  Word counts supplied\n"
+    "  rather than percents.\n"
+    "+ Speaker(s) with no reference data is ignored\n"
+)
+
+# Columns Corr, Sub, Del, Ins, Err of both tables.
+_COUNT_COLUMNS: tuple[Callable[[Counts], int], ...] = (
+    lambda counts: counts.correct,
+    lambda counts: counts.substitutions,
+    lambda counts: counts.deletions,
+    lambda counts: counts.insertions,
+    lambda counts: counts.errors,
+)
+_ASCII_UPPER = str.maketrans({chr(code): chr(code - 32) for code in range(ord("a"), ord("z") + 1)})
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, standard deviation (n - 1) and median of the speakers' values."""
+
+    mean: float
+    deviation: float
+    median: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Summarise; of no values everything is 0."""
+    if not values:
+        return Spread(0.0, 0.0, 0.0)
+    n_values = len(values)
+    # Added one by one as sclite does: a cleverer sum may print another last digit.
+    mean = 0.0
+    for value in values:
+        mean += value
+    mean /= n_values
+    squares = 0.0
+    for value in values:
+        squares += (value - mean) * (value - mean)
+    deviation = math.sqrt(squares / (n_values - 1)) if squares else 0.0
+    ordered, middle = sorted(values), n_values // 2
+    median = ordered[middle] if n_values % 2 else (ordered[middle] + ordered[middle - 1]) / 2
+    return Spread(mean, deviation, median)
+
+
+def summary_report(score: Score, raw: bool = False) -> str:
+    """The table by speaker.
+
+    Args:
+        score: The scored utterances.
+        raw: Counts (sclite's `rsum`) instead of percentages (`sum`).
+    """
+    speakers = score.speakers
+    rows = [_header(score)]
+    rows += [_speaker_row(name, counts, raw) for name, counts in speakers.items()]
+    rows.append(_total_row(score.total, raw))
+    rows += _spread_rows(list(speakers.values()), raw)
+    report = f"\n\n\n{centre(_TITLE, PAGE_WIDTH)}\n\n{box_table(score.title, rows)}"
+    without_words = any(counts.words == 0 for counts in speakers.values())
+    return report + (_FOOTNOTE if without_words and not raw else "")
+
+
+def _header(score: Score) -> Row:
+    unit = "# Chr" if score.characters else "# Wrd"
+    names = (" SPKR", " # Snt", unit, "Corr", " Sub", " Del", " Ins", " Err", "S.Err")
+    return Row(names, rule="-")
+
+
+def _rounded(value: float, decimals: int) -> float:
+    """Round half away from zero."""
+    scale = 10.0**decimals
+    return int(value * scale + (0.5 if value > 0 else -0.5)) / scale
+
+
+def _decimal(value: float, mark: str = " ") -> str:
+    return f"{_rounded(value, 1):5.1f}{mark}"
+
+
+def _whole(value: float, mark: str = " ") -> str:
+    return f"{_rounded(value, 0):5.0f}{mark}"
+
+
+def _speaker_row(name: str, counts: Counts, raw: bool) -> Row:
+    values = [column(counts) for column in _COUNT_COLUMNS]
+    if raw:
+        cells = [_whole(value) for value in [*values, counts.sentence_errors]]
+    else:
+        # Percentages of nothing: sclite shows the counts and a star.
+        cells = [
+            _decimal(percent(value, counts.words)) if counts.words else _whole(value, "*")
+            for value in values
+        ]
+        cells.append(_decimal(counts.sentence_error_percent))
+    return Row((f" {name} ", f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule="-")
+
+
+def _total_row(total: Counts, raw: bool) -> Row:
+    values = [column(total) for column in _COUNT_COLUMNS]
+    if raw:
+        label, cells = " Sum", [_whole(value) for value in [*values, total.sentence_errors]]
+    else:
+        label = " Sum/Avg"
+        cells = [_decimal(percent(value, total.words)) for value in values]
+        cells.append(_decimal(total.sentence_error_percent))
+    return Row((label, f"{total.sentences:5d}", f"{total.words:5d}", *cells), rule="=")
+
+
+def _spread_rows(speakers: list[Counts], raw: bool) -> list[Row]:
+    """The rows Mean, S.D. and Median."""
+    silent = [number for number, counts in enumerate(speakers) if counts.words == 0]
+    columns = [
+        spread([counts.sentences for counts in speakers]),
+        spread([counts.words for counts in speakers]),
+    ]
+    for column in _COUNT_COLUMNS:
+        if raw:
+            columns.append(spread([column(counts) for counts in speakers]))
+            continue
+        values = [
+            percent(column(counts), counts.words) if counts.words else float(column(counts))
+            for counts in speakers
+        ]
+        columns.append(spread(_without(values, silent)))
+    if raw:
+        columns.append(spread([counts.sentence_errors for counts in speakers]))
+    else:
+        columns.append(spread([counts.sentence_error_percent for counts in speakers]))
+    marks = [" "] * len(columns)
+    if silent and not raw:
+        marks[2:-1] = ["+"] * len(_COUNT_COLUMNS)
+    rows = []
+    for label, field in ((" Mean ", "mean"), (" S.D. ", "deviation"), ("Median", "median")):
+        values = [getattr(column, field) for column in columns]
+        cells = [_decimal(value, mark) for value, mark in zip(values, marks, strict=True)]
+        rows.append(Row((label, *cells), rule="" if rows else "=", left=False))
+    return rows
+
+
+def _without(values: list[float], positions: list[int]) -> list[float]:
+    """Take out the speakers without reference words, as sclite does.
+
+    sclite takes them out one by one without counting down the later positions, so that after the
+    first one a neighbour goes instead. Kept, since the report is to be the same.
+    """
+    kept = list(values)
+    for position in positions:
+        del kept[position]
+        kept.append(-1000.0)
+    return kept[: len(values) - len(positions)]
+
+
+def alignment_report(score: Score, line_width: int = DEFAULT_LINE_WIDTH) -> str:
+    """All alignments, by speaker (sclite's `pralign`).
+
+    Args:
+        score: The scored utterances.
+        line_width: Bytes after which an alignment continues on further lines.
+    """
+    by_speaker: dict[str, list[ScoredUtterance]] = {}
+    for utterance in score.utterances:
+        by_speaker.setdefault(utterance.speaker, []).append(utterance)
+    parts = ["\n\n\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE\n\n", f"System name:   {score.title}\n\n"]
+    parts.append("Speakers: \n")
+    parts += [f"   {number:2d}:  {name}\n" for number, name in enumerate(by_speaker)]
+    parts.append("\n")
+    for number, (name, utterances) in enumerate(by_speaker.items()):
+        parts.append(f"Speaker sentences{number:4d}:  {name}   #utts: {len(utterances)}\n")
+        for utterance in utterances:
+            parts.append(_alignment(utterance, score.case_sensitive, line_width) + "\n")
+    return "".join(parts) + "\n"
+
+
+def _alignment(utterance: ScoredUtterance, case_sensitive: bool, line_width: int) -> str:
+    counts = utterance.counts
+    lines = [
+        f"id: ({utterance.id})",
+        f"Scores: (#C #S #D #I) {counts.correct} {counts.substitutions} {counts.deletions} "
+        f"{counts.insertions}",
+    ]
+    if case_sensitive:
+        lines.append("Attributes: Case_sensitve ")  # sclite's spelling
+    columns, widths = _columns(utterance, case_sensitive)
+    start = 0
+    while start < len(columns):
+        stop = _line_end(widths, start, line_width)
+        if start > 0:
+            lines.append("")
+        indent = ">> " if start > 0 else ""
+        for label, cells in zip(
+            ("REF: ", "HYP: ", "Eval:"), zip(*columns[start:stop], strict=True), strict=True
+        ):
+            lines.append(f"{indent}{label} {''.join(cells)}")
+        start = stop
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line_end(widths: list[int], start: int, line_width: int) -> int:
+    """First column that no longer goes on the line which begins at `start`."""
+    used = 9 if start > 0 else 6
+    stop = start
+    while used < line_width and stop < len(widths):
+        used += 1 + widths[stop]
+        stop += 1
+    # sclite leaves out the word that reached the limit, even one that would just fit.
+    return stop if stop == len(widths) else max(stop - 1, start + 1)
+
+
+def _columns(
+    utterance: ScoredUtterance, case_sensitive: bool
+) -> tuple[list[tuple[str, str, str]], list[int]]:
+    """The printed (reference, hypothesis, evaluation) of each position, and its width in bytes."""
+    columns, widths = [], []
+    for operation, reference, hypothesis in utterance.pairs():
+        n_reference = 1 if reference is None else byte_width(reference)
+        n_hypothesis = 1 if hypothesis is None else byte_width(hypothesis)
+        width = max(n_reference, n_hypothesis)
+        if operation == INSERTION:
+            reference, n_reference = "*" * n_hypothesis, n_hypothesis
+        elif operation == DELETION:
+            hypothesis, n_hypothesis = "*" * n_reference, n_reference
+        if operation != CORRECT and not case_sensitive:
+            reference, hypothesis = (
+                reference.translate(_ASCII_UPPER),
+                hypothesis.translate(_ASCII_UPPER),
+            )
+        letter = " " if operation == CORRECT else operation
+        columns.append(
+            (
+                reference + " " * (width - n_reference + 1),
+                hypothesis + " " * (width - n_hypothesis + 1),
+                letter.ljust(width) + " " if width else " ",
+            )
+        )
+        widths.append(width)
+    return columns, widths

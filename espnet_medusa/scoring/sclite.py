@@ -1,0 +1,347 @@
+"""Scoring of trn files by sclite's rules: words, speakers, joining by id, counts.
+
+sclite's reading of words, which the counts depend on: without case sensitivity A-Z are folded (no
+other letters); a word ends at its first `;`; backslashes and one final `*` are dropped; `@` stands
+for no word. Source: NIST SCTK 2.4.10 (align.c, word.c), checked against the program's output.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from espnet_medusa.scoring.alignment import (
+    CORRECT,
+    DELETION,
+    INSERTION,
+    NULL_WORD,
+    SUBSTITUTION,
+    align_pairs,
+)
+from espnet_medusa.scoring.trn import TrnLine, list_some, read_trn
+
+ID_TYPES = ("rm", "spu_id", "swb", "wsj", "sp")
+CHARACTER_MODES = ("all", "noascii")
+
+_ASCII_LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
+
+
+def percent(part: float, whole: float) -> float:
+    """100 part / whole; of an empty whole 0, as sclite prints it."""
+    return part / whole * 100.0 if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What sclite counts, for an utterance, a speaker or a whole set; `+` adds up.
+
+    Attributes:
+        correct: Reference words that were recognised.
+        substitutions: Reference words that were recognised as another word.
+        deletions: Reference words without a counterpart.
+        insertions: Hypothesis words without a counterpart.
+        sentences: Utterances.
+        sentence_errors: Utterances with at least one error.
+    """
+
+    correct: int = 0
+    substitutions: int = 0
+    deletions: int = 0
+    insertions: int = 0
+    sentences: int = 0
+    sentence_errors: int = 0
+
+    @classmethod
+    def of_operations(cls, operations: str) -> "Counts":
+        """Count one utterance's alignment letters (see `alignment.align_pairs`)."""
+        correct = operations.count(CORRECT)
+        return cls(
+            correct=correct,
+            substitutions=operations.count(SUBSTITUTION),
+            deletions=operations.count(DELETION),
+            insertions=operations.count(INSERTION),
+            sentences=1,
+            sentence_errors=int(correct < len(operations)),
+        )
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.correct + other.correct,
+            self.substitutions + other.substitutions,
+            self.deletions + other.deletions,
+            self.insertions + other.insertions,
+            self.sentences + other.sentences,
+            self.sentence_errors + other.sentence_errors,
+        )
+
+    @property
+    def words(self) -> int:
+        """Words of the reference."""
+        return self.correct + self.substitutions + self.deletions
+
+    @property
+    def errors(self) -> int:
+        """Substitutions, deletions and insertions."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def correct_percent(self) -> float:
+        return percent(self.correct, self.words)
+
+    @property
+    def substitution_percent(self) -> float:
+        return percent(self.substitutions, self.words)
+
+    @property
+    def deletion_percent(self) -> float:
+        return percent(self.deletions, self.words)
+
+    @property
+    def insertion_percent(self) -> float:
+        return percent(self.insertions, self.words)
+
+    @property
+    def error_percent(self) -> float:
+        """The word (character, token) error rate; 0 when there is no reference word."""
+        return percent(self.errors, self.words)
+
+    @property
+    def sentence_error_percent(self) -> float:
+        return percent(self.sentence_errors, self.sentences)
+
+
+@dataclass(frozen=True)
+class ScoredUtterance:
+    """One aligned utterance.
+
+    Attributes:
+        id: Its id, folded unless scoring was case sensitive.
+        speaker: The speaker that sclite reads from the id.
+        reference: Reference words as they were compared, without null words.
+        hypothesis: Hypothesis words, likewise.
+        operations: One letter per aligned position: C, S, D, I.
+        counts: The letters, counted.
+    """
+
+    id: str
+    speaker: str
+    reference: tuple[str, ...]
+    hypothesis: tuple[str, ...]
+    operations: str
+    counts: Counts
+
+    def pairs(self) -> Iterator[tuple[str, str | None, str | None]]:
+        """Yield (letter, reference word, hypothesis word); None where there is no word."""
+        reference, hypothesis = iter(self.reference), iter(self.hypothesis)
+        for operation in self.operations:
+            yield (
+                operation,
+                None if operation == INSERTION else next(reference),
+                None if operation == DELETION else next(hypothesis),
+            )
+
+
+@dataclass(frozen=True)
+class Score:
+    """The scored utterances of one hypothesis file.
+
+    Attributes:
+        title: Name in the reports (sclite's default: the hypothesis file).
+        utterances: In the order of the hypothesis file; missing ones follow.
+        case_sensitive: Whether case was compared.
+        characters: Whether words were split into characters (`-c`).
+        missing: Ids without hypothesis, counted as deletions.
+    """
+
+    title: str
+    utterances: tuple[ScoredUtterance, ...]
+    case_sensitive: bool = False
+    characters: bool = False
+    missing: tuple[str, ...] = ()
+
+    @cached_property
+    def speakers(self) -> dict[str, Counts]:
+        """Speaker to counts, in order of appearance."""
+        speakers: dict[str, Counts] = {}
+        for utterance in self.utterances:
+            before = speakers.get(utterance.speaker, Counts())
+            speakers[utterance.speaker] = before + utterance.counts
+        return speakers
+
+    @cached_property
+    def total(self) -> Counts:
+        """Counts over all utterances."""
+        return sum(self.speakers.values(), Counts())
+
+
+@dataclass(frozen=True)
+class JoinedLine:
+    """A reference and its hypothesis; None where the hypothesis is missing."""
+
+    reference: TrnLine
+    hypothesis: TrnLine | None
+
+
+def score_trn(
+    reference: str | Path,
+    hypothesis: str | Path,
+    *,
+    id_type: str = "rm",
+    case_sensitive: bool = False,
+    allow_missing: bool = False,
+    characters: str | None = None,
+    title: str | None = None,
+) -> Score:
+    """Align a hypothesis file with its reference, utterance by utterance, joined by id.
+
+    Args:
+        reference: trn file.
+        hypothesis: trn file.
+        id_type: How a speaker is read from an id: rm, spu_id, swb (up to the first `-`, else
+            `_`), wsj (three characters) or sp (the id itself).
+        case_sensitive: Compare A-Z and a-z as different.
+        allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
+        characters: None: score the words; "all": split them into characters; "noascii": into
+            characters and runs of ASCII.
+        title: Name in the reports; by default the hypothesis file.
+
+    Raises:
+        ValueError: A line cannot be read, an id is repeated, missing or unknown to the
+            reference, or the reference is empty; the message names file and ids, and the remedy.
+    """
+    if characters is not None and characters not in CHARACTER_MODES:
+        raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
+    joined = read_joined(reference, hypothesis, case_sensitive, allow_missing)
+    ids, pairs = [], []
+    for line in joined:
+        spoken = line.hypothesis
+        ids.append((spoken or line.reference).id)
+        pairs.append(
+            (
+                compared_words(line.reference, reference, case_sensitive, characters),
+                compared_words(spoken, hypothesis, case_sensitive, characters) if spoken else [],
+            )
+        )
+    utterances = []
+    for name, pair, operations in zip(ids, pairs, align_pairs(pairs), strict=True):
+        name = name if case_sensitive else name.translate(_ASCII_LOWER)
+        words, spoken = (tuple(w for w in side if w != NULL_WORD) for side in pair)
+        counts = Counts.of_operations(operations)
+        speaker = speaker_of(name, id_type)
+        utterances.append(ScoredUtterance(name, speaker, words, spoken, operations, counts))
+    return Score(
+        title=str(hypothesis) if title is None else title,
+        utterances=tuple(utterances),
+        case_sensitive=case_sensitive,
+        characters=characters is not None,
+        missing=tuple(line.reference.id for line in joined if line.hypothesis is None),
+    )
+
+
+def read_joined(
+    reference: str | Path, hypothesis: str | Path, case_sensitive: bool, allow_missing: bool
+) -> list[JoinedLine]:
+    """Read both files and join them by id, in the order of the hypothesis file.
+
+    Ids are compared without case as sclite does, unless that would make two of them the same.
+
+    Raises:
+        ValueError: See `score_trn`.
+    """
+    references, hypotheses = read_trn(reference), read_trn(hypothesis)
+    if not references:
+        raise ValueError(f"{reference}: holds no utterances; there is nothing to score")
+    fold = not case_sensitive and _unique_folded(references) and _unique_folded(hypotheses)
+
+    def key(line: TrnLine) -> str:
+        return line.id.translate(_ASCII_LOWER) if fold else line.id
+
+    by_key = {key(line): line for line in references}
+    heard = {key(line) for line in hypotheses}
+    unknown = [line.id for line in hypotheses if key(line) not in by_key]
+    if unknown:
+        raise ValueError(
+            f"{hypothesis}: ids without a reference in {reference}: {list_some(unknown)}; "
+            f"add the references or remove these lines"
+        )
+    missing = [line for name, line in by_key.items() if name not in heard]
+    if missing and not allow_missing:
+        raise ValueError(
+            f"{hypothesis}: no hypothesis for {list_some(line.id for line in missing)}; decode "
+            f"these utterances again, or count them as deletions with --allow_missing true"
+        )
+    joined = [JoinedLine(by_key[key(line)], line) for line in hypotheses]
+    return joined + [JoinedLine(line, None) for line in missing]
+
+
+def _unique_folded(lines: Sequence[TrnLine]) -> bool:
+    return len({line.id.translate(_ASCII_LOWER) for line in lines}) == len(lines)
+
+
+def compared_words(
+    line: TrnLine, path: str | Path, case_sensitive: bool, characters: str | None
+) -> list[str]:
+    """The words of a line in the form in which sclite compares them.
+
+    Raises:
+        ValueError: The line holds `{`, sclite's markup for alternatives.
+    """
+    words = []
+    for token in line.tokens:
+        if "{" in token:
+            raise ValueError(
+                f"{path}: line {line.line_number}: {line.id}: '{token}' holds '{{', which marks "
+                f"alternatives in a trn file, and those are not supported; clean the text, or "
+                f"use the real program with --sclite"
+            )
+        word = _until_semicolon(token).replace("\\", "")
+        if len(word) > 1 and word.endswith("*"):
+            word = word[:-1]
+        word = word if case_sensitive else word.translate(_ASCII_LOWER)
+        words += [word] if characters is None else _split_characters(word, characters)
+    return words
+
+
+def _until_semicolon(token: str) -> str:
+    """Cut at the first `;` without a backslash before it."""
+    position = token.find(";")
+    while position > 0 and token[position - 1] == "\\":
+        position = token.find(";", position + 1)
+    return token if position < 0 else token[:position]
+
+
+def _split_characters(word: str, mode: str) -> list[str]:
+    if mode == "all":
+        return list(word) or [word]
+    parts: list[str] = []
+    for character in word:
+        if parts and character.isascii() and parts[-1].isascii():
+            parts[-1] += character
+        else:
+            parts.append(character)
+    # sclite reads the parts once more as words, where a final * is dropped again.
+    if len(parts) > 1:
+        parts = [part[:-1] if len(part) > 1 and part.endswith("*") else part for part in parts]
+    return parts or [word]
+
+
+def speaker_of(utterance_id: str, id_type: str) -> str:
+    """Read the speaker from an id.
+
+    Raises:
+        ValueError: The id type is unknown, or the id has no `-` or `_` where one is needed.
+    """
+    if id_type == "sp":
+        return f"({utterance_id})"
+    if id_type == "wsj":
+        return f"{utterance_id})"[:3]
+    if id_type not in ID_TYPES:
+        raise ValueError(f"id type '{id_type}' is not known; use one of {', '.join(ID_TYPES)}")
+    for separator in "-_":
+        speaker, found, _ = utterance_id.partition(separator)
+        if found:
+            return speaker
+    raise ValueError(
+        f"id '{utterance_id}' has no '-' or '_' after the speaker, as id type '{id_type}' needs; "
+        f"write ids as speaker-utterance, or use -i sp"
+    )

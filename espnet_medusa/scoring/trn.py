@@ -1,0 +1,138 @@
+"""The trn transcript format: the tokens of an utterance, then `(speaker-utterance)`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SPACE_SYMBOL = "<space>"
+
+# sclite splits at these only: a no-break or an ideographic space belongs to the word.
+ASCII_SPACE = " \t\n\v\f\r"
+
+# Lines that sclite takes for comments.
+COMMENT_PREFIXES = (";;", "**")
+
+_ASCII_SPACE_TO_BLANK = str.maketrans(dict.fromkeys(ASCII_SPACE, " "))
+
+
+@dataclass(frozen=True)
+class TrnLine:
+    """One transcript.
+
+    Attributes:
+        id: Utterance id without its parentheses.
+        tokens: The words, characters or subword units.
+        line_number: Where it stands in its file, from 1.
+    """
+
+    id: str
+    tokens: tuple[str, ...]
+    line_number: int
+
+
+def split_tokens(text: str) -> list[str]:
+    """Split at ASCII white space, as sclite does."""
+    return [token for token in text.translate(_ASCII_SPACE_TO_BLANK).split(" ") if token]
+
+
+def character_tokens(text: str) -> list[str]:
+    """Tokens of a text for the character error rate: its characters, blanks as `<space>`."""
+    return [SPACE_SYMBOL if character in ASCII_SPACE else character for character in text]
+
+
+def read_trn(path: str | Path) -> list[TrnLine]:
+    """Read a trn file; comments (`;;`, `**`) and blank lines are passed over.
+
+    Raises:
+        ValueError: A line is not UTF-8 or has no id at its end, or an id occurs twice; the
+            message names the file, the line number or the ids, and a remedy.
+    """
+    lines: list[TrnLine] = []
+    seen: dict[str, int] = {}
+    repeated: list[str] = []
+    for number, raw_line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
+        try:
+            text = raw_line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: line {number}: not UTF-8 (byte 0x{raw_line[error.start]:02x} at column "
+                f"{error.start + 1}); convert the file with iconv"
+            ) from None
+        if text.startswith(COMMENT_PREFIXES) or not text.strip(ASCII_SPACE):
+            continue
+        line = _parse_line(text, f"{path}: line {number}", number)
+        if line.id in seen:
+            repeated.append(f"{line.id} (lines {seen[line.id]} and {number})")
+            continue
+        seen[line.id] = number
+        lines.append(line)
+    if repeated:
+        raise ValueError(f"{path}: repeated ids: {list_some(repeated)}; keep one line for each id")
+    return lines
+
+
+def _parse_line(text: str, where: str, number: int) -> TrnLine:
+    opening, closing = text.rfind("("), text.rfind(")")
+    utterance_id = text[opening + 1 : closing]
+    rest = text[closing + 1 :].strip(ASCII_SPACE)
+    if (
+        opening < 0
+        or closing < opening
+        or not utterance_id
+        or rest
+        or split_tokens(utterance_id) != [utterance_id]
+    ):
+        shown = text.strip(ASCII_SPACE)
+        shown = shown if len(shown) <= 60 else f"...{shown[-57:]}"
+        raise ValueError(f"{where}: no '(speaker-utterance)' at the end of '{shown}'; add the id")
+    if "\0" in text:
+        raise ValueError(f"{where}: holds a NUL character; remove it")
+    return TrnLine(utterance_id, tuple(split_tokens(text[:opening])), number)
+
+
+def write_trn(
+    path: str | Path, utterances: Mapping[str, Iterable[str]], utt2spk: Mapping[str, str]
+) -> None:
+    """Write lines of the form `tokens<TAB>(speaker-utterance)`, in the mapping's order.
+
+    Args:
+        path: File to write; its folder is created.
+        utterances: Utterance id to its tokens.
+        utt2spk: Utterance id to speaker.
+
+    Raises:
+        ValueError: An utterance has no speaker, an id holds white space or parentheses, or a
+            token holds white space.
+    """
+    without_speaker = [utterance for utterance in utterances if utterance not in utt2spk]
+    if without_speaker:
+        raise ValueError(
+            f"{path}: utterances without a speaker: {list_some(without_speaker)}; "
+            f"add them to utt2spk"
+        )
+    lines = []
+    for utterance, tokens in utterances.items():
+        tokens = [tokens] if isinstance(tokens, str) else list(tokens)
+        label = f"{utt2spk[utterance]}-{utterance}"
+        if set(label) & set(ASCII_SPACE + "()"):
+            raise ValueError(f"{path}: id '{label}' holds white space or parentheses; rename it")
+        for token in tokens:
+            if not token or set(token) & set(ASCII_SPACE + "\0"):
+                raise ValueError(
+                    f"{path}: {utterance}: token {token!r} is empty or holds white space; "
+                    f"split the text into tokens first"
+                )
+        text = " ".join(tokens)
+        # A blank keeps a text that starts like a comment from being passed over.
+        blank = " " if text.startswith(COMMENT_PREFIXES) else ""
+        lines.append(f"{blank}{text}\t({label})\n")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def list_some(names: Iterable[str], limit: int = 10) -> str:
+    """Join the first names; when there are more, say how many there are in all."""
+    names = list(names)
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
