@@ -1,0 +1,1 @@
+"""What the recipe's stages do: jobs, token lists, splitting, merging, scoring."""

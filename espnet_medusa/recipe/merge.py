@@ -1,0 +1,104 @@
+"""Joins what the inference jobs of one test set wrote."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.scoring.trn import list_some
+from espnet_medusa.statistics import merge_statistics
+
+RESULT_FILES = ("text", "token", "token_int", "score")
+
+
+@dataclass(frozen=True)
+class MergedOutput:
+    """What became of a test set: ids with a result, and the reason of each failure by id."""
+
+    decoded: tuple[str, ...]
+    failed: Mapping[str, str]
+
+
+def job_folders(log_dir: Path) -> list[Path]:
+    """The folders `output.1`, `output.2`, ... in the order of their numbers.
+
+    Raises:
+        ValueError: There is none.
+    """
+    folders = {int(p.suffix[1:]): p for p in log_dir.glob("output.*") if p.suffix[1:].isdigit()}
+    if not folders:
+        raise ValueError(f"{log_dir}: no output.1; no inference job has run here")
+    return [folders[number] for number in sorted(folders)]
+
+
+def read_results(path: Path) -> dict[str, str]:
+    """Read a table of results by id, which may be missing or empty where nothing was decoded."""
+    if not path.is_file() or not path.stat().st_size:
+        return {}
+    return read_table(path, require_value=False)
+
+
+def _join(files: Sequence[Path]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for path in files:
+        values = read_results(path)
+        twice = joined.keys() & values.keys()
+        if twice:
+            raise ValueError(f"{path}: ids of another job: {list_some(sorted(twice))}")
+        joined.update(values)
+    return joined
+
+
+def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
+    """Join text, token, token_int, score and failed_utterances of all jobs, sorted by id.
+
+    Args:
+        keys: File whose first column holds the ids that should have been decoded.
+        log_dir: Folder of `output.<job>`.
+        output_dir: Where to write.
+
+    Raises:
+        ValueError: An id has neither a result nor a reason (its job broke off), or has both.
+    """
+    folders = job_folders(log_dir)
+    failed = _join([folder / "failed_utterances" for folder in folders])
+    for name in RESULT_FILES:
+        merged = _join([folder / "1best_recog" / name for folder in folders])
+        if name == "text" or merged:
+            write_table(output_dir / name, merged)
+        if name == "text":
+            texts = merged
+    lost = read_table(keys, require_value=False).keys() - texts.keys() - failed.keys()
+    if lost:
+        raise ValueError(
+            f"{len(lost)} utterances of {keys} have neither a result nor a reason: "
+            f"{list_some(sorted(lost))}; a job broke off, see "
+            f"{log_dir}/*.log and decode again (stage 12)"
+        )
+    both = texts.keys() & failed.keys()
+    if both:
+        raise ValueError(f"{log_dir}: both decoded and failed: {list_some(sorted(both))}")
+    (output_dir / "failed_utterances").unlink(missing_ok=True)
+    if failed:
+        write_table(output_dir / "failed_utterances", failed)
+    return MergedOutput(tuple(sorted(texts)), failed)
+
+
+def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
+    """Join the jobs' statistics.json, where the inference command writes any.
+
+    Args:
+        log_dir: Folder of `output.<job>`.
+        output_dir: Where to write statistics.json.
+
+    Returns:
+        Whether there were any.
+    """
+    target = output_dir / "statistics.json"
+    target.unlink(missing_ok=True)
+    files = [folder / "statistics.json" for folder in job_folders(log_dir)]
+    files = [path for path in files if path.is_file()]
+    if files:
+        target.write_text(json.dumps(merge_statistics(files), indent=1) + "\n", encoding="utf-8")
+    return bool(files)

@@ -1,0 +1,61 @@
+"""Real-time factor from inference logs, paired as ESPnet's calculate_rtf does."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+_START = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: speech length: (\d+)")
+_END = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: best hypo")
+
+
+@dataclass(frozen=True)
+class RealTimeFactor:
+    """Decoded utterances, their audio in seconds, and the seconds that decoding took."""
+
+    utterances: int
+    audio_s: float
+    decoding_s: float
+
+    def report(self) -> str:
+        """The four lines that ESPnet's calculate_rtf prints."""
+        return (
+            f"Total audio duration: {self.audio_s:.3f} [sec]\n"
+            f"Total decoding time: {self.decoding_s:.3f} [sec]\n"
+            f"RTF: {self.decoding_s / self.audio_s:.3f}\n"
+            f"Latency: {self.decoding_s * 1000.0 / self.utterances:.3f} [ms/sentence]"
+        )
+
+
+def _seconds(start: str, end: str) -> float:
+    form = "%Y-%m-%d %H:%M:%S,%f"
+    return (datetime.strptime(end, form) - datetime.strptime(start, form)).total_seconds()
+
+
+def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
+    """Pair each `speech length: N` line with the `best hypo` line that follows it.
+
+    An utterance that failed has no second line and is left out.
+
+    Args:
+        logs: Inference logs, one per job.
+        sample_rate: Samples a second of the decoded audio.
+
+    Raises:
+        ValueError: No utterance was decoded.
+    """
+    utterances, samples, decoding_s = 0, 0, 0.0
+    for log in logs:
+        start = None
+        for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
+            if match := _START.search(line):
+                start = match
+            elif (match := _END.search(line)) and start is not None:
+                utterances += 1
+                samples += int(start[2])
+                decoding_s += _seconds(start[1], match[1])
+                start = None
+    if not samples:
+        raise ValueError("no `speech length` and `best hypo` lines in the logs: nothing decoded")
+    return RealTimeFactor(utterances, samples / sample_rate, decoding_s)

@@ -1,0 +1,147 @@
+"""Scores one decoded test set: ref.trn, hyp.trn and result.txt of WER, CER and TER."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.recipe.merge import read_results
+from espnet_medusa.recipe.tokens import make_cleaner
+from espnet_medusa.scoring.trn import list_some, write_trn
+
+Tokenize = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How to score.
+
+    Attributes:
+        cleaner: ESPnet text cleaner of the references, or none.
+        hyp_cleaner: That of the hypotheses.
+        bpe_model: sentencepiece model; token error rate only with one.
+        non_linguistic_symbols: File with symbols that do not count, or None.
+        allow_missing: Count a missing hypothesis as deletions; otherwise it is an error.
+        sclite: Path of the real sclite, or None for ours.
+        sclite_options: More options for either.
+    """
+
+    cleaner: str = "none"
+    hyp_cleaner: str = "none"
+    bpe_model: Path | None = None
+    non_linguistic_symbols: Path | None = None
+    allow_missing: bool = False
+    sclite: str | None = None
+    sclite_options: tuple[str, ...] = ()
+
+
+def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
+    """The tokenizer of each error rate: wer, cer, and ter where there is a bpe model.
+
+    Raises:
+        ValueError: The bpe model does not exist.
+    """
+    from espnet2.text.build_tokenizer import build_tokenizer
+
+    symbols = options.non_linguistic_symbols
+    chosen = {
+        name: build_tokenizer(
+            token_type,
+            non_linguistic_symbols=symbols,
+            remove_non_linguistic_symbols=symbols is not None,
+        ).text2tokens
+        for name, token_type in (("wer", "word"), ("cer", "char"))
+    }
+    if options.bpe_model is not None:
+        if not options.bpe_model.is_file():
+            raise ValueError(f"--bpemodel {options.bpe_model}: no such file; run stage 5")
+        chosen["ter"] = build_tokenizer("bpe", bpemodel=str(options.bpe_model)).text2tokens
+    return chosen
+
+
+def join_by_id(
+    references: dict[str, str], hypotheses: dict[str, str], allow_missing: bool, names: str
+) -> dict[str, str]:
+    """Hypotheses in the references' ids, empty where missing.
+
+    Raises:
+        ValueError: Hypotheses are missing and that is not allowed, or have unknown ids.
+    """
+    unknown = hypotheses.keys() - references.keys()
+    if unknown:
+        raise ValueError(f"{names}: no reference for {list_some(sorted(unknown))}")
+    missing = references.keys() - hypotheses.keys()
+    if missing and not allow_missing:
+        raise ValueError(
+            f"{names}: no hypothesis for {len(missing)} utterances: {list_some(sorted(missing))}; "
+            "decode again, or count them as deletions with --allow_missing true"
+        )
+    return {utterance: hypotheses.get(utterance, "") for utterance in references}
+
+
+def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
+    """The command line of sclite, ours or the real one."""
+    program = [options.sclite] if options.sclite else [sys.executable, "-m"]
+    program += [] if options.sclite else ["espnet_medusa.bin.sclite"]
+    files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
+    return [*program, *options.sclite_options, *files, "-i", "rm", "-o", "all", "stdout"]
+
+
+def write_report(options: ScoreOptions, folder: Path) -> None:
+    """Run sclite on `folder/{ref,hyp}.trn` into `folder/result.txt`.
+
+    Raises:
+        ValueError: sclite is not there or fails.
+    """
+    command = sclite_command(options, folder / "ref.trn", folder / "hyp.trn")
+    with (folder / "result.txt").open("wb") as report:
+        try:
+            done = subprocess.run(command, stdout=report, stderr=subprocess.PIPE, check=False)
+        except OSError as error:
+            raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+        raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
+
+
+def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
+    """Score `output_dir/text` against `data_dir/text`.
+
+    Args:
+        data_dir: Holds text and utt2spk.
+        output_dir: Holds the merged hypotheses; gets score_{wer,cer,ter}.
+        options: How to score.
+
+    Returns:
+        The result.txt files.
+
+    Raises:
+        ValueError: Ids do not match, or sclite fails.
+    """
+    references = read_table(data_dir / "text", require_value=False)
+    hypotheses = join_by_id(
+        references,
+        read_results(output_dir / "text"),
+        options.allow_missing,
+        f"{data_dir / 'text'}, {output_dir / 'text'}",
+    )
+    speakers = read_table(data_dir / "utt2spk")
+    unnamed = references.keys() - speakers.keys()
+    if unnamed:
+        raise ValueError(f"{data_dir / 'utt2spk'}: no speaker for {list_some(sorted(unnamed))}")
+    clean, clean_hyp = make_cleaner(options.cleaner), make_cleaner(options.hyp_cleaner)
+    results = []
+    for name, tokenize in tokenizers(options).items():
+        folder = output_dir / f"score_{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for side, texts, cleaner in (
+            ("ref", references, clean),
+            ("hyp", hypotheses, clean_hyp),
+        ):
+            tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
+            write_trn(folder / f"{side}.trn", tokens, speakers)
+        write_report(options, folder)
+        results.append(folder / "result.txt")
+    return results

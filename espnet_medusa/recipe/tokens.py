@@ -1,0 +1,175 @@
+"""Token lists: stage 5 of the recipe."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.kaldi.table import read_table
+
+TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
+
+
+@dataclass(frozen=True)
+class TokenOptions:
+    """How to make a token list.
+
+    Attributes:
+        token_type: One of TOKEN_TYPES.
+        nbpe: Size of the token list for bpe.
+        bpe_mode: Kind of sentencepiece model: unigram, bpe, char, word.
+        character_coverage: Share of the characters that sentencepiece must cover.
+        input_sentence_size: Most sentences that sentencepiece reads.
+        cleaner: ESPnet text cleaner, or none.
+        non_linguistic_symbols: Symbols that are never split.
+        hugging_face_model: Name or folder of the tokenizer for hugging_face.
+        blank, oov, sos_eos: Special symbols: first, second and last of the list.
+    """
+
+    token_type: str
+    nbpe: int = 30
+    bpe_mode: str = "unigram"
+    character_coverage: float = 1.0
+    input_sentence_size: int = 100_000_000
+    cleaner: str = "none"
+    non_linguistic_symbols: tuple[str, ...] = ()
+    hugging_face_model: str | None = None
+    blank: str = "<blank>"
+    oov: str = "<unk>"
+    sos_eos: str = "<sos/eos>"
+
+
+def make_cleaner(name: str):
+    """Build ESPnet's text cleaner.
+
+    Args:
+        name: A cleaner ESPnet knows, or none.
+
+    Raises:
+        ValueError: ESPnet does not know the cleaner, or lacks the package it needs.
+    """
+    from espnet2.text.cleaner import TextCleaner
+
+    cleaner = TextCleaner(None if name in ("none", "") else [name])
+    try:
+        cleaner("a")
+    except Exception as error:
+        reason = "openai-whisper is not installed" if "whisper" in name else error
+        raise ValueError(f"--cleaner {name} is not available: {reason}") from error
+    return cleaner
+
+
+def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
+    """Cleaned, non-empty sentences of Kaldi text files.
+
+    Raises:
+        ValueError: A file is missing or malformed, or there is no sentence at all.
+    """
+    clean, texts = make_cleaner(cleaner), list(texts)
+    sentences = [
+        clean(text) for path in texts for text in read_table(path, require_value=False).values()
+    ]
+    sentences = [sentence for sentence in sentences if sentence.strip()]
+    if not sentences:
+        raise ValueError(f"{', '.join(map(str, texts))}: no text to make tokens from")
+    return sentences
+
+
+def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list[str]:
+    """Train `folder/bpe.model` with sentencepiece; returns its pieces.
+
+    Raises:
+        ValueError: sentencepiece refuses, for example as the text is too small for nbpe.
+    """
+    import sentencepiece
+
+    (folder / "train.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / "train.txt"),
+            model_prefix=str(folder / "bpe"),
+            vocab_size=options.nbpe,
+            model_type=options.bpe_mode,
+            character_coverage=options.character_coverage,
+            input_sentence_size=options.input_sentence_size,
+            user_defined_symbols=list(options.non_linguistic_symbols),
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).split("] ")[-1]
+        raise ValueError(f"--nbpe {options.nbpe} on {folder / 'train.txt'}: {reason}") from error
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "bpe.model"))
+    pieces = range(model.get_piece_size())
+    return [
+        model.id_to_piece(piece)
+        for piece in pieces
+        if not model.is_control(piece) and not model.is_unknown(piece)
+    ]
+
+
+def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
+    """Characters or words of the sentences, the most frequent first."""
+    from espnet2.text.build_tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(
+        options.token_type, non_linguistic_symbols=list(options.non_linguistic_symbols)
+    )
+    counts = Counter(token for sentence in sentences for token in tokenizer.text2tokens(sentence))
+    return sorted(counts, key=lambda token: (-counts[token], token))
+
+
+def hugging_face_tokens(options: TokenOptions) -> list[str]:
+    """All tokens of a Hugging Face tokenizer, special ones included, by their id.
+
+    Raises:
+        ValueError: No tokenizer is named, or it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    name = options.hugging_face_model
+    if not name:
+        raise ValueError("--token_type hugging_face needs --hugging_face_model_name_or_path")
+    try:
+        vocabulary = AutoTokenizer.from_pretrained(name).get_vocab()
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error
+    tokens = {number: token for token, number in vocabulary.items()}
+    # An id without a token still takes a line: line numbers are ids.
+    return [tokens.get(number, f"<unused{number}>") for number in range(max(tokens) + 1)]
+
+
+def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:
+    """Write a token list; for bpe also the sentencepiece model beside it.
+
+    Args:
+        texts: Kaldi text files to train on.
+        token_list: File to write, one token a line.
+        options: What to make.
+
+    Returns:
+        Number of tokens.
+
+    Raises:
+        ValueError: Unknown token type, or the text does not allow the list.
+    """
+    if options.token_type not in TOKEN_TYPES:
+        allowed = ", ".join(TOKEN_TYPES)
+        raise ValueError(
+            f"--token_type {options.token_type}: allowed are {allowed}; "
+            "for a model that brings its own tokens give --token_list FILE"
+        )
+    token_list.parent.mkdir(parents=True, exist_ok=True)
+    if options.token_type == "hugging_face":
+        tokens = hugging_face_tokens(options)
+    else:
+        sentences = read_sentences(texts, options.cleaner)
+        if options.token_type == "bpe":
+            tokens = train_bpe(sentences, options, token_list.parent)
+        else:
+            tokens = count_tokens(sentences, options)
+        special = (options.blank, options.oov, options.sos_eos)
+        tokens = [token for token in tokens if token not in special]
+        tokens = [options.blank, options.oov, *tokens, options.sos_eos]
+    token_list.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return len(tokens)
