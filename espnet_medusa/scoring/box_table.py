@@ -75,15 +75,13 @@ def _parts(text: str) -> list[str]:
 
 
 def _stretch(text_widths: list[int], surplus: int) -> list[int]:
-    """Share out the width that a long title adds."""
-    widths, given = [], 0
-    for column, text_width in enumerate(text_widths, 1):
-        share = int(surplus / len(text_widths) * column) - given
-        if column == len(text_widths):
-            share = surplus - given
-        given += share
-        widths.append(text_width + share)
-    return widths
+    """Share out the width that a long title adds, as evenly as whole characters allow."""
+    n_columns = len(text_widths)
+    given = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
+    return [
+        text_width + after - before
+        for text_width, before, after in zip(text_widths, given[:-1], given[1:], strict=True)
+    ]
 
 
 def _draw_row(row: Row, text_widths: list[int], widths: list[int]) -> list[str]:

@@ -17,6 +17,7 @@ _TITLE = "SYSTEM SUMMARY PERCENTAGES by SPEAKER"
 _FOOTNOTE = (
     "\n* No Reference words for this/these speaker(s).  Word counts supplied\n"
     "  rather than percents.\n"
+    "# No Reference words for this/these speaker(s).  NCE not computable.\n"
     "+ Speaker(s) with no reference data is ignored\n"
 )
 

@@ -334,7 +334,8 @@ def speaker_of(utterance_id: str, id_type: str) -> str:
     if id_type == "sp":
         return f"({utterance_id})"
     if id_type == "wsj":
-        return f"{utterance_id})"[:3]
+        # Three bytes in sclite; half a character is left out.
+        return f"{utterance_id})".encode()[:3].decode("utf-8", errors="ignore")
     if id_type not in ID_TYPES:
         raise ValueError(f"id type '{id_type}' is not known; use one of {', '.join(ID_TYPES)}")
     for separator in "-_":
