@@ -168,14 +168,17 @@ def _check_words(check: _Check, text: Mapping[str, str]) -> None:
 
 
 def _check_speakers(check: _Check, ids_file: str, utterances: Iterable[str]) -> None:
+    missing = [name for name in ("utt2spk", "spk2utt") if not check.exists(name)]
+    for name in missing:
+        check.add(name, "", "is missing", FIX_REMEDY)
+    if missing:
+        return
     utt2spk = check.scan("utt2spk").entries
     _check_same_ids(check, "utt2spk", utt2spk, ids_file, utterances)
     for key, speaker in utt2spk.items():
         if len(speaker.split()) > 1:
             check.add("utt2spk", key, f"has more than one speaker: {speaker}", "keep one")
     spk2utt = check.scan("spk2utt").entries
-    if not utt2spk or not spk2utt:
-        return
     wanted = make_spk2utt(utt2spk)
     for speaker in sort_ids(set(wanted) | set(spk2utt)):
         if sorted(wanted.get(speaker, "").split()) != sorted(spk2utt.get(speaker, "").split()):

@@ -1,0 +1,97 @@
+"""Output directories that are either complete or not there, and not made twice.
+
+The work goes to a hidden directory beside the output, which is renamed at the end. A stamp in
+it holds a fingerprint of inputs and options, and the size of each file that was written.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+STAMP = ".stamp.json"
+
+
+def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
+    """Sum up what an output depends on.
+
+    Args:
+        tables: Small files, taken by content.
+        audio: Large files, taken by size, mode and time of change; they may be missing.
+        options: JSON-serialisable options.
+
+    Returns:
+        A hexadecimal digest.
+    """
+    digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))
+    for path in tables:
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    for path in sorted(set(audio)):
+        try:
+            status = path.stat()
+            facts = (status.st_size, status.st_mtime_ns, status.st_mode)
+            digest.update(f"\0{path}\0{facts}".encode())
+        except OSError:
+            digest.update(f"\0{path}\0missing".encode())
+    return digest.hexdigest()
+
+
+def is_up_to_date(output_dir: str | Path, wanted: str) -> bool:
+    """Tell whether a directory has this fingerprint and all of its files in full length."""
+    stamp = _read_stamp(Path(output_dir))
+    if stamp is None or stamp.get("fingerprint") != wanted:
+        return False
+    return stamp.get("sizes_bytes") == _sizes(Path(output_dir))
+
+
+@contextmanager
+def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
+    """Give a directory to write to; it becomes `output_dir` if the block ends without error.
+
+    Args:
+        output_dir: Final place; one made earlier by this function is replaced.
+        made_from: The fingerprint to stamp it with.
+
+    Raises:
+        ValueError: `output_dir` holds files that this function did not write.
+    """
+    output_dir = Path(output_dir)
+    if output_dir.exists() and _read_stamp(output_dir) is None and any(output_dir.iterdir()):
+        raise ValueError(
+            f"{output_dir}: exists and was not made by this command; remove it, or choose another"
+            " --output_dir"
+        )
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    staging = output_dir.parent / f".{output_dir.name}.partial"
+    old = output_dir.parent / f".{output_dir.name}.old"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    try:
+        yield staging
+        stamp = {"fingerprint": made_from, "sizes_bytes": _sizes(staging)}
+        (staging / STAMP).write_text(json.dumps(stamp, indent=0), encoding="utf-8")
+        shutil.rmtree(old, ignore_errors=True)
+        if output_dir.exists():
+            os.rename(output_dir, old)
+        os.rename(staging, output_dir)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != STAMP
+    }
+
+
+def _read_stamp(folder: Path) -> dict | None:
+    try:
+        return json.loads((folder / STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
