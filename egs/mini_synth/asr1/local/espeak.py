@@ -6,8 +6,14 @@ The functions called here are declared in espeak-ng's ``speak_lib.h`` and ``espe
 import ctypes
 from pathlib import Path
 
-import espeakng_loader
 import numpy as np
+
+try:
+    import espeakng_loader
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "espeakng_loader carries the speech engine: pip install 'espnet_medusa[demo]'"
+    ) from error
 
 # Constants of speak_lib.h.
 _AUDIO_OUTPUT_SYNCHRONOUS = 2

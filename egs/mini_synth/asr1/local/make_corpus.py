@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from itertools import islice
@@ -22,6 +22,7 @@ from render import audio_path, render_files_in_new_process
 from sentences import Language, load_language
 from tqdm import tqdm
 
+from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import read_table, write_atomically, write_table
 
 # Utterances a process speaks before it ends. Fixed, for the samples depend on it.
@@ -105,17 +106,14 @@ def speak_corpus(
     return utterances, durations_s
 
 
-def write_data_dir(directory: Path, utterances: Iterable[Utterance], audio_dir: Path) -> None:
+def write_data_dir(directory: Path, utterances: Collection[Utterance], audio_dir: Path) -> None:
     """Write wav.scp, text, utt2spk and spk2utt."""
-    utterances = sorted(utterances, key=lambda u: u.utterance_id)
-    by_speaker: dict[str, list[str]] = {}
-    for utterance in utterances:
-        by_speaker.setdefault(utterance.speaker, []).append(utterance.utterance_id)
+    utt2spk = {u.utterance_id: u.speaker for u in utterances}
     paths = {u.utterance_id: str(audio_path(audio_dir, u)) for u in utterances}
     write_table(directory / "wav.scp", paths)
     write_table(directory / "text", {u.utterance_id: u.text for u in utterances})
-    write_table(directory / "utt2spk", {u.utterance_id: u.speaker for u in utterances})
-    write_table(directory / "spk2utt", {s: " ".join(ids) for s, ids in by_speaker.items()})
+    write_table(directory / "utt2spk", utt2spk)
+    write_table(directory / "spk2utt", make_spk2utt(utt2spk))
 
 
 def make_corpus(options: CorpusOptions, output_dir: Path, audio_dir: Path, nj: int) -> None:

@@ -1,0 +1,275 @@
+"""The digit recipe's data: clips, their split, joined strings, and real clips where present."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = ROOT / "egs" / "fsdd" / "asr1"
+FSDD_DIR = ROOT / ".." / "shared" / "data" / "fsdd"
+sys.path.insert(0, str(RECIPE / "local"))
+
+import make_digit_strings  # noqa: E402
+from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips  # noqa: E402
+from make_digit_strings import DIGIT_WORDS, join_clips, split_clips  # noqa: E402
+
+from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
+from espnet_medusa.kaldi.table import read_table  # noqa: E402
+
+SPEAKERS = ("ann", "bob")
+INDICES = (0, 4, 5, 9, 10, 11)
+
+
+def clip_level(speaker: str, digit: int, index: int) -> float:
+    """Each toy clip is constant at a level that says which clip it is."""
+    return (1 + digit + 10 * INDICES.index(index) + 60 * SPEAKERS.index(speaker)) / 128
+
+
+def wav_bytes(level: float, rate: int = SAMPLE_RATE_HZ, n_channels: int = 1) -> bytes:
+    stream = io.BytesIO()
+    samples = np.full((800, n_channels), level)
+    soundfile.write(stream, samples, rate, format="WAV", subtype="PCM_16")
+    return stream.getvalue()
+
+
+def write_archive(path: Path, files: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def speaker_files(speaker: str) -> dict[str, bytes]:
+    return {
+        f"{digit}_{speaker}_{index}.wav": wav_bytes(clip_level(speaker, digit, index))
+        for digit in range(10)
+        for index in INDICES
+    }
+
+
+@pytest.fixture
+def toy_dir(tmp_path):
+    """One speaker as an archive, one as files in a subfolder."""
+    folder = tmp_path / "fsdd"
+    (folder / "recordings").mkdir(parents=True)
+    write_archive(folder / "ann.tar.gz", speaker_files("ann"))
+    for name, content in speaker_files("bob").items():
+        (folder / "recordings" / name).write_bytes(content)
+    return folder
+
+
+def run(directory: Path, monkeypatch, fsdd_dir: Path, *options: str) -> None:
+    monkeypatch.chdir(directory)
+    small = ["--minutes", "0.5", "--dev_utterances", "8", "--test_utterances", "8"]
+    make_digit_strings.main(["--fsdd_dir", str(fsdd_dir), *small, *options])
+
+
+def test_clips_come_from_files_and_archives_alike(toy_dir):
+    clips = read_clips(toy_dir)
+    assert [(c.speaker, c.digit, c.index) for c in clips] == [
+        (s, d, i) for s in SPEAKERS for d in range(10) for i in INDICES
+    ]
+    for clip in clips:
+        level = clip_level(clip.speaker, clip.digit, clip.index)
+        np.testing.assert_allclose(clip.samples, level, atol=1e-4)
+    assert {c.speaker for c in read_clips(toy_dir, ("bob",))} == {"bob"}
+
+
+def test_a_file_beats_the_same_clip_of_an_archive(toy_dir):
+    (toy_dir / "0_ann_0.wav").write_bytes(wav_bytes(0.99))
+    assert read_clips(toy_dir)[0].samples[0] == pytest.approx(0.99, abs=1e-3)
+
+
+def test_archives_write_nothing(toy_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(toy_dir)
+    outside = {"../0_eve_0.wav": wav_bytes(0.5), "/0_eve_1.wav": wav_bytes(0.5)}
+    write_archive(toy_dir / "eve.tar.gz", outside)
+    before = sorted(tmp_path.rglob("*"))
+    assert len(read_clips(toy_dir, ("eve",))) == 2
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not Path("/0_eve_1.wav").exists()
+
+
+def test_links_of_an_archive_are_not_followed(toy_dir):
+    with tarfile.open(toy_dir / "eve.tar.gz", "w:gz") as archive:
+        link = tarfile.TarInfo("0_eve_0.wav")
+        link.type, link.linkname = tarfile.SYMTYPE, str(toy_dir / "recordings" / "0_bob_0.wav")
+        archive.addfile(link)
+    assert {c.speaker for c in read_clips(toy_dir)} == set(SPEAKERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("0_eve_0.wav", b"not audio", "0_eve_0.wav: not an audio file"),
+        ("0_eve_0.wav", b"", "0_eve_0.wav: not an audio file"),
+        ("0_eve_0.wav", wav_bytes(0.5, rate=16000), r"0_eve_0.wav: .* at 16000 Hz.*8000 Hz"),
+        ("0_eve_0.wav", wav_bytes(0.5, n_channels=2), r"0_eve_0.wav: shape \(800, 2\)"),
+        ("0_eve_0.wav", bytes(1_000_001), "0_eve_0.wav: 1000001 bytes"),
+        ("eve.tar.gz", b"not an archive", "eve.tar.gz: not a whole gzipped tar archive"),
+    ],
+)
+def test_broken_file_is_refused_by_name(toy_dir, name, content, message):
+    (toy_dir / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_clips(toy_dir)
+    assert "\n" not in str(error.value)
+
+
+def test_huge_member_of_an_archive_is_refused(toy_dir):
+    write_archive(toy_dir / "eve.tar.gz", {"0_eve_0.wav": bytes(1_000_001)})
+    with pytest.raises(ValueError, match="eve.tar.gz: 0_eve_0.wav: 1000001 bytes"):
+        read_clips(toy_dir)
+
+
+def test_cut_off_archive_is_refused_by_name(toy_dir):
+    archive = toy_dir / "ann.tar.gz"
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    with pytest.raises(ValueError, match="ann.tar.gz: not a whole gzipped tar archive"):
+        read_clips(toy_dir)
+
+
+def test_missing_folder_clips_or_speakers_are_named(toy_dir, tmp_path):
+    with pytest.raises(ValueError, match="nowhere: no such folder; --fsdd_dir"):
+        read_clips(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="of any speaker; there are clips of: nobody"):
+        read_clips(tmp_path / "empty")
+    with pytest.raises(ValueError, match="of eve; there are clips of: ann"):
+        read_clips(toy_dir, ("ann", "eve"))
+
+
+def test_no_recording_is_in_two_sets(toy_dir):
+    tables = split_clips(read_clips(toy_dir))
+    indices = {
+        name: {c.index for digits in table.values() for clips in digits.values() for c in clips}
+        for name, table in tables.items()
+    }
+    assert indices == {"test": {0, 4}, "dev": {5, 9}, "train": {10, 11}}
+
+
+def test_missing_digit_is_named(toy_dir):
+    for index in (5, 9):
+        (toy_dir / "recordings" / f"7_bob_{index}.wav").unlink()
+    with pytest.raises(ValueError, match=r"speaker bob: no clips of \[7\] for the dev set"):
+        split_clips(read_clips(toy_dir))
+
+
+def test_joined_clips_keep_their_places():
+    clips = [Clip(1, "ann", 0, np.full(400, 0.5, np.float32))] * 2
+    samples = join_clips(clips, [0.1, 0.05, 0.2])
+    assert len(samples) == 800 + 400 + 400 + 400 + 1600
+    for start, end, level in [(0, 800, 0), (900, 1100, 0.5), (1200, 1600, 0), (2000, 3600, 0)]:
+        np.testing.assert_array_equal(samples[start:end], level)
+    # No click: the edge rises in steps smaller than half of the level.
+    assert np.abs(np.diff(samples)).max() < 0.25
+
+
+def test_strings_are_made_of_the_right_clips(toy_dir, tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, toy_dir, "--stereo_speaker", "bob")
+    ids: set[str] = set()
+    indices_of_set = {"test": (0, 4), "dev": (5, 9), "train": (10, 11)}
+    for name, indices in indices_of_set.items():
+        directory = tmp_path / "data" / name
+        assert validate_data_dir(directory) == []
+        texts, paths = read_table(directory / "text"), read_table(directory / "wav.scp")
+        assert not ids & set(texts)
+        ids |= set(texts)
+        total_s = 0.0
+        for key, text in texts.items():
+            samples, rate = soundfile.read(paths[key])
+            assert rate == SAMPLE_RATE_HZ
+            total_s += len(samples) / rate
+            speaker = key.split("-")[0]
+            if speaker == "bob":
+                assert paths[key].endswith(".flac")
+                np.testing.assert_allclose(samples[:, 1], 0.5 * samples[:, 0], atol=1e-4)
+                samples = samples[:, 0]
+            assert samples.ndim == 1
+            digits = [DIGIT_WORDS.index(word) for word in text.split()]
+            assert 3 <= len(digits) <= 8
+            check_levels(samples, speaker, digits, indices)
+        if name == "train":
+            assert 30 <= total_s < 34
+        else:
+            assert len(texts) == 8
+
+
+def check_levels(samples: np.ndarray, speaker: str, digits: list[int], indices) -> None:
+    """Compare the levels of the toy clips in a string with those that its text allows."""
+    edges = np.flatnonzero(np.diff((samples != 0).astype(int)))
+    starts, ends = edges[::2], edges[1::2]
+    assert len(starts) == len(ends) == len(digits)
+    pauses_s = np.diff(np.concatenate([[0], edges, [len(samples)]]))[::2] / SAMPLE_RATE_HZ
+    assert pauses_s.min() > 0.045 and pauses_s.max() < 0.255
+    for digit, start, end in zip(digits, starts, ends, strict=True):
+        level = samples[(start + end) // 2]
+        allowed = [clip_level(speaker, digit, index) for index in indices]
+        assert np.abs(np.array(allowed) - level).min() < 1e-3
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_strings_depend_on_the_seed_alone(toy_dir, tmp_path, monkeypatch):
+    for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, monkeypatch, toy_dir, "--seed", seed)
+    first = contents(tmp_path / "first")
+    assert first == contents(tmp_path / "again")
+    text = "data/test/text"
+    assert first[text] != contents(tmp_path / "other")[text]
+    # Again, over what is there: nothing is left of the other seed.
+    run(tmp_path / "other", monkeypatch, toy_dir, "--seed", "0")
+    assert first == contents(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--minutes", "0"], "--minutes 0.0: must be above 0"),
+        (["--min_digits", "9"], "--min_digits 9: must not be above --max_digits 8"),
+        (["--min_pause_ms", "-1"], "--min_pause_ms -1.0: must not be negative"),
+        (["--speakers", "eve"], "of eve; there are clips of:"),
+    ],
+)
+def test_bad_option_ends_with_one_line(toy_dir, tmp_path, monkeypatch, capsys, options, message):
+    with pytest.raises(SystemExit) as exit_:
+        run(tmp_path, monkeypatch, toy_dir, *options)
+    assert exit_.value.code != 0
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and message in lines[0]
+
+
+def test_real_clips_through_data_sh(tmp_path):
+    if not FSDD_DIR.is_dir():
+        pytest.skip(f"no {FSDD_DIR}: put {{speaker}}.tar.gz of the Free Spoken Digit Dataset there")
+    command = [RECIPE / "local" / "data.sh", "--fsdd_dir", FSDD_DIR, "--minutes", "1"]
+    command += ["--output_dir", tmp_path / "data", "--audio_dir", tmp_path / "audio"]
+    command += ["--dev_utterances", "9", "--test_utterances", "9"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    paths: dict[str, str] = {}
+    for name in ("train", "dev", "test"):
+        assert validate_data_dir(tmp_path / "data" / name) == []
+        paths |= read_table(tmp_path / "data" / name / "wav.scp")
+    assert {key.split("-")[0] for key in paths} == {"jackson", "nicolas", "theo"}
+    for key, path in paths.items():
+        info = soundfile.info(path)
+        assert (info.samplerate, info.channels) == (8000, 2 if key.startswith("theo") else 1)
+        assert 0.8 < info.duration < 9
+        assert np.abs(soundfile.read(path)[0]).max() > 0.005
