@@ -1,0 +1,518 @@
+#!/usr/bin/env bash
+# ESPnet's ASR recipe, stage by stage, without Kaldi or an ESPnet checkout.
+# usage: Stages: 1 data, 2 speed perturbation, 3 format, 4 filter, 5 tokens, 6-8 LM, 9 n-gram,
+# usage:         10 statistics, 11 training, 12 decoding, 13 scoring, 14 pack, 15 upload
+set -euo pipefail
+
+template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+rerun=$(printf '%q ' "$0" "$@")
+
+# options
+stage=1                 # first stage
+stop_stage=10000        # last stage
+skip_stages=            # stages to leave out, such as "2 9"
+skip_data_prep=false    # leave out stages 1-5
+skip_train=false        # leave out stages 2, 5-11 and the training sets
+skip_eval=false         # leave out stages 12-13
+skip_packing=true       # leave out stage 14
+skip_upload_hf=true     # leave out stage 15
+ngpu=1                  # GPUs for training and, with gpu_inference, decoding; 0: CPU
+train_nj=1              # CPU processes that share each training batch (with --ngpu 0)
+nj=32                   # most jobs for data preparation and statistics
+inference_nj=32         # most jobs for decoding
+gpu_inference=false     # decode on GPUs, one for each job in turn
+python=python3          # runs ESPnet's modules, such as espnet-medusa-python
+dumpdir=dump            # formatted data
+expdir=exp              # experiments
+data_dir=               # existing Kaldi directories DIR/<set>, instead of local/data.sh
+train_set=              # name of the training set
+valid_set=              # name of the validation set
+test_sets=              # names of the test sets
+eval_valid_set=false    # decode the validation set too
+local_data_opts=        # options for local/data.sh
+speed_perturb_factors=  # such as "0.9 1.0 1.1"
+feats_type=raw          # raw audio is the only one
+audio_format=flac.ark   # flac.ark, flac or wav
+fs=16k                  # sample rate
+allow_pipes=false       # run the commands that wav.scp holds
+max_duration=30         # audio beyond this, in seconds, is refused by name in stage 3
+min_wav_duration=0.1    # training data below this, in seconds, is left out
+max_wav_duration=20     # training data beyond this, in seconds, is left out
+lang=noinfo             # language, part of names
+token_type=bpe          # bpe, char, word, hugging_face; whisper_* with --token_list
+token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
+token_list=             # existing token list, instead of stage 5
+bpemodel=               # its tokenizer; default: what stage 5 made
+nbpe=30                 # tokens of bpe
+bpemode=unigram         # sentencepiece model: unigram, bpe
+bpe_train_text=         # text to train bpe on; default: that of the training set
+bpe_nlsyms=none         # file of symbols that bpe never splits
+bpe_char_cover=1.0      # share of characters that bpe must cover
+bpe_input_sentence_size=100000000   # most sentences that bpe reads
+hugging_face_model_name_or_path=    # tokenizer for hugging_face
+cleaner=none            # ESPnet text cleaner for references
+hyp_cleaner=none        # text cleaner for hypotheses; with whisper_* tokens that of references
+g2p=none                # ESPnet grapheme to phoneme conversion
+nlsyms_txt=none         # file of symbols that do not count in scores
+use_lm=false            # language model; Whisper decoders need none
+lm_tag=                 # name of the language model
+lm_config=              # its training configuration
+lm_args=                # more options for its training
+lm_exp=                 # its folder
+lm_train_text=          # its training text; default: that of the training set
+lm_dev_text=            # its validation text; default: that of the validation set
+lm_test_text=           # text for its perplexity; default: that of the first test set
+inference_lm=valid.loss.ave.pth     # its checkpoint for decoding
+use_ngram=false         # n-gram model, made with KenLM's lmplz
+ngram_num=3             # its order
+ngram_exp=              # its folder
+train_module=espnet_medusa.bin.asr_train            # ESPnet's asr_train or a drop-in for it
+inference_module=espnet_medusa.bin.asr_inference    # ESPnet's asr_inference or a drop-in
+asr_config=             # training configuration
+asr_args=               # more options for training
+asr_tag=                # name of the experiment
+asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
+asr_stats_dir=          # its statistics
+pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
+ignore_init_mismatch=false          # leave out weights of another shape
+feats_normalize=global_mvn          # global_mvn, utterance_mvn, or "" for none
+asr_speech_fold_length=800          # frames, for batch_type folded
+asr_text_fold_length=150            # tokens, for batch_type folded
+lm_fold_length=150      # tokens, for the language model
+batch_size=1            # of decoding
+inference_config=       # decoding configuration
+inference_configs=      # several of them, each decoded and scored
+inference_args=         # more options for decoding
+inference_tag=          # name of the results' folder (with one configuration)
+inference_asr_model=valid.acc.ave.pth   # checkpoint for decoding
+allow_missing=false     # a missing hypothesis counts as deletions; otherwise it is an error
+sclite=                 # path of the real sclite; default: our own
+score_opts=             # options for sclite, such as -s
+hf_repo=                # Hugging Face repository for stage 15
+# end of options
+
+# shellcheck source-path=SCRIPTDIR source=parse_options.sh
+. "${template}/parse_options.sh"
+parse_options "${template}/asr.sh" "$@"
+require_whole_numbers stage stop_stage ngpu train_nj nj inference_nj nbpe ngram_num batch_size
+# shellcheck source-path=SCRIPTDIR source=path.sh
+. ./path.sh
+# shellcheck source-path=SCRIPTDIR source=cmd.sh
+. ./cmd.sh
+
+log() {
+    echo "$(date '+%Y-%m-%dT%H:%M:%S') (asr.sh) $*"
+}
+
+fail() {
+    echo "asr.sh: error: $*" >&2
+    exit 2
+}
+
+tool() { # NAME [OPTION ...]: one of our own commands
+    python3 -m "espnet_medusa.bin.$1" "${@:2}"
+}
+
+active() { # STAGE TITLE: whether the stage was asked for
+    [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
+    [[ " ${skip_stages} " != *" $1 "* ]] || return 1
+    log "Stage $1: $2"
+}
+
+flat() { # TEXT: options as part of a name, as ESPnet writes them
+    sed -e 's/--/_/g' -e 's/[ |=/]//g' <<< "$1"
+}
+
+stem() { # FILE: its name without folder and extension
+    local name
+    name=$(basename "$1")
+    echo "${name%.*}"
+}
+
+# Names ----------------------------------------------------------------------------------------
+
+[ "${feats_type}" = raw ] || fail "--feats_type ${feats_type}: only raw is there"
+[ "${train_nj}" -eq 1 ] || [ "${ngpu}" -eq 0 ] || fail "--train_nj ${train_nj} needs --ngpu 0"
+case ${feats_normalize} in
+global_mvn | utterance_mvn | "") ;;
+*) fail "--feats_normalize ${feats_normalize}: allowed are global_mvn, utterance_mvn and ''" ;;
+esac
+read -r -a tests <<< "${test_sets}"
+source_dir=${data_dir:-data}
+features=${dumpdir}/raw
+[ "${audio_format}" = flac.ark ] && sound_type=kaldi_ark || sound_type=sound
+[ "${sound_type}" = kaldi_ark ] || [[ ${audio_format} =~ ^(flac|wav)$ ]] ||
+    fail "--audio_format ${audio_format}: allowed are flac.ark, flac and wav"
+
+units=
+[ "${token_type}" != bpe ] || units=${nbpe}
+suffix=${speed_perturb_factors:+_sp}
+token_listdir=${token_listdir:-${data_dir:+${dumpdir}/token_list}}
+token_listdir=${token_listdir:-data/${lang}_token_list}
+made_tokens=
+if [ -z "${token_list}" ]; then
+    made_tokens=true
+    case ${token_type} in
+    bpe)
+        token_list=${token_listdir}/bpe_${bpemode}${nbpe}/tokens.txt
+        bpemodel=${token_listdir}/bpe_${bpemode}${nbpe}/bpe.model
+        ;;
+    hugging_face)
+        token_list=${token_listdir}/hugging_face_${hugging_face_model_name_or_path//\//-}/tokens.txt
+        bpemodel=${hugging_face_model_name_or_path}
+        ;;
+    whisper_*) fail "--token_type ${token_type}: give the model's tokens with --token_list FILE" ;;
+    *) token_list=${token_listdir}/${token_type}/tokens.txt ;;
+    esac
+elif [[ ${token_type} == whisper_* ]]; then
+    # ESPnet reads the kind of Whisper tokens from this option.
+    bpemodel=${bpemodel:-${token_type}}
+fi
+[[ ${token_type} != whisper_* ]] || [ "${hyp_cleaner}" != none ] || hyp_cleaner=${cleaner}
+
+if [ -z "${asr_tag}" ]; then
+    asr_tag=train
+    [ -z "${asr_config}" ] || asr_tag=$(stem "${asr_config}")
+    asr_tag+=_${feats_type}
+    [ "${lang}" = noinfo ] || asr_tag+=_${lang}
+    asr_tag+=_${token_type}${units}$(flat "${asr_args}")${suffix}
+fi
+if [ -z "${asr_stats_dir}" ]; then
+    asr_stats_dir=${expdir}/asr_stats_${feats_type}
+    [ "${lang}" = noinfo ] || asr_stats_dir+=_${lang}
+    asr_stats_dir+=_${token_type}${units}${suffix}
+fi
+asr_exp=${asr_exp:-${expdir}/asr_${asr_tag}}
+if [ -z "${lm_tag}" ]; then
+    lm_tag=train
+    [ -z "${lm_config}" ] || lm_tag=$(stem "${lm_config}")
+    [ "${lang}" = noinfo ] || lm_tag+=_${lang}
+    lm_tag+=_${token_type}${units}$(flat "${lm_args}")
+fi
+lm_stats_dir=${expdir}/lm_stats_${lang}_${token_type}${units}
+lm_exp=${lm_exp:-${expdir}/lm_${lm_tag}}
+ngram_exp=${ngram_exp:-${expdir}/ngram}
+
+tag_of() { # CONFIG: the inference tag
+    local tag=inference
+    if [ -n "${inference_tag}" ]; then
+        echo "${inference_tag}"
+        return
+    fi
+    [ -z "$1" ] || tag=$(stem "$1")
+    tag+=$(flat "${inference_args}")
+    [ "${use_lm}" = false ] || tag+=_lm_$(basename "${lm_exp}")_$(stem "${inference_lm}")
+    [ "${use_ngram}" = false ] || tag+=_ngram_$(basename "${ngram_exp}")_${ngram_num}gram
+    echo "${tag}_asr_model_$(stem "${inference_asr_model//\//_}")"
+}
+
+read -r -a configs <<< "${inference_configs} ${inference_config}"
+[ ${#configs[@]} -gt 0 ] || configs=("")
+[ -z "${inference_tag}" ] || [ ${#configs[@]} -eq 1 ] ||
+    fail "--inference_tag ${inference_tag} names one result; ${#configs[@]} configurations are given"
+
+train_source=${train_set}
+if [ -n "${speed_perturb_factors}" ]; then
+    train_source=${train_set}
+    train_set=${train_set}_sp
+fi
+decode_sets=("${tests[@]}")
+[ "${eval_valid_set}" = false ] || decode_sets+=("org/${valid_set}")
+
+# Options that several commands share. ESPnet's own quoting rules for *_args: words.
+tokens=(--token_type "${token_type}" --token_list "${token_list}" --bpemodel "${bpemodel:-none}"
+    --non_linguistic_symbols "${nlsyms_txt}" --cleaner "${cleaner}" --g2p "${g2p}")
+read -r -a more_asr <<< "${asr_args}"
+read -r -a more_lm <<< "${lm_args}"
+read -r -a more_inference <<< "${inference_args}"
+read -r -a initial <<< "${pretrained_model}"
+asr_data=(
+    --train_data_path_and_name_and_type "${features}/${train_set}/wav.scp,speech,${sound_type}"
+    --train_data_path_and_name_and_type "${features}/${train_set}/text,text,text"
+    --valid_data_path_and_name_and_type "${features}/${valid_set}/wav.scp,speech,${sound_type}"
+    --valid_data_path_and_name_and_type "${features}/${valid_set}/text,text,text")
+asr_common=("${tokens[@]}" "${asr_data[@]}" --use_preprocessor true --frontend_conf "fs=${fs}")
+[ -z "${asr_config}" ] || asr_common+=(--config "${asr_config}")
+train_prefix=${train_cmd}
+[ "${ngpu}" -eq 0 ] || train_prefix=${cuda_cmd}
+decode_prefix=${decode_cmd}
+decode_ngpu=0
+if [ "${gpu_inference}" = true ]; then
+    decode_prefix=${cuda_cmd}
+    decode_ngpu=1
+fi
+incomplete=()
+
+[ "${skip_data_prep}" = false ] || skip_stages+=" 1 2 3 4 5"
+[ "${skip_train}" = false ] || skip_stages+=" 2 5 6 7 8 9 10 11"
+[ "${skip_eval}" = false ] || skip_stages+=" 12 13"
+[ "${use_lm}" = true ] || skip_stages+=" 6 7 8"
+[ "${use_ngram}" = true ] || skip_stages+=" 9"
+[ -n "${speed_perturb_factors}" ] || skip_stages+=" 2"
+[ -n "${made_tokens}" ] || skip_stages+=" 5"
+[ "${skip_packing}" = false ] || skip_stages+=" 14"
+[ "${skip_upload_hf}" = false ] || skip_stages+=" 15"
+
+train_sets=()
+if [ "${skip_train}" = false ] && [ "${stage}" -le 11 ]; then
+    [ -n "${train_set}" ] && [ -n "${valid_set}" ] ||
+        fail "--train_set and --valid_set are needed (or --skip_train true)"
+    train_sets=("${train_set}" "${valid_set}")
+fi
+[ "${skip_eval}" = true ] || [ "${stop_stage}" -lt 12 ] || [ ${#decode_sets[@]} -gt 0 ] ||
+    fail "--test_sets is needed (or --skip_eval true)"
+
+# Data -----------------------------------------------------------------------------------------
+
+if active 1 "Data"; then
+    if [ -n "${data_dir}" ]; then
+        [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_source}
+        for set_name in "${train_sets[@]}" "${tests[@]}"; do
+            tool validate_data_dir "${data_dir}/${set_name}" --allow_pipes "${allow_pipes}" \
+                --speaker_order false
+        done
+        [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
+    else
+        read -r -a more_data <<< "${local_data_opts}"
+        local/data.sh "${more_data[@]}"
+    fi
+fi
+
+if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
+    tool perturb_speed --data_dir "${source_dir}/${train_source}" --nj "${nj}" \
+        --output_dir "${dumpdir}/perturbed/${train_set}" --factors "${speed_perturb_factors}" \
+        --allow_pipes "${allow_pipes}"
+fi
+
+format() { # FOLDER OUTPUT ON_BAD
+    tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
+        --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
+        --max_duration "${max_duration}" --on_bad "$3"
+}
+
+if active 3 "Format audio: ${source_dir} -> ${features}"; then
+    for set_name in "${train_sets[@]}"; do
+        folder=${source_dir}/${set_name}
+        [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
+            folder=${dumpdir}/perturbed/${set_name}
+        format "${folder}" "${features}/org/${set_name}" stop
+    done
+    for set_name in "${tests[@]}"; do
+        # Bad test audio is named and left out; the others go on.
+        format "${source_dir}/${set_name}" "${features}/${set_name}" skip
+    done
+fi
+
+if active 4 "Leave out too short and too long training data"; then
+    for set_name in "${train_sets[@]}"; do
+        tool filter_data --input_dir "${features}/org/${set_name}" \
+            --output_dir "${features}/${set_name}" --fs "${fs}" \
+            --min_wav_duration "${min_wav_duration}" --max_wav_duration "${max_wav_duration}"
+    done
+fi
+
+if active 5 "Tokens: ${token_list}"; then
+    token_text=${features}/${train_set}/text
+    symbols=${nlsyms_txt}
+    if [ "${token_type}" = bpe ]; then
+        token_text=${bpe_train_text:-${token_text}}
+        symbols=${bpe_nlsyms}
+    fi
+    read -r -a token_texts <<< "${token_text}"
+    tool make_tokens --text "${token_texts[@]}" --token_list "${token_list}" \
+        --token_type "${token_type}" --nbpe "${nbpe}" --bpe_mode "${bpemode}" \
+        --character_coverage "${bpe_char_cover}" --cleaner "${cleaner}" \
+        --input_sentence_size "${bpe_input_sentence_size}" --non_linguistic_symbols "${symbols}" \
+        --hugging_face_model "${hugging_face_model_name_or_path}"
+fi
+
+# Language models ------------------------------------------------------------------------------
+
+lm_train_text=${lm_train_text:-${features}/${train_set}/text}
+lm_dev_text=${lm_dev_text:-${features}/${valid_set}/text}
+lm_test_text=${lm_test_text:-${features}/${tests[0]:-}/text}
+lm_common=("${tokens[@]}" --use_preprocessor true
+    --train_data_path_and_name_and_type "${lm_train_text},text,text"
+    --valid_data_path_and_name_and_type "${lm_dev_text},text,text")
+[ -z "${lm_config}" ] || lm_common+=(--config "${lm_config}")
+
+if active 6 "LM statistics: ${lm_stats_dir}"; then
+    rm -rf "${lm_stats_dir}/logdir"
+    jobs=$(tool split_keys --nj "${nj}" \
+        --keys "${lm_train_text}" --output "${lm_stats_dir}/logdir/train.JOB.scp" \
+        --keys "${lm_dev_text}" --output "${lm_stats_dir}/logdir/valid.JOB.scp")
+    tool run_jobs --title "LM statistics" --cmd "${train_cmd}" \
+        "JOB=1:${jobs}" "${lm_stats_dir}/logdir/stats.JOB.log" -- \
+        "${python}" -m espnet2.bin.lm_train --collect_stats true "${lm_common[@]}" \
+        --train_shape_file "${lm_stats_dir}/logdir/train.JOB.scp" \
+        --valid_shape_file "${lm_stats_dir}/logdir/valid.JOB.scp" \
+        --output_dir "${lm_stats_dir}/logdir/stats.JOB" --ngpu 0 "${more_lm[@]}"
+    tool aggregate_stats --jobs "${jobs}" --job_dir "${lm_stats_dir}/logdir/stats.JOB" \
+        --output_dir "${lm_stats_dir}" --token_list "${token_list}" --token_type "${token_type}" \
+        --sum_stats false
+fi
+
+if active 7 "LM training: ${lm_exp}"; then
+    tool run_training --log "${lm_exp}/train.log" --cmd "${train_prefix}" -- \
+        "${python}" -m espnet2.bin.lm_train "${lm_common[@]}" --ngpu "${ngpu}" --resume true \
+        --train_shape_file "${lm_stats_dir}/train/text_shape.${token_type}" \
+        --valid_shape_file "${lm_stats_dir}/valid/text_shape.${token_type}" \
+        --fold_length "${lm_fold_length}" --output_dir "${lm_exp}" "${more_lm[@]}"
+fi
+
+if active 8 "LM perplexity: ${lm_test_text}"; then
+    tool run_jobs --title "LM perplexity" --cmd "${train_prefix}" \
+        JOB=1:1 "${lm_exp}/perplexity_test/lm_calc_perplexity.log" -- \
+        "${python}" -m espnet2.bin.lm_calc_perplexity --ngpu "${ngpu}" \
+        --data_path_and_name_and_type "${lm_test_text},text,text" \
+        --train_config "${lm_exp}/config.yaml" --model_file "${lm_exp}/${inference_lm}" \
+        --output_dir "${lm_exp}/perplexity_test"
+    log "Perplexity: $(cat "${lm_exp}/perplexity_test/ppl")"
+fi
+
+if active 9 "N-gram: ${ngram_exp}"; then
+    command -v lmplz build_binary > /dev/null ||
+        fail "stage 9 needs KenLM's lmplz and build_binary in PATH; or use --use_ngram false"
+    mkdir -p "${ngram_exp}"
+    cut -d ' ' -f 2- "${lm_train_text}" | lmplz -S 20% --discount_fallback -o "${ngram_num}" \
+        > "${ngram_exp}/${ngram_num}gram.arpa"
+    build_binary -s "${ngram_exp}/${ngram_num}gram.arpa" "${ngram_exp}/${ngram_num}gram.bin"
+fi
+
+# Training -------------------------------------------------------------------------------------
+
+if active 10 "Statistics: ${asr_stats_dir}"; then
+    rm -rf "${asr_stats_dir}/logdir"
+    jobs=$(tool split_keys --nj "${nj}" \
+        --keys "${features}/${train_set}/wav.scp" --output "${asr_stats_dir}/logdir/train.JOB.scp" \
+        --keys "${features}/${valid_set}/wav.scp" --output "${asr_stats_dir}/logdir/valid.JOB.scp")
+    tool run_jobs --title statistics --cmd "${train_cmd}" \
+        "JOB=1:${jobs}" "${asr_stats_dir}/logdir/stats.JOB.log" -- \
+        "${python}" -m "${train_module}" --collect_stats true "${asr_common[@]}" \
+        --train_shape_file "${asr_stats_dir}/logdir/train.JOB.scp" \
+        --valid_shape_file "${asr_stats_dir}/logdir/valid.JOB.scp" \
+        --output_dir "${asr_stats_dir}/logdir/stats.JOB" --ngpu 0 "${more_asr[@]}"
+    [ "${feats_normalize}" = global_mvn ] && sum_stats=true || sum_stats=false
+    tool aggregate_stats --jobs "${jobs}" --job_dir "${asr_stats_dir}/logdir/stats.JOB" \
+        --output_dir "${asr_stats_dir}" --token_list "${token_list}" --token_type "${token_type}" \
+        --sum_stats "${sum_stats}"
+fi
+
+if active 11 "Training: ${asr_exp}"; then
+    asr_train=(--ngpu "${ngpu}" --resume true --output_dir "${asr_exp}"
+        --ignore_init_mismatch "${ignore_init_mismatch}"
+        --fold_length "$((asr_speech_fold_length * 100))" --fold_length "${asr_text_fold_length}")
+    for part in train valid; do
+        asr_train+=("--${part}_shape_file" "${asr_stats_dir}/${part}/speech_shape"
+            "--${part}_shape_file" "${asr_stats_dir}/${part}/text_shape.${token_type}")
+    done
+    [ ${#initial[@]} -eq 0 ] || asr_train+=(--init_param "${initial[@]}")
+    [ "${ngpu}" -le 1 ] || asr_train+=(--multiprocessing_distributed true)
+    case ${feats_normalize} in
+    "") asr_train+=(--normalize null) ;;
+    global_mvn)
+        asr_train+=(--normalize global_mvn
+            --normalize_conf "stats_file=${asr_stats_dir}/train/feats_stats.npz")
+        ;;
+    *) asr_train+=(--normalize "${feats_normalize}") ;;
+    esac
+    mkdir -p "${asr_exp}"
+    # The later of two equal options wins.
+    printf '#!/usr/bin/env bash\n%s --stage 11 "$@"\n' "${rerun}" > "${asr_exp}/run.sh"
+    chmod +x "${asr_exp}/run.sh"
+    tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" --cmd "${train_prefix}" -- \
+        "${python}" -m "${train_module}" "${asr_common[@]}" "${asr_train[@]}" "${more_asr[@]}"
+    tool plot_training --exp_dir "${asr_exp}"
+fi
+
+# Decoding and scoring -------------------------------------------------------------------------
+
+decode() { # CONFIG TEST_SET
+    local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
+    folder=${asr_exp}/$(tag_of "$1")/$2
+    logs=${folder}/logdir
+    # What an earlier run with more jobs left would be counted again.
+    rm -rf "${logs}"
+    jobs=$(tool split_keys --nj "${inference_nj}" --keys "${keys}" --output "${logs}/keys.JOB.scp")
+    [ -z "$1" ] || inference+=(--config "$1")
+    [ "${use_lm}" = false ] || inference+=(--lm_train_config "${lm_exp}/config.yaml"
+        --lm_file "${lm_exp}/${inference_lm}")
+    [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
+    tool run_jobs --title "$(basename "${asr_exp}") $2" --total_keys "$(wc -l < "${keys}")" \
+        --cmd "${decode_prefix}" --spread_gpus "${gpu_inference}" --on_failure wait \
+        --partial_file "${logs}/output.JOB/failed_utterances" \
+        "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
+        "${python}" -m "${inference_module}" --batch_size "${batch_size}" --ngpu "${decode_ngpu}" \
+        --data_path_and_name_and_type "${keys},speech,${sound_type}" \
+        --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
+        --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \
+        "${inference[@]}" "${more_inference[@]}"
+    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete+=("stage 12: see ${folder}/failed_utterances")
+    tool calculate_rtf --log_dir "${logs}" --fs "${fs}" | tee "${logs}/calculate_rtf.log" ||
+        log "No real-time factor for ${folder}"
+}
+
+if active 12 "Decoding: ${asr_exp}"; then
+    for config in "${configs[@]}"; do
+        for set_name in "${decode_sets[@]}"; do
+            log "Decoding ${set_name}: $(tag_of "${config}")"
+            decode "${config}" "${set_name}"
+        done
+    done
+fi
+
+score() { # CONFIG TEST_SET
+    local scoring=(--cleaner "${cleaner}" --hyp_cleaner "${hyp_cleaner}"
+        --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}")
+    [ "${token_type}" != bpe ] || scoring+=(--bpemodel "${bpemodel}")
+    [ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
+    tool score --data_dir "${features}/$2" --output_dir "${asr_exp}/$(tag_of "$1")/$2" \
+        "${scoring[@]}" "--sclite_options=${score_opts}"
+}
+
+if active 13 "Scoring: ${asr_exp}"; then
+    for config in "${configs[@]}"; do
+        for set_name in "${decode_sets[@]}"; do
+            score "${config}" "${set_name}" ||
+                incomplete+=("stage 13: ${asr_exp}/$(tag_of "${config}")/${set_name} has no score")
+        done
+    done
+    [ ! -f local/score.sh ] || local/score.sh "${asr_exp}"
+    tool results --exp_dirs "${asr_exp}" --output "${asr_exp}/RESULTS.md"
+    tool plot_decoding --exp_dirs "${asr_exp}" --output_dir "${asr_exp}/images"
+    cat "${asr_exp}/RESULTS.md"
+fi
+
+# Publishing -----------------------------------------------------------------------------------
+
+packed=${asr_exp}/$(basename "${asr_exp}")_$(stem "${inference_asr_model}").zip
+
+if active 14 "Pack: ${packed}"; then
+    packing=(--option "${asr_exp}/RESULTS.md" --option "${asr_exp}/images")
+    [ "${feats_normalize}" != global_mvn ] ||
+        packing+=(--option "${asr_stats_dir}/train/feats_stats.npz")
+    [ "${token_type}" != bpe ] || packing+=(--option "${bpemodel}")
+    [ "${use_lm}" = false ] || packing+=(--lm_train_config "${lm_exp}/config.yaml"
+        --lm_file "${lm_exp}/${inference_lm}")
+    "${python}" -m espnet2.bin.pack asr --asr_train_config "${asr_exp}/config.yaml" \
+        --asr_model_file "${asr_exp}/${inference_asr_model}" "${packing[@]}" --outpath "${packed}"
+fi
+
+if active 15 "Upload: ${hf_repo}"; then
+    [ -n "${hf_repo}" ] || fail "stage 15 needs --hf_repo USER/NAME"
+    tool upload --packed_model "${packed}" --hf_repo "${hf_repo}"
+fi
+
+for set_name in "${tests[@]}"; do
+    bad=${features}/${set_name}/bad_utterances
+    [ ! -s "${bad}" ] || incomplete+=("stage 3: $(wc -l < "${bad}") utterances, see ${bad}")
+done
+if [ ${#incomplete[@]} -gt 0 ]; then
+    for reason in "${incomplete[@]}"; do
+        echo "asr.sh: not complete: ${reason}" >&2
+    done
+    exit 1
+fi
+log "Finished"

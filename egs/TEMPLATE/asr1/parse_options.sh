@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Options of recipe scripts. A script lists them as `name=default  # help` between the lines
+# `# options` and `# end of options`; sourced, this file gives it:
+#   parse_options SCRIPT "$@"        sets them; an unknown option or a bad value ends the script
+#   parse_known_options SCRIPT "$@"  the same, but keeps unknown options in the array other_options
+# `-` and `_` are the same in option names; `--name value` and `--name=value` both work.
+
+option_lines() {
+    sed -n '/^# options$/,/^# end of options$/p' "$1"
+}
+
+option_names() {
+    option_lines "$1" | sed -n 's/^\([a-z_][a-z0-9_]*\)=.*/\1/p'
+}
+
+print_options() {
+    echo "Usage: $(basename "$1") [--name value] ..."
+    sed -n 's/^# usage: //p' "$1"
+    option_lines "$1" | sed -e '1d' -e '$d' -e 's/^\([a-z_][a-z0-9_]*=\)/  --\1/'
+}
+
+refuse_option() { # SCRIPT NAME: name the options that are spelt alike, or all of them
+    local near
+    near=$(option_names "$1" | python3 -c '
+import difflib, sys
+name, known = sys.argv[1], sys.stdin.read().split()
+near = difflib.get_close_matches(name, known, 5, 0.6)
+near += [other for other in known if name in other and other not in near]
+print(" ".join("--" + other for other in near or known))' "$2")
+    echo "$(basename "$1"): unknown option --$2; did you mean: ${near} (all: --help)" >&2
+    exit 2
+}
+
+set_option() { # SCRIPT NAME VALUE
+    case ${!2} in
+    true | false)
+        if [ "$3" != true ] && [ "$3" != false ]; then
+            echo "$(basename "$1"): --$2 '$3': allowed are true and false" >&2
+            exit 2
+        fi
+        ;;
+    esac
+    printf -v "$2" %s "$3"
+}
+
+# The caller reads this array.
+# shellcheck disable=SC2034
+parse_known_options() {
+    local script=$1 names name flag
+    shift
+    names=" $(option_names "${script}" | tr '\n' ' ') "
+    other_options=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+        -h | --help)
+            print_options "${script}"
+            exit 0
+            ;;
+        --*=*)
+            flag=${1%%=*}
+            set -- "${flag}" "${1#*=}" "${@:2}"
+            ;;
+        --?*) ;;
+        *)
+            echo "$(basename "${script}"): unexpected '$1'; options are --name value" >&2
+            exit 2
+            ;;
+        esac
+        name=${1#--}
+        name=${name//-/_}
+        if [ $# -lt 2 ]; then
+            echo "$(basename "${script}"): --${name}: a value is missing" >&2
+            exit 2
+        fi
+        if [[ ${names} == *" ${name} "* ]]; then
+            set_option "${script}" "${name}" "$2"
+        else
+            other_options+=("--${name}" "$2")
+        fi
+        shift 2
+    done
+}
+
+parse_options() {
+    parse_known_options "$@"
+    if [ ${#other_options[@]} -gt 0 ]; then
+        refuse_option "$1" "${other_options[0]#--}"
+    fi
+}
+
+require_whole_numbers() { # NAME ...: end the script when one of these options is not a number
+    local name
+    for name in "$@"; do
+        if ! [[ ${!name} =~ ^[0-9]+$ ]]; then
+            echo "--${name} '${!name}': a whole number is needed" >&2
+            exit 2
+        fi
+    done
+}

@@ -1,0 +1,230 @@
+"""Figures of training and of decoding, as PNG files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # No display needed.
+
+import numpy as np  # noqa: E402
+from matplotlib import pyplot  # noqa: E402
+
+from espnet_medusa.recipe.train_log import EpochStats  # noqa: E402
+from espnet_medusa.scoring.comparison import Decoding  # noqa: E402
+
+STYLE = {
+    "figure.dpi": 130,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+# Shades are drawn from the part of the map that stands out from white paper.
+HEAD_COLORS = ("viridis", 0.0, 0.9)
+
+
+def _save(figure: "pyplot.Figure", path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
+    return path
+
+
+def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:
+    """Epochs that report a value, and its values."""
+    points = [(epoch, stats.get(part, {}).get(name)) for epoch, stats in epochs.items()]
+    points = [(epoch, value) for epoch, value in points if value is not None]
+    return [epoch for epoch, _ in points], [value for _, value in points]
+
+
+def head_names(epochs: Mapping[int, EpochStats], prefix: str) -> list[str]:
+    """Names such as loss_head1, loss_head2 among the validation values, in their order."""
+    names = {name for stats in epochs.values() for name in stats.get("valid", {})}
+    heads = [name for name in names if name.removeprefix(f"{prefix}_head").isdigit()]
+    return sorted(heads, key=lambda name: int(name.removeprefix(f"{prefix}_head")))
+
+
+def _epoch_axis(axis: "pyplot.Axes") -> None:
+    axis.set_xlabel("epoch")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+
+
+def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path:
+    """Loss and accuracy over the epochs, training and validation.
+
+    Args:
+        epochs: Statistics by epoch and section.
+        title: Name of the experiment.
+        path: PNG to write.
+    """
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        for axis, name, label in zip(
+            axes, ("loss", "acc"), ("loss", "token accuracy"), strict=True
+        ):
+            for part, line in (("train", "o-"), ("valid", "s--")):
+                x, y = _series(epochs, part, name)
+                axis.plot(x, y, line, markersize=3, label=part)
+            axis.set_ylabel(label)
+            _epoch_axis(axis)
+            axis.legend()
+        figure.suptitle(title)
+        return _save(figure, path)
+
+
+def plot_heads(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path | None:
+    """Validation loss and accuracy of each Medusa head over the epochs.
+
+    Returns:
+        The PNG, or None for a model without heads.
+    """
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        drawn = 0
+        for axis, prefix, label in zip(
+            axes, ("loss", "acc"), ("validation loss", "validation accuracy"), strict=True
+        ):
+            names = head_names(epochs, prefix)
+            colors = _shades(len(names))
+            for name, color in zip(names, colors, strict=True):
+                number = name.removeprefix(f"{prefix}_head")
+                x, y = _series(epochs, "valid", name)
+                axis.plot(x, y, "o-", color=color, markersize=3, label=number)
+            axis.set_ylabel(label)
+            _epoch_axis(axis)
+            drawn += len(names)
+        if not drawn:
+            pyplot.close(figure)
+            return None
+        axes[1].legend(title="head", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        figure.suptitle(title)
+        return _save(figure, path)
+
+
+def _shades(count: int) -> np.ndarray:
+    name, low, high = HEAD_COLORS
+    return matplotlib.colormaps[name](np.linspace(low, high, max(count, 1)))[:count]
+
+
+def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
+    """Bars: share of each head's drafts that were written, by configuration.
+
+    Returns:
+        The PNG, or None when nothing drafted.
+    """
+    shares = {item.name: item.total.summary()["acceptance_per_head"] for item in decodings}
+    shares = {name: values for name, values in shares.items() if values}
+    if not shares:
+        return None
+    heads = max(map(len, shares.values()))
+    width = 0.8 / len(shares)
+    with pyplot.rc_context(STYLE):
+        figure, axis = pyplot.subplots(
+            figsize=(max(6.0, 0.9 * heads + 2), 3.8), layout="constrained"
+        )
+        for index, (name, values) in enumerate(shares.items()):
+            offset = (index - (len(shares) - 1) / 2) * width
+            places = np.arange(1, len(values) + 1) + offset
+            axis.bar(places, 100 * np.array(values), width, label=name)
+        axis.set_xticks(range(1, heads + 1))
+        axis.set_ylim(0, 100)
+        axis.set_xlabel("head")
+        axis.set_ylabel("accepted drafts [%]")
+        axis.grid(axis="x", visible=False)
+        _legend_above(figure, axis)
+        return _save(figure, path)
+
+
+def _legend_above(figure: "pyplot.Figure", axis: "pyplot.Axes") -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(3, len(labels)))
+
+
+def running_median(
+    x: np.ndarray, y: np.ndarray, most_points: int = 8
+) -> tuple[np.ndarray, np.ndarray]:
+    """Medians of y over groups of equal size along x.
+
+    Args:
+        x, y: Values of shape (n,), n >= 1.
+        most_points: Most groups; each has 3 values or more, where there are as many.
+
+    Returns:
+        Median x and median y of each group.
+    """
+    order = np.argsort(x, kind="stable")
+    groups = np.array_split(order, max(1, min(most_points, len(x) // 3)))
+    return (
+        np.array([np.median(x[group]) for group in groups]),
+        np.array([np.median(y[group]) for group in groups]),
+    )
+
+
+def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> Path | None:
+    """Decoder speedup over plain decoding against output tokens, a point for each utterance.
+
+    Returns:
+        The PNG, or None when there is nothing to compare.
+    """
+    others = [item for item in decodings if item is not plain and item.test_set == plain.test_set]
+    with pyplot.rc_context(STYLE):
+        figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+        drawn = 0
+        for item in others:
+            both = sorted(item.utterances.keys() & plain.utterances.keys())
+            both = [key for key in both if item.utterances[key].decoder_seconds > 0]
+            if not both:
+                continue
+            drawn += 1
+            here = [item.utterances[key] for key in both]
+            tokens = np.array([statistics.tokens for statistics in here])
+            seconds = np.array([statistics.decoder_seconds for statistics in here])
+            speedup = np.array([plain.utterances[key].decoder_seconds for key in both]) / seconds
+            points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
+            color = points.get_facecolor()[0][:3]
+            axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
+        if not drawn:
+            pyplot.close(figure)
+            return None
+        axis.axhline(1.0, color="black", lw=0.8, ls=":")
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("output tokens of the utterance")
+        axis.set_ylabel(f"decoder speedup over {plain.name}")
+        _legend_above(figure, axis)
+        axis.set_title("points: utterances, lines: running medians", fontsize="small")
+        return _save(figure, path)
+
+
+def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | None:
+    """Histogram over utterances of tokens per decoder call, by configuration.
+
+    Returns:
+        The PNG, or None without decoder calls.
+    """
+    values = {
+        item.name: [
+            statistics.tokens / statistics.decoder_calls
+            for statistics in item.utterances.values()
+            if statistics.decoder_calls
+        ]
+        for item in decodings
+    }
+    values = {name: rates for name, rates in values.items() if rates}
+    if not values:
+        return None
+    top = max(2.0, max(max(rates) for rates in values.values()))
+    bins = np.linspace(0, top * 1.02, 31)
+    with pyplot.rc_context(STYLE):
+        figure, axis = pyplot.subplots(figsize=(7, 3.8), layout="constrained")
+        for name, rates in values.items():
+            mean = f"{name} (mean {np.mean(rates):.2f})"
+            axis.hist(rates, bins, histtype="stepfilled", alpha=0.3, lw=0)
+            color = axis.patches[-1].get_facecolor()[:3]
+            axis.hist(rates, bins, histtype="step", lw=1.5, color=color, label=mean)
+        axis.set_xlabel("tokens per decoder call")
+        axis.set_ylabel("utterances")
+        axis.yaxis.get_major_locator().set_params(integer=True)
+        _legend_above(figure, axis)
+        return _save(figure, path)
