@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from espnet2.text.char_tokenizer import CharTokenizer
+from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
+from espnet2.text.word_tokenizer import WordTokenizer
+
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.recipe.merge import read_results
 from espnet_medusa.recipe.tokens import make_cleaner
@@ -43,21 +47,19 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     Raises:
         ValueError: The bpe model does not exist.
     """
-    from espnet2.text.build_tokenizer import build_tokenizer
-
     symbols = options.non_linguistic_symbols
+    removal = {
+        "non_linguistic_symbols": symbols,
+        "remove_non_linguistic_symbols": symbols is not None,
+    }
     chosen = {
-        name: build_tokenizer(
-            token_type,
-            non_linguistic_symbols=symbols,
-            remove_non_linguistic_symbols=symbols is not None,
-        ).text2tokens
-        for name, token_type in (("wer", "word"), ("cer", "char"))
+        "wer": WordTokenizer(**removal).text2tokens,
+        "cer": CharTokenizer(**removal).text2tokens,
     }
     if options.bpe_model is not None:
         if not options.bpe_model.is_file():
             raise ValueError(f"--bpemodel {options.bpe_model}: no such file; run stage 5")
-        chosen["ter"] = build_tokenizer("bpe", bpemodel=str(options.bpe_model)).text2tokens
+        chosen["ter"] = SentencepiecesTokenizer(str(options.bpe_model)).text2tokens
     return chosen
 
 

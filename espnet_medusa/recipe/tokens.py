@@ -1,9 +1,12 @@
 """Token lists: stage 5 of the recipe."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from espnet2.text.char_tokenizer import CharTokenizer
+from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -39,7 +42,7 @@ class TokenOptions:
     sos_eos: str = "<sos/eos>"
 
 
-def make_cleaner(name: str):
+def make_cleaner(name: str) -> Callable[[str], str]:
     """Build ESPnet's text cleaner.
 
     Args:
@@ -48,9 +51,11 @@ def make_cleaner(name: str):
     Raises:
         ValueError: ESPnet does not know the cleaner, or lacks the package it needs.
     """
-    from espnet2.text.cleaner import TextCleaner
+    if name in ("none", ""):
+        return str
+    from espnet2.text.cleaner import TextCleaner  # Slow to import.
 
-    cleaner = TextCleaner(None if name in ("none", "") else [name])
+    cleaner = TextCleaner([name])
     try:
         cleaner("a")
     except Exception as error:
@@ -109,11 +114,9 @@ def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list
 
 def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
     """Characters or words of the sentences, the most frequent first."""
-    from espnet2.text.build_tokenizer import build_tokenizer
-
-    tokenizer = build_tokenizer(
-        options.token_type, non_linguistic_symbols=list(options.non_linguistic_symbols)
-    )
+    tokenizer = WordTokenizer()
+    if options.token_type == "char":
+        tokenizer = CharTokenizer(non_linguistic_symbols=options.non_linguistic_symbols)
     counts = Counter(token for sentence in sentences for token in tokenizer.text2tokens(sentence))
     return sorted(counts, key=lambda token: (-counts[token], token))
 

@@ -91,7 +91,7 @@ score_opts=             # options for sclite, such as -s
 hf_repo=                # Hugging Face repository for stage 15
 # end of options
 
-# shellcheck source-path=SCRIPTDIR source=parse_options.sh
+# shellcheck source=/dev/null
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
 require_whole_numbers stage stop_stage ngpu train_nj nj inference_nj nbpe ngram_num batch_size
@@ -513,6 +513,7 @@ if [ ${#incomplete[@]} -gt 0 ]; then
     for reason in "${incomplete[@]}"; do
         echo "asr.sh: not complete: ${reason}" >&2
     done
-    exit 1
+    # Not 1: medusa.sh goes on after this, and stops after an error.
+    exit 3
 fi
 log "Finished"

@@ -15,4 +15,5 @@ export PYTHONIOENCODING=UTF-8
 # Under LC_ALL=C Python would otherwise guess the encoding of files.
 export PYTHONUTF8=1
 # Jobs run side by side; more threads in each would fight for the cores.
+export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::SyntaxWarning}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Trains a base model and Medusa heads on it, decodes in several ways, compares them with plain
+# decoding. Runs asr.sh once for each model; options that are not listed here go to asr.sh.
+# usage: own data: --data_dir DIR --train_set A --valid_set B --test_sets "C D"
+set -euo pipefail
+
+template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+
+# options
+stage=1             # first stage
+stop_stage=13       # last stage; the comparison follows stage 13
+heads="linear block"        # kinds of heads to train, a conf/train_<kind>.yaml each
+decodings="exact typical"   # ways to decode with heads, a conf/decode/<way>.yaml each
+base_model=valid.acc.ave.pth        # checkpoint of the base model
+heads_model=valid.acc_heads.ave.pth # checkpoint of the models with heads
+data_dir=           # existing Kaldi directories DIR/<set>, instead of local/data.sh
+name=               # where own data goes: dump/<name>, exp/<name>; default: name of data_dir
+dumpdir=            # default: dump
+expdir=             # default: exp
+# end of options
+
+# shellcheck source=/dev/null
+. "${template}/parse_options.sh"
+other_options=()
+parse_known_options "${template}/medusa.sh" "$@"
+require_whole_numbers stage stop_stage
+# shellcheck source-path=SCRIPTDIR source=path.sh
+. ./path.sh
+
+# Own data stays apart: training would go on with another corpus's model otherwise.
+[ -z "${data_dir}" ] || name=${name:-$(basename "${data_dir}")}
+dumpdir=${dumpdir:-dump${name:+/${name}}}
+expdir=${expdir:-exp${name:+/${name}}}
+
+incomplete=false
+asr() { # OPTION ...
+    local status=0
+    ./asr.sh --dumpdir "${dumpdir}" --expdir "${expdir}" --data_dir "${data_dir}" \
+        --stop_stage "${stop_stage}" "$@" "${other_options[@]}" || status=$?
+    # 3: some utterances failed, which were named; the others are there.
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+}
+
+base=${expdir}/asr_base
+experiments=("${base}")
+asr --stage "${stage}" --asr_config conf/train_base.yaml --asr_tag base \
+    --inference_config conf/decode/plain.yaml --inference_asr_model "${base_model}"
+
+# The heads share the base's data, tokens and statistics.
+heads_stage=$((stage > 11 ? stage : 11))
+ways=
+for way in ${decodings}; do
+    ways+=" conf/decode/${way}.yaml"
+done
+for kind in ${heads}; do
+    [ "${stop_stage}" -ge 11 ] || break
+    asr --stage "${heads_stage}" --asr_config "conf/train_${kind}.yaml" --asr_tag "${kind}" \
+        --pretrained_model "${base}/${base_model}" --inference_configs "${ways}" \
+        --inference_asr_model "${heads_model}"
+    experiments+=("${expdir}/asr_${kind}")
+done
+
+if [ "${stop_stage}" -ge 13 ]; then
+    python3 -m espnet_medusa.bin.results --exp_dirs "${experiments[@]}" \
+        --plain "${base}/plain" --output "${expdir}/RESULTS.md"
+    python3 -m espnet_medusa.bin.plot_decoding --exp_dirs "${experiments[@]}" \
+        --plain "${base}/plain" --output_dir "${expdir}/images"
+    cat "${expdir}/RESULTS.md"
+fi
+[ "${incomplete}" = false ]

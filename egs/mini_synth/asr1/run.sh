@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# A corpus that espeak-ng speaks, a small Whisper-shaped model, and Medusa heads on it.
+# Options go to medusa.sh and asr.sh, such as --stage 12, and win over those here.
+# Own data: ./run.sh --data_dir DIR --train_set A --valid_set B --test_sets "C D"
+set -euo pipefail
+
+./medusa.sh --lang en --train_set train --valid_set dev --test_sets test \
+    --token_type bpe --nbpe 256 --feats_normalize "" --max_wav_duration 30 \
+    --ngpu 0 --train_nj 2 --nj 2 --inference_nj 2 "$@"
