@@ -54,12 +54,11 @@ class LinearHeads(torch.nn.Module):
         last_layer: The decoder's last layer; only ``BlockHeads`` needs it.
     """
 
-    block: torch.nn.Module | None = None
-
     def __init__(
         self, hidden_size: int, options: HeadOptions, last_layer: torch.nn.Module | None = None
     ):
         super().__init__()
+        self.block: torch.nn.Module | None = None
         self.heads = torch.nn.ModuleList(
             ResidualLayers(hidden_size, options.num_layers) for _ in range(options.num_heads)
         )

@@ -33,6 +33,8 @@ class TreeState:
         memory: Per layer, cross-attention keys and values (U, heads, S, size), once an utterance.
         memory_mask: (U, 1, 1, S) additive mask of padded encoder frames, or None.
         with_heads: Whether ``extend`` also computes what the heads start from.
+        calls: Decoder calls so far.
+        nodes: Nodes they evaluated, of all utterances.
     """
 
     tree: TokenTree
@@ -40,6 +42,8 @@ class TreeState:
     memory: list[tuple[torch.Tensor, torch.Tensor]]
     memory_mask: torch.Tensor | None
     with_heads: bool
+    calls: int = 0
+    nodes: int = 0
 
 
 class TreeDecoder(ABC):

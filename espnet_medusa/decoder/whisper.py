@@ -195,6 +195,8 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         if len(state.memory) > len(self.layers):
             head_input = extend_layer(self.heads.block, len(self.layers), hidden, visible, state)
         state.cache.commit(num_new)
+        state.calls += 1
+        state.nodes += tokens.numel()
         return NodeOutputs(hidden, head_input)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

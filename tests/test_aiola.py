@@ -1,0 +1,166 @@
+"""Parity with aiola-lab/whisper-medusa: logits, losses, greedy text (chain fixtures)."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.loss import head_cross_entropy, head_divergence
+from espnet_medusa.search.greedy import GreedySearch
+
+NUM_HEADS = 4
+MAX_LENGTH = 64
+
+
+class Fixture:
+    """An aiola model in our modules, and what aiola's code made of its inputs."""
+
+    def __init__(self, folder, kind: str):
+        self.tensors = load_file(folder / f"aiola_{kind}.safetensors")
+        self.decoder = WhisperMedusaDecoder(
+            211, 64, num_blocks=2, attention_heads=4, linear_units=128, max_target_positions=96,
+            heads=kind, heads_conf={"num_heads": NUM_HEADS, "base_head": kind == "linear"},
+        ).eval()  # fmt: skip
+        self.decoder.load_state_dict(self._state_dict(kind))
+
+    def _state_dict(self, kind: str) -> dict[str, torch.Tensor]:
+        state = {}
+        for name, value in self.tensors.items():
+            if name.startswith("whisper_model.model.decoder."):
+                state["whisper." + name.removeprefix("whisper_model.model.decoder.")] = value
+            elif name.startswith("medusa_block."):
+                state["heads.block." + name.removeprefix("medusa_block.")] = value
+            elif name.startswith("medusa_heads."):
+                _, head, layer, rest = name.split(".", 3)
+                ours = int(head) - 1 if kind == "linear" else int(head)
+                target = "base" if ours < 0 else f"heads.{ours}"
+                state[f"heads.{target}.layers.{layer}.{rest.removeprefix('linear.')}"] = value
+        return state
+
+    def memory(self, sample: int) -> torch.Tensor:
+        """(1, S, D) encoder output of a sample, through transformers' encoder."""
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        encoder = WhisperEncoder(
+            WhisperConfig(
+                d_model=64,
+                encoder_layers=2,
+                encoder_attention_heads=4,
+                encoder_ffn_dim=128,
+                num_mel_bins=80,
+                max_source_positions=150,
+                pad_token_id=None,
+            )  # fmt: skip
+        ).eval()
+        prefix = "whisper_model.model.encoder."
+        encoder.load_state_dict(
+            {
+                name.removeprefix(prefix): value
+                for name, value in self.tensors.items()
+                if name.startswith(prefix)
+            }
+        )
+        with torch.no_grad():
+            features = self.tensors["fx.input_features"][sample : sample + 1]
+            return encoder(features).last_hidden_state
+
+
+@pytest.fixture(scope="module", params=["linear", "block"])
+def fixture(request, aiola_fixtures):
+    return Fixture(aiola_fixtures, request.param)
+
+
+def test_logits_of_every_head(fixture):
+    memory = fixture.memory(0)
+    torch.testing.assert_close(
+        memory, fixture.tensors["fx.encoder_last_hidden_state"], rtol=0, atol=1e-4
+    )
+    tokens = fixture.tensors["fx.decoder_input_ids"]
+    with torch.no_grad():
+        outputs = fixture.decoder.hidden_states(memory, torch.tensor([150]), tokens)
+        base = fixture.decoder.logits(outputs.hidden)
+        heads = fixture.decoder.head_logits(outputs.head_input)
+    found = torch.cat([base[None], heads])
+    torch.testing.assert_close(found, fixture.tensors["fx.logits"], rtol=0, atol=1e-4)
+
+
+def labels_of(fixture, name: str) -> torch.Tensor:
+    labels = fixture.tensors[name]
+    return labels.masked_fill(labels == -100, -1)
+
+
+@pytest.mark.parametrize("heads_from", [0, 1])
+def test_cross_entropy_of_every_head(fixture, heads_from):
+    logits, labels = fixture.tensors["fx.train_logits"], labels_of(fixture, "fx.labels")
+    name = "fx.loss.ce.orig_true" if heads_from == 0 else "fx.loss.ce.orig_false"
+    found = [
+        head_cross_entropy(logits[head], labels, head) for head in range(heads_from, NUM_HEADS + 1)
+    ]
+    torch.testing.assert_close(torch.stack(found), fixture.tensors[name], rtol=1e-5, atol=1e-5)
+
+
+def test_short_labels_leave_late_heads_without_loss(fixture):
+    labels = labels_of(fixture, "fx.labels_short")
+    tokens = torch.cat([torch.tensor([[201]]), labels[:, :-1]], dim=1)
+    with torch.no_grad():
+        outputs = fixture.decoder.hidden_states(fixture.memory(0), torch.tensor([150]), tokens)
+        logits = [
+            fixture.decoder.logits(outputs.hidden),
+            *fixture.decoder.head_logits(outputs.head_input),
+        ]
+    expected = fixture.tensors["fx.loss.ce_short.orig_true"]
+    found = [head_cross_entropy(row, labels, head) for head, row in enumerate(logits)]
+    torch.testing.assert_close(torch.stack(found[: len(expected)]), expected, rtol=1e-4, atol=1e-4)
+    assert all(float(loss) == 0.0 for loss in found[len(expected) :])
+
+
+def test_divergence_of_every_head_but_for_padding(fixture):
+    """aiola counts padded positions; with none padded both agree, with some ours is less."""
+    logits, labels = fixture.tensors["fx.train_logits"], labels_of(fixture, "fx.labels")
+    expected = fixture.tensors["fx.loss.kl_lambda1.orig_true"]
+    nothing_padded = labels.clamp(min=0)
+    found = torch.stack(
+        [
+            head_divergence(logits[head], logits[0], nothing_padded, head)
+            for head in range(NUM_HEADS + 1)
+        ]
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    masked = head_divergence(logits[1], logits[0], labels, 1)
+    assert 0 < float(masked) < float(expected[1])
+
+
+def search(fixture, sample, rule, eos, num_drafts=None):
+    prompt = torch.tensor([[201, 210]])
+    memory = fixture.memory(sample)
+    greedy = GreedySearch(fixture.decoder, rule, eos, num_drafts)
+    return greedy(memory, torch.tensor([150]), prompt, [MAX_LENGTH - 2], [0])[0].tokens
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_exact_greedy_text(fixture, sample):
+    rule = build_rule(AcceptanceOptions("exact"))
+    expected = fixture.tensors[f"fx.greedy_row0.{sample}"][0].tolist()[2:]
+    assert search(fixture, sample, rule, eos=200) == expected
+    # aiola stops up to num_heads tokens early, but writes the same until then.
+    theirs = fixture.tensors[f"fx.gen.exact.{sample}.sequence"][0].tolist()[2:]
+    assert theirs == expected[: len(theirs)]
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_end_symbol_stops(fixture, sample):
+    eos = int(fixture.tensors["fx.eos_override"][sample])
+    expected = fixture.tensors[f"fx.greedy_row0_eos.{sample}"][0].tolist()[2:]
+    found = search(fixture, sample, build_rule(AcceptanceOptions("exact")), eos)
+    assert [*found, eos] == expected
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_typical_text_starts_as_aiolas(fixture, sample):
+    """aiola drafts anew after each pass, we behind other nodes: same text while drafts agree."""
+    rule = build_rule(AcceptanceOptions("typical"))
+    theirs = fixture.tensors[f"fx.gen.typical.{sample}.sequence"][0].tolist()[2:]
+    found = search(fixture, sample, rule, eos=200)
+    assert found[:4] == theirs[:4]

@@ -1,0 +1,115 @@
+"""The encoder: log-mel as transformers', a batch as single utterances, the window respected."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_encoder
+from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+from espnet_medusa.encoder import HFWhisperEncoder
+from espnet_medusa.log_mel import HOP_SAMPLES, LogMel
+
+
+def noise(seed: int, num_samples: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 0.1 * torch.randn(num_samples, generator=generator)
+
+
+@pytest.mark.parametrize("num_mel_bins", [80, 128])
+def test_log_mel_equals_transformers(num_mel_bins):
+    samples = noise(0, 50000)
+    extractor = WhisperFeatureExtractor(feature_size=num_mel_bins)
+    expected = extractor(samples.numpy(), sampling_rate=16000, return_tensors="np").input_features
+    found, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), pad_to_frames=3000)
+    assert frames.tolist() == [3000]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("subsampling", [2, 4])
+@pytest.mark.parametrize("pad_to_window", [False, True])
+def test_batch_equals_singles(subsampling, pad_to_window):
+    encoder = tiny_encoder(0, subsampling=subsampling, pad_to_window=pad_to_window)
+    lengths = [HOP_SAMPLES, 4321, 9999, 16000, 161, 12345]
+    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # garbage behind each end
+    for row, length in enumerate(lengths):
+        batch[row, :length] = noise(row, length)
+    with torch.no_grad():
+        together, frames, _ = encoder(batch, torch.tensor(lengths))
+        for row, length in enumerate(lengths):
+            alone, count, _ = encoder(batch[row : row + 1, :length], torch.tensor([length]))
+            assert count.tolist() == [int(frames[row])]
+            size = int(frames[row])
+            torch.testing.assert_close(together[row, :size], alone[0], rtol=0, atol=1e-5)
+
+
+def test_one_frame_gives_one_memory_frame():
+    with torch.no_grad():
+        memory, lengths, _ = tiny_encoder(0)(noise(0, 160)[None], torch.tensor([160]))
+    assert memory.shape[:2] == (1, 1) and lengths.tolist() == [1]
+
+
+def test_audio_beyond_the_window_is_refused():
+    encoder = tiny_encoder(0)
+    window = encoder.window_samples
+    assert window == 100 * 2 * HOP_SAMPLES
+    encoder(noise(0, window)[None], torch.tensor([window]))
+    with pytest.raises(ValueError, match="2.00 s is longer than the model's window of 2.00 s"):
+        encoder(noise(0, window + 1)[None], torch.tensor([window + 1]))
+    with pytest.raises(ValueError, match="159 samples is shorter than one frame"):
+        encoder(noise(0, 159)[None], torch.tensor([159]))
+
+
+def test_hugging_face_folder_equals_transformers(tmp_path):
+    torch.manual_seed(0)
+    whole = WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=60,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=3,
+            max_source_positions=1500,
+        )  # fmt: skip
+    ).eval()
+    whole.save_pretrained(tmp_path)
+    encoder = HFWhisperEncoder(whisper_model=str(tmp_path)).eval()
+    samples = noise(1, 30000)
+    features = WhisperFeatureExtractor()(samples.numpy(), sampling_rate=16000, return_tensors="pt")
+    with torch.no_grad():
+        expected = whole.model.encoder(features.input_features).last_hidden_state
+        found, lengths, _ = encoder(samples[None], torch.tensor([30000]))
+    assert lengths.tolist() == [1500]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_specaug_changes_training_only():
+    conf = {
+        "apply_time_warp": False, "apply_time_mask": False,
+        "freq_mask_width_range": [10, 30], "num_freq_mask": 2,
+    }  # fmt: skip
+    encoder = tiny_encoder(0, use_specaug=True, specaug_conf=conf)
+    samples, lengths = noise(0, 8000)[None], torch.tensor([8000])
+    with torch.no_grad():
+        still = encoder(samples, lengths)[0]
+        assert torch.equal(still, encoder(samples, lengths)[0])
+        assert not torch.equal(still, encoder.train()(samples, lengths)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
+        ({"subsampling": 3}, "encoder_conf.subsampling: '3' is not known; allowed: 2, 4"),
+        ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match=message):
+        HFWhisperEncoder(**options)

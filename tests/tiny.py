@@ -1,0 +1,76 @@
+"""Tiny random models for tests: seeded, lively enough that drafts are sometimes right."""
+
+import torch
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.encoder import HFWhisperEncoder
+
+VOCAB_SIZE = 11
+HIDDEN_SIZE = 32
+EOS = VOCAB_SIZE - 1
+
+
+def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options):
+    """A decoder whose small vocabulary makes random heads agree with it now and then."""
+    torch.manual_seed(seed)
+    decoder = WhisperMedusaDecoder(
+        vocab_size=options.pop("vocab_size", VOCAB_SIZE),
+        encoder_output_size=HIDDEN_SIZE,
+        num_blocks=2,
+        attention_heads=4,
+        linear_units=48,
+        max_target_positions=options.pop("max_target_positions", 64),
+        heads=heads,
+        heads_conf={"num_heads": num_heads, **options.pop("heads_conf", {})},
+        **options,
+    )
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return decoder.eval()
+
+
+def tiny_encoder(seed: int, **options) -> HFWhisperEncoder:
+    """A small encoder with random weights."""
+    torch.manual_seed(seed)
+    sizes = {
+        "num_mel_bins": 80,
+        "output_size": HIDDEN_SIZE,
+        "num_blocks": 2,
+        "attention_heads": 4,
+        "linear_units": 48,
+        "max_source_positions": 100,
+    }
+    return HFWhisperEncoder(input_size=1, **{**sizes, **options}).eval()
+
+
+def random_memory(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(U, S, D) memory with garbage behind the lengths, and the lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    memory = torch.randn(len(lengths), max(lengths), HIDDEN_SIZE, generator=generator)
+    return memory, torch.tensor(lengths)
+
+
+def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0):
+    """The oracle: teacher-forced forward of the whole prefix for every token.
+
+    Args:
+        memory: (1, S, D) without padding.
+
+    Returns:
+        Tokens, sum of log-probabilities, whether the end symbol came.
+    """
+    tokens, score = [], 0.0
+    lengths = torch.tensor([memory.size(1)])
+    with torch.no_grad():
+        while len(tokens) < max_length:
+            prefix = torch.tensor([[*prompt, *tokens]])
+            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][0, -1]
+            log_probs = torch.log_softmax(logits, dim=-1)
+            if len(tokens) < min_length:
+                logits[eos] = -torch.inf
+            token = int(logits.argmax())
+            score += float(log_probs[token])
+            if token == eos:
+                return tokens, score, True
+            tokens.append(token)
+    return tokens, score, False
