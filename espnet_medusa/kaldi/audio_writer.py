@@ -2,6 +2,8 @@
 
 import functools
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -123,7 +125,7 @@ def _run(parts: Sequence[_Part], n_utterances: int, title: str) -> list[WrittenA
         context = multiprocessing.get_context("spawn")
         counter = context.Value("q", 0)
         with ProcessPoolExecutor(
-            len(parts), mp_context=context, initializer=_share_counter, initargs=(counter,)
+            len(parts), mp_context=context, initializer=_start_worker, initargs=(counter,)
         ) as pool:
             waiting = {pool.submit(_write_part_in_worker, part) for part in parts}
             futures = list(waiting)
@@ -140,8 +142,15 @@ def _run(parts: Sequence[_Part], n_utterances: int, title: str) -> list[WrittenA
 _worker_state: dict = {}
 
 
-def _share_counter(counter) -> None:
+def _start_worker(counter) -> None:
     _worker_state["counter"] = counter
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool's workers outlive a parent that is killed; end them then."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _write_part_in_worker(part: _Part) -> WrittenAudio:

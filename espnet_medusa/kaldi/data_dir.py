@@ -179,6 +179,8 @@ def _check_speakers(check: _Check, ids_file: str, utterances: Iterable[str]) -> 
         if len(speaker.split()) > 1:
             check.add("utt2spk", key, f"has more than one speaker: {speaker}", "keep one")
     spk2utt = check.scan("spk2utt").entries
+    if not utt2spk or not spk2utt:
+        return  # An empty table is one problem, said already.
     wanted = make_spk2utt(utt2spk)
     for speaker in sort_ids(set(wanted) | set(spk2utt)):
         if sorted(wanted.get(speaker, "").split()) != sorted(spk2utt.get(speaker, "").split()):

@@ -74,7 +74,10 @@ def format_data_dir(
     if is_up_to_date(output_dir, made_from):
         report = _complete_report(Path(data_dir), Path(output_dir))
         # Whether a failed command would fail again cannot be told from the outside.
-        if not report.bad or not any(is_pipe(utterance.entry) for utterance in found.utterances):
+        ran_commands = options.audio.allow_pipes and any(
+            is_pipe(utterance.entry) for utterance in found.utterances
+        )
+        if not (report.bad and ran_commands):
             return report
     with staged_output(output_dir, made_from) as staging:
         if found.utterances:

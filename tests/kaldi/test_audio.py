@@ -1,0 +1,305 @@
+import io
+import struct
+import subprocess
+import tracemalloc
+
+import kaldiio
+import numpy as np
+import pytest
+import soundfile
+from kaldi_builders import peak_frequency_hz, tone
+
+from espnet_medusa.kaldi import audio
+from espnet_medusa.kaldi.audio import AudioError, check_audio, probe_audio, read_audio, resample
+from espnet_medusa.kaldi.table import read_table
+
+NOISE = (0.1 * np.random.default_rng(0).standard_normal((8000, 2))).astype(np.float32)
+
+
+def encode(format_name: str, subtype: str | None = None, samples: np.ndarray = NOISE) -> bytes:
+    stream = io.BytesIO()
+    soundfile.write(stream, samples, 16000, format=format_name, subtype=subtype)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "format_name, subtype",
+    [("WAV", "PCM_16"), ("WAV", "FLOAT"), ("FLAC", None), ("NIST", "PCM_16"), ("AIFF", "PCM_24")],
+)
+def test_lossless_formats_are_the_mean_of_their_channels(tmp_path, format_name, subtype):
+    path = tmp_path / "a.bin"
+    path.write_bytes(encode(format_name, subtype))
+    samples, rate_hz = read_audio(str(path))
+    assert rate_hz == 16000 and samples.dtype == np.float32
+    np.testing.assert_allclose(samples, NOISE.mean(axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "format_name, subtype", [("MP3", None), ("OGG", "VORBIS"), ("OGG", "OPUS")]
+)
+def test_lossy_formats_keep_length_and_pitch(tmp_path, format_name, subtype):
+    path = tmp_path / "a.bin"
+    path.write_bytes(encode(format_name, subtype, tone(440, 1.0)))
+    samples, rate_hz = read_audio(str(path))
+    assert len(samples) == 16000
+    assert abs(peak_frequency_hz(samples, rate_hz) - 440) < 2
+
+
+@pytest.mark.parametrize("n_cut", [100, 3000])
+@pytest.mark.parametrize(
+    "format_name, subtype",
+    [
+        ("WAV", "PCM_16"),
+        ("WAVEX", "PCM_16"),
+        ("WAV", "FLOAT"),
+        ("FLAC", None),
+        ("NIST", "PCM_16"),
+        ("AIFF", "PCM_16"),
+        ("AU", "PCM_16"),
+        ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
+    ],
+)
+def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_cut):
+    path = tmp_path / "cut.bin"
+    path.write_bytes(encode(format_name, subtype)[:-n_cut])
+    with pytest.raises(AudioError, match="truncated|damaged") as caught:
+        read_audio(str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_truncated_mp3_is_refused(tmp_path):
+    path = tmp_path / "cut.mp3"
+    data = encode("MP3", None, tone(440, 2.0))
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(AudioError, match=r"truncated \(\d+ of 32000 samples\)"):
+        read_audio(str(path))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "is an empty file"),
+        (b"RIFF", "no audio that libsndfile reads"),
+        (np.random.default_rng(1).bytes(5000), "no audio that libsndfile reads"),
+        (b"<!DOCTYPE html><html>404</html>", "HTML"),
+        (b"\0\0\0\x20ftypM4A \0\0\0\0", "ffmpeg"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    ],
+)
+def test_what_is_no_audio_is_explained(tmp_path, content, message):
+    path = tmp_path / "bad.wav"
+    path.write_bytes(content)
+    with pytest.raises(AudioError, match=message) as caught:
+        read_audio(str(path))
+    assert str(path) in str(caught.value)
+    assert "0x" not in str(caught.value), "the address of a Python object is noise"
+
+
+def test_compressed_sphere_names_its_decompressor(tmp_path):
+    path = tmp_path / "a.sph"
+    coding = b"sample_coding -s26 pcm,embedded-shorten-v2.00"
+    path.write_bytes(encode("NIST", "PCM_16").replace(b"sample_coding -s3 pcm", coding))
+    with pytest.raises(AudioError, match="sph2pipe"):
+        read_audio(str(path))
+
+
+def test_damaged_flac_is_refused(tmp_path):
+    path = tmp_path / "a.flac"
+    data = bytearray(encode("FLAC"))
+    data[len(data) // 2 : len(data) // 2 + 200] = np.random.default_rng(2).bytes(200)
+    path.write_bytes(data)
+    with pytest.raises(AudioError, match="corrupt"):
+        read_audio(str(path))
+
+
+@pytest.mark.parametrize("entry", ["", "missing.wav", ".", "~/a.wav", "missing.ark:5", "| cat"])
+def test_bad_entries_are_audio_errors(entry):
+    with pytest.raises(AudioError):
+        read_audio(entry, allow_pipes=True)
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF])
+def test_streamed_wav_header_is_not_truncation(tmp_path, size):
+    data = bytearray(encode("WAV", "PCM_16"))
+    place = data.find(b"data") + 4
+    data[place : place + 4] = data[4:8] = struct.pack("<I", size)
+    path = tmp_path / "a.wav"
+    path.write_bytes(data)
+    assert len(read_audio(str(path))[0]) == len(NOISE)
+
+
+@pytest.mark.parametrize("block_frames", [1 << 20, 8000, 4000, 999])
+def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
+    monkeypatch.setattr(audio, "BLOCK_FRAMES", block_frames)
+    data = bytearray(encode("FLAC"))
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    path = tmp_path / "a.flac"
+    path.write_bytes(data)
+    assert probe_audio(str(path)).n_samples is None
+    samples, _ = read_audio(str(path))
+    np.testing.assert_allclose(samples, NOISE.mean(axis=1), atol=1e-4)
+    with pytest.raises(AudioError, match="lasts 0.50 s"):
+        read_audio(str(path), max_duration_s=0.4)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(AudioError, match="corrupt or truncated"):
+        read_audio(str(path))
+
+
+def test_arks_of_kaldiio_and_kaldi(tmp_path):
+    mono = NOISE[:, 0]
+    integers = (mono * 32768).astype(np.int16)
+    plain = str(tmp_path / "plain.ark")
+    kaldiio.save_ark(
+        plain, {"a": (16000, integers), "b": (16000, integers[:100])}, scp=f"{plain}.scp"
+    )
+    for format_name in ("flac", "wav"):
+        ark = str(tmp_path / f"{format_name}.ark")
+        kaldiio.save_ark(
+            ark,
+            {"a": (mono, 16000), "b": (mono[:100], 16000)},
+            scp=f"{ark}.scp",
+            write_function="soundfile",
+            write_kwargs={"format": format_name},
+        )
+        entries = read_table(f"{ark}.scp")
+        np.testing.assert_allclose(read_audio(entries["a"])[0], mono, atol=1e-4)
+        assert len(read_audio(entries["b"])[0]) == 100
+    entries = read_table(f"{plain}.scp")
+    samples, rate_hz = read_audio(entries["a"])
+    assert rate_hz == 16000
+    np.testing.assert_allclose(samples, integers / 32768, atol=1e-6)
+    assert len(read_audio(entries["b"])[0]) == 100
+
+
+def test_arks_of_features_cut_arks_and_wrong_offsets_are_refused(tmp_path):
+    ark = str(tmp_path / "feats.ark")
+    kaldiio.save_ark(ark, {"a": np.zeros((3, 4), dtype=np.float32)})
+    with pytest.raises(AudioError, match="no wav or flac audio"):
+        read_audio(f"{ark}:2")
+    ark = tmp_path / "cut.ark"
+    kaldiio.save_ark(
+        str(ark), {"a": (NOISE, 16000)}, write_function="soundfile", write_kwargs={"format": "flac"}
+    )
+    with pytest.raises(AudioError, match="at that offset"):
+        read_audio(f"{ark}:3")
+    ark.write_bytes(ark.read_bytes()[:-10])
+    with pytest.raises(AudioError, match="truncated"):
+        read_audio(f"{ark}:2")
+
+
+def test_pipes_need_permission_and_must_succeed(tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(encode("WAV", "PCM_16"))
+    with pytest.raises(AudioError, match="--allow_pipes true"):
+        read_audio(f"touch {tmp_path}/ran; cat {path} |")
+    assert not (tmp_path / "ran").exists()
+    assert len(read_audio(f"cat {path} |", allow_pipes=True)[0]) == len(NOISE)
+    with pytest.raises(AudioError, match="status"):
+        read_audio(f"cat {path}; exit 3 |", allow_pipes=True)
+    with pytest.raises(AudioError, match="wrote nothing"):
+        read_audio("true |", allow_pipes=True)
+
+
+def test_failure_in_front_of_a_filter_is_noticed(tmp_path):
+    if subprocess.run(["bash", "-c", "true"], check=False).returncode:
+        pytest.skip("no bash")
+    path = tmp_path / "a.wav"
+    path.write_bytes(encode("WAV", "PCM_16"))
+    with pytest.raises(AudioError, match="status"):
+        read_audio(f"(cat {path}; false) | cat |", allow_pipes=True)
+
+
+def test_segments_are_cut_to_the_sample(tmp_path):
+    path = str(tmp_path / "a.flac")
+    soundfile.write(path, NOISE, 16000)
+    whole, _ = read_audio(path)
+    part, _ = read_audio(path, start_s=0.1, end_s=0.25)
+    np.testing.assert_array_equal(part, whole[1600:4000])
+    np.testing.assert_array_equal(read_audio(path, start_s=0.1, end_s=-1)[0], whole[1600:])
+    # Kaldi lets a segment end up to half a second late.
+    np.testing.assert_array_equal(read_audio(path, start_s=0.1, end_s=0.9)[0], whole[1600:])
+    with pytest.raises(AudioError, match="ends at 1.5 s but the recording at 0.50 s"):
+        read_audio(path, end_s=1.5)
+    with pytest.raises(AudioError, match="outside"):
+        read_audio(path, start_s=0.7, end_s=0.8)
+
+
+def test_hour_long_audio_is_refused_from_its_header(tmp_path):
+    path = tmp_path / "hour.wav"
+    soundfile.write(path, np.zeros(1), 16000, subtype="PCM_16")
+    n_bytes = 3600 * 16000 * 2
+    with open(path, "r+b") as stream:  # A sparse file: long, but not large on disk.
+        stream.seek(40)
+        stream.write(struct.pack("<I", n_bytes))
+        stream.truncate(44 + n_bytes)
+    tracemalloc.start()
+    with pytest.raises(AudioError, match="lasts 3600.00 s, more than the 30 s"):
+        read_audio(str(path), max_duration_s=30)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+    assert probe_audio(str(path)).duration_s == 3600
+
+
+@pytest.mark.parametrize(
+    "samples, options, message",
+    [
+        (np.zeros(0, np.float32), {}, "zero length"),
+        (np.zeros(1, np.float32), {"min_samples": 160}, "fewer than the 160"),
+        (np.full(400, np.nan, np.float32), {}, "400 NaN"),
+        (np.array([0, np.inf, 0], np.float32), {}, "1 NaN or infinite"),
+        (np.full(400, 2e4, np.float32), {}, "amplitude"),
+        (np.zeros(400, np.float32), {"expected_rate_hz": 8000}, "16000 Hz, the model expects 8000"),
+        (np.zeros(16001, np.float32), {"max_duration_s": 1.0}, "lasts 1.00 s"),
+        (np.zeros((400, 2), np.float32), {}, "shape"),
+    ],
+)
+def test_check_audio_refuses_with_a_remedy(samples, options, message):
+    with pytest.raises(AudioError, match=message) as caught:
+        check_audio(samples, 16000, **options)
+    assert caught.value.remedy and str(caught.value).endswith(f"; {caught.value.remedy}")
+
+
+def test_check_audio_takes_silence_and_a_full_window():
+    check_audio(np.zeros(480000, np.float32), 16000, 16000, max_duration_s=30.0, min_samples=160)
+
+
+@pytest.mark.parametrize("from_hz, to_hz", [(8000, 16000), (22050, 16000), (44100, 16000)])
+def test_resampling_keeps_pitch_and_level(from_hz, to_hz):
+    samples = resample(tone(440, 1.0, from_hz), from_hz, to_hz)
+    assert samples.dtype == np.float32 and len(samples) == to_hz
+    assert abs(peak_frequency_hz(samples, to_hz) - 440) < 2
+    assert abs(np.abs(samples[1000:-1000]).max() - 0.5) < 0.01
+
+
+def test_resampling_removes_what_the_lower_rate_cannot_hold():
+    samples = resample(tone(15000, 1.0, 48000), 48000, 16000)
+    assert np.abs(samples[1000:-1000]).max() < 1e-3
+
+
+def test_resampling_short_audio_does_not_fail():
+    assert len(resample(np.zeros(1, np.float32), 8000, 16000)) == 2
+    assert len(resample(np.zeros(0, np.float32), 8000, 16000)) == 0
+
+
+@pytest.mark.parametrize(
+    "name, rate_hz, duration_s",
+    [
+        ("LJ002-0020.wav", 22050, 1.54),
+        ("jfk.flac", 44100, 11.0),
+        ("common_voice_en_651325.mp3", 48000, 2.38),
+        ("stereo.opus", 8000, 1.0),
+        ("stereo.sph", 8000, 1.0),
+        ("2412-153948-0000.flac", 16000, 11.66),
+    ],
+)
+def test_real_recordings(shared_speech, name, rate_hz, duration_s):
+    path = shared_speech / name
+    if not path.exists():
+        pytest.skip(f"{path} is absent")
+    samples, found_hz = read_audio(str(path))
+    check_audio(samples, found_hz, rate_hz, max_duration_s=30)
+    assert abs(len(samples) / found_hz - duration_s) < 0.02
+    assert 0.05 < np.abs(samples).max() <= 1.0

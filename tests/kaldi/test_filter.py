@@ -1,0 +1,61 @@
+import pytest
+import soundfile
+from kaldi_builders import RATE_HZ, edit, tone
+
+from espnet_medusa.bin import filter_data as command
+from espnet_medusa.kaldi.audio_writer import AudioOptions
+from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
+from espnet_medusa.kaldi.table import read_table
+
+
+@pytest.fixture
+def formatted(make_data_dir, tmp_path):
+    folder = make_data_dir(10)
+    for key, duration_s in (("s0-u000", 0.05), ("s1-u001", 0.1), ("s0-u002", 3.0)):
+        path = folder / "audio" / f"{key}.wav"
+        soundfile.write(path, tone(300, duration_s), RATE_HZ)
+    edit(folder / "text", lambda text: text.replace("word 4", ""))
+    output = tmp_path / "org"
+    format_data_dir(folder, output, FormatOptions(audio=AudioOptions(nj=1), allow_empty_text=True))
+    return output
+
+
+def run(formatted, output, *more):
+    command.main(["--input_dir", str(formatted), "--output_dir", str(output), *more])
+
+
+def test_long_short_and_empty_are_dropped_and_named(formatted, tmp_path, capsys):
+    output = tmp_path / "train"
+    run(formatted, output, "--min_wav_duration", "0.1", "--max_wav_duration", "3", "--fs", "16k")
+    printed = capsys.readouterr().out
+    assert "kept 6 utterances, dropped 4" in printed
+    assert "too short: 2 (s0-u000, s1-u001)" in printed  # ESPnet keeps what is longer than 0.1 s.
+    assert "too long: 1 (s0-u002)" in printed and "empty text: 1 (s0-u004)" in printed
+    dropped = {"s0-u000", "s1-u001", "s0-u002", "s0-u004"}
+    assert set(read_table(output / "dropped_utterances")) == dropped
+    everyone = read_table(formatted / "wav.scp")
+    for name in ("wav.scp", "text", "utt2spk", "utt2num_samples"):
+        assert set(read_table(output / name)) == set(everyone) - dropped
+    assert read_table(output / "spk2utt")["s0"] == "s0-u006 s0-u008"
+    for name in ("audio_format", "feats_type"):
+        assert (output / name).read_bytes() == (formatted / name).read_bytes()
+
+
+def test_empty_text_may_stay(formatted, tmp_path):
+    run(formatted, tmp_path / "train", "--drop_empty_text", "false")
+    assert "s0-u004" in read_table(tmp_path / "train" / "wav.scp")
+
+
+def test_nothing_left_is_an_error(formatted, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(formatted, tmp_path / "train", "--min_wav_duration", "10")
+    assert caught.value.code == 1
+    assert "none of its 10 utterances is left" in capsys.readouterr().out
+    assert not (tmp_path / "train").exists()
+
+
+def test_tables_that_disagree_are_an_error(formatted, tmp_path, capsys):
+    edit(formatted / "utt2num_samples", lambda text: "".join(text.splitlines(True)[1:]))
+    with pytest.raises(SystemExit):
+        run(formatted, tmp_path / "train")
+    assert "utt2num_samples: s0-u000: is missing" in capsys.readouterr().out

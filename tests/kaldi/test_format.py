@@ -1,0 +1,316 @@
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import soundfile
+from espnet2.train.dataset import ESPnetDataset
+from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
+
+from espnet_medusa.bin import format_data as command
+from espnet_medusa.kaldi.audio import read_audio
+from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
+from espnet_medusa.kaldi.problem import DataError
+from espnet_medusa.kaldi.table import read_table, write_table
+
+N_UTTERANCES = 60
+
+
+def options(on_bad: str = "stop", **audio) -> FormatOptions:
+    return FormatOptions(audio=AudioOptions(**audio), on_bad=on_bad)
+
+
+def wait_until(condition, timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def break_twelve(folder) -> set[str]:
+    """Break 12 of 60 utterances, each in its own way; returns their ids."""
+    keys = list(read_table(folder / "wav.scp"))
+    bad = keys[::5]
+    audio = {key: folder / "audio" / f"{key}.wav" for key in keys}
+    rng = np.random.default_rng(0)
+    audio[bad[0]].write_bytes(rng.bytes(3000))  # Corrupt.
+    audio[bad[1]].write_bytes(audio[bad[1]].read_bytes()[:3000])  # Truncated.
+    audio[bad[2]].write_bytes(b"")  # An empty file.
+    soundfile.write(audio[bad[3]], np.zeros(0), RATE_HZ)  # Zero length.
+    soundfile.write(audio[bad[4]], np.full(4000, np.nan), RATE_HZ, subtype="FLOAT")
+    soundfile.write(audio[bad[5]], np.zeros(1), RATE_HZ)  # One sample.
+    soundfile.write(audio[bad[6]], np.zeros(31 * RATE_HZ), RATE_HZ)  # Beyond the window.
+    n_bytes = 3600 * RATE_HZ * 2  # An hour, sparse on disk.
+    with open(audio[bad[7]], "r+b") as stream:
+        stream.seek(40)
+        stream.write(struct.pack("<I", n_bytes))
+        stream.truncate(44 + n_bytes)
+    audio[bad[8]].unlink()  # Missing.
+    pipe = f"{bad[9]} cat {audio[bad[9]]} |"
+    edit(folder / "wav.scp", lambda text: text.replace(f"{bad[9]} {audio[bad[9]]}", pipe))
+    edit(
+        folder / "text", lambda text: "".join(x for x in text.splitlines(True) if bad[10] not in x)
+    )
+    edit(folder / "wav.scp", lambda text: text + f"{bad[11]} {audio[bad[11]]}\n")  # Twice.
+    assert len(bad) == 12
+    return set(bad)
+
+
+@pytest.fixture
+def sixty(make_data_dir):
+    folder = make_data_dir(N_UTTERANCES, "sixty")
+    return folder, break_twelve(folder)
+
+
+def test_skip_writes_48_and_names_12(sixty, tmp_path, capsys):
+    folder, bad = sixty
+    output = tmp_path / "dump"
+    cmd = ["--data_dir", str(folder), "--output_dir", str(output), "--on_bad", "skip"]
+    command.main([*cmd, "--max_duration", "30", "--nj", "2"])
+    printed = capsys.readouterr().out.splitlines()
+    assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
+    assert set(read_table(output / "bad_utterances")) == bad
+    good = set(read_table(folder / "utt2spk")) - bad
+    assert len(good) == 48
+    for name in ("wav.scp", "text", "utt2spk", "utt2num_samples"):
+        assert set(read_table(output / name)) == good
+    spk2utt = read_table(output / "spk2utt")
+    assert set(" ".join(spk2utt.values()).split()) == good
+    # Once more: nothing is redone, and the bad ones are named again.
+    stamp = (output / ".stamp.json").stat().st_mtime_ns
+    command.main([*cmd, "--max_duration", "30", "--nj", "1"])
+    assert (output / ".stamp.json").stat().st_mtime_ns == stamp
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_stop_names_12_and_writes_nothing(sixty, tmp_path, capsys):
+    folder, bad = sixty
+    cmd = ["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump")]
+    with pytest.raises(SystemExit) as caught:
+        command.main([*cmd, "--max_duration", "30"])
+    assert caught.value.code == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
+    assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
+
+
+def test_pipes_run_with_permission(sixty, tmp_path):
+    folder, bad = sixty
+    report = format_data_dir(
+        folder, tmp_path / "dump", options("skip", max_duration_s=30, allow_pipes=True)
+    )
+    assert report.n_written == 49 and len(report.bad) == 11
+
+
+def test_failed_commands_are_tried_again(make_data_dir, tmp_path):
+    folder = make_data_dir(2)
+    edit(
+        folder / "wav.scp",
+        lambda text: text.replace("u000 ", "u000 cat ").replace("wav", "wav |", 1),
+    )
+    path = folder / "audio" / "s0-u000.wav"
+    path.rename(tmp_path / "away.wav")
+    skip = options("skip", allow_pipes=True)
+    assert format_data_dir(folder, tmp_path / "dump", skip).n_written == 1
+    (tmp_path / "away.wav").rename(path)
+    assert format_data_dir(folder, tmp_path / "dump", skip).n_written == 2
+
+
+def test_killed_worker_is_an_error_not_a_hang(make_data_dir, tmp_path, capsys):
+    folder = make_data_dir(2)
+    write_table(folder / "wav.scp", dict.fromkeys(["s0-u000", "s1-u001"], "kill -9 $PPID |"))
+    cmd = ["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), "--nj", "2"]
+    with pytest.raises(SystemExit):
+        command.main([*cmd, "--allow_pipes", "true"])
+    assert "a worker was killed" in capsys.readouterr().out
+    assert not (tmp_path / "dump").exists()
+
+
+def test_killed_command_leaves_no_process_and_no_output(make_data_dir, tmp_path):
+    folder, output = make_data_dir(2), tmp_path / "dump"
+    entries = read_table(folder / "wav.scp")
+    slow = {key: f"touch {tmp_path}/{key}; sleep 2; cat {x} |" for key, x in entries.items()}
+    write_table(folder / "wav.scp", slow)
+    cmd = [sys.executable, "-m", "espnet_medusa.bin.format_data", "--data_dir", str(folder)]
+    cmd += ["--output_dir", str(output), "--nj", "2", "--allow_pipes", "true"]
+    process = subprocess.Popen(cmd, start_new_session=True, stderr=subprocess.DEVNULL)
+    wait_until(lambda: all((tmp_path / key).exists() for key in entries))
+    process.kill()
+    process.wait()
+
+    def group_is_gone() -> bool:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_until(group_is_gone)
+    assert not output.exists()
+    write_table(folder / "wav.scp", entries)
+    assert format_data_dir(folder, output, options()).n_written == 2
+    assert not (tmp_path / ".dump.partial").exists()
+
+
+def test_skip_with_no_good_utterance_fails(make_data_dir, tmp_path):
+    folder = make_data_dir(3)
+    shutil.rmtree(folder / "audio")
+    with pytest.raises(DataError) as caught:
+        format_data_dir(folder, tmp_path / "dump", options("skip"))
+    assert len(caught.value.problems) == 3
+    assert not (tmp_path / "dump").exists()
+
+
+@pytest.mark.parametrize("audio_format", AUDIO_FORMATS)
+def test_espnet_reads_every_format(make_data_dir, tmp_path, audio_format):
+    folder = make_data_dir(5)
+    output = tmp_path / "dump"
+    format_data_dir(folder, output, options(audio_format=audio_format, nj=2))
+    kind = "kaldi_ark" if audio_format.endswith(".ark") else "sound"
+    dataset = ESPnetDataset(
+        [(str(output / "wav.scp"), "speech", kind), (str(output / "text"), "text", "text")],
+        preprocess=lambda uid, data: {**data, "text": np.array([len(data["text"])])},
+    )
+    n_samples = read_table(output / "utt2num_samples")
+    for i, key in enumerate(sorted(read_table(folder / "text"), key=lambda key: key[-3:])):
+        speech = dataset[key][1]["speech"]
+        assert len(speech) == int(n_samples[key]) == 3200
+        np.testing.assert_allclose(speech, tone(200 + 10 * i, 0.2), atol=1e-3)
+    assert (output / "audio_format").read_text() == f"{audio_format}\n"
+    assert (output / "feats_type").read_text() == "raw\n"
+
+
+def test_rate_and_channels_are_converted(make_data_dir, tmp_path):
+    folder = make_data_dir(1)
+    path = next((folder / "audio").iterdir())
+    left = tone(440, 1.0, 44100)
+    soundfile.write(path, np.stack([left, np.zeros_like(left)], axis=1), 44100)
+    format_data_dir(folder, tmp_path / "dump", options(fs=8000))
+    samples, rate_hz = read_audio(next(iter(read_table(tmp_path / "dump" / "wav.scp").values())))
+    assert rate_hz == 8000 and len(samples) == 8000
+    assert abs(peak_frequency_hz(samples, rate_hz) - 440) < 2
+    assert abs(np.abs(samples[500:-500]).max() - 0.25) < 0.01
+
+
+def test_file_of_the_right_kind_is_named_not_copied(make_data_dir, tmp_path):
+    folder = make_data_dir(2)
+    format_data_dir(folder, tmp_path / "dump", options(audio_format="wav"))
+    assert read_table(tmp_path / "dump" / "wav.scp") == read_table(folder / "wav.scp")
+    format_data_dir(folder, tmp_path / "other", options(audio_format="wav", fs=8000))
+    assert all(
+        str(tmp_path / "other") in x for x in read_table(tmp_path / "other/wav.scp").values()
+    )
+
+
+@pytest.mark.parametrize("entry", ["{path}", "cat {path} |"])
+def test_segments_are_cut_out(make_data_dir, tmp_path, entry):
+    folder = make_data_dir(3)
+    path = tmp_path / "recording.flac"
+    soundfile.write(path, np.concatenate([tone(300, 1.0), tone(600, 1.0), tone(900, 1.0)]), RATE_HZ)
+    keys = sorted(read_table(folder / "text"))
+    write_table(folder / "wav.scp", {"rec": entry.format(path=path)})
+    write_table(folder / "segments", {key: f"rec {i} {i + 0.5}" for i, key in enumerate(keys)})
+    format_data_dir(folder, tmp_path / "dump", options(allow_pipes=True))
+    assert not (tmp_path / "dump" / "segments").exists()
+    entries = read_table(tmp_path / "dump" / "wav.scp")
+    for i, key in enumerate(keys):
+        samples, rate_hz = read_audio(entries[key])
+        assert len(samples) == 8000
+        assert abs(peak_frequency_hz(samples, rate_hz) - 300 * (i + 1)) < 3
+
+
+def test_changes_and_damage_are_redone(make_data_dir, tmp_path):
+    folder, output = make_data_dir(3), tmp_path / "dump"
+    assert not format_data_dir(folder, output, options()).was_complete
+    assert format_data_dir(folder, output, options()).was_complete
+    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+    edit(folder / "text", lambda text: text.replace("word 0", "other"))
+    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+    assert "other" in (output / "text").read_text()
+    soundfile.write(next((folder / "audio").iterdir()), tone(500, 0.3), RATE_HZ)
+    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+    ark = next(output.rglob("*.ark"))
+    ark.write_bytes(ark.read_bytes()[:-1])
+    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+    assert format_data_dir(folder, output, options(fs=8000)).was_complete
+
+
+def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypatch):
+    folder, output = make_data_dir(3), tmp_path / "dump"
+    format_data_dir(folder, output, options())
+    before = (output / "wav.scp").read_bytes()
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("espnet_medusa.kaldi.audio_writer.kaldiio.save_ark", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        format_data_dir(folder, output, options(fs=8000))
+    assert (output / "wav.scp").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "dump"]
+
+
+def test_foreign_directory_is_not_overwritten(make_data_dir, tmp_path):
+    folder = make_data_dir(2)
+    with pytest.raises(ValueError, match="not made by this command"):
+        format_data_dir(folder, folder, options())
+    assert len(read_table(folder / "wav.scp")) == 2
+
+
+def test_text_and_utt2spk_are_optional(make_data_dir, tmp_path):
+    folder = make_data_dir(2)
+    (folder / "utt2spk").unlink()
+    (folder / "text").unlink()
+    with pytest.raises(DataError, match="text: cannot be read"):
+        format_data_dir(folder, tmp_path / "dump", options())
+    format_data_dir(folder, tmp_path / "dump", FormatOptions(require_text=False))
+    assert read_table(tmp_path / "dump/utt2spk") == {"s0-u000": "s0-u000", "s1-u001": "s1-u001"}
+    assert not (tmp_path / "dump" / "text").exists()
+
+
+def test_empty_text_passes_only_when_told(make_data_dir, tmp_path):
+    folder = make_data_dir(2)
+    edit(folder / "text", lambda text: text.replace("word 0", ""))
+    with pytest.raises(DataError, match="s0-u000: has no value"):
+        format_data_dir(folder, tmp_path / "dump", options())
+    report = format_data_dir(folder, tmp_path / "dump", FormatOptions(allow_empty_text=True))
+    assert report.n_written == 2
+
+
+def test_undecodable_lines_are_not_lost(make_data_dir, tmp_path):
+    folder = make_data_dir(3)
+    path = folder / "text"
+    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9") + b"\xe9 x\n")
+    report = format_data_dir(folder, tmp_path / "dump", options("skip"))
+    assert report.n_written == 2
+    assert set(read_table(tmp_path / "dump" / "bad_utterances")) == {"s0-u000", "line_4"}
+
+
+def test_ids_with_a_slash(make_data_dir, tmp_path):
+    folder = make_data_dir(1)
+    for name in ("wav.scp", "text", "utt2spk"):
+        edit(folder / name, lambda text: text.replace("s0-u000 ", "s0/u000 "))
+    format_data_dir(folder, tmp_path / "dump", options(audio_format="flac"))
+    entries = read_table(tmp_path / "dump" / "wav.scp")
+    assert len(read_audio(entries["s0/u000"])[0]) == 3200
+
+
+@pytest.mark.parametrize(
+    "cmd, message",
+    [
+        (["--nj", "0"], "nj must be at least 1"),
+        (["--fs", "16"], "fs must be a rate in Hz"),
+        (["--max_duration", "0"], "above min_duration"),
+    ],
+)
+def test_impossible_options_are_refused(make_data_dir, tmp_path, capsys, cmd, message):
+    folder = make_data_dir(1)
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), *cmd])
+    assert caught.value.code == 1
+    assert message in capsys.readouterr().out
