@@ -198,10 +198,10 @@ def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> 
 
 
 def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | None:
-    """Histogram over utterances of tokens per decoder call, by configuration.
+    """Histogram over utterances of tokens per decoder call, by configuration that drafts.
 
     Returns:
-        The PNG, or None without decoder calls.
+        The PNG, or None when nothing drafted.
     """
     values = {
         item.name: [
@@ -210,6 +210,7 @@ def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | No
             if statistics.decoder_calls
         ]
         for item in decodings
+        if item.total.drafted
     }
     values = {name: rates for name, rates in values.items() if rates}
     if not values:
@@ -223,6 +224,7 @@ def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | No
             axis.hist(rates, bins, histtype="stepfilled", alpha=0.3, lw=0)
             color = axis.patches[-1].get_facecolor()[:3]
             axis.hist(rates, bins, histtype="step", lw=1.5, color=color, label=mean)
+        axis.axvline(1.0, color="black", lw=0.8, ls=":", label="without drafts")
         axis.set_xlabel("tokens per decoder call")
         axis.set_ylabel("utterances")
         axis.yaxis.get_major_locator().set_params(integer=True)

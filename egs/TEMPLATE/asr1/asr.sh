@@ -242,6 +242,7 @@ if [ "${gpu_inference}" = true ]; then
     decode_ngpu=1
 fi
 incomplete=()
+uses_tests=false
 
 [ "${skip_data_prep}" = false ] || skip_stages+=" 1 2 3 4 5"
 [ "${skip_train}" = false ] || skip_stages+=" 2 5 6 7 8 9 10 11"
@@ -291,6 +292,7 @@ format() { # FOLDER OUTPUT ON_BAD
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
+    uses_tests=true
     for set_name in "${train_sets[@]}"; do
         folder=${source_dir}/${set_name}
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
@@ -455,6 +457,7 @@ decode() { # CONFIG TEST_SET
 }
 
 if active 12 "Decoding: ${asr_exp}"; then
+    uses_tests=true
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             log "Decoding ${set_name}: $(tag_of "${config}")"
@@ -473,6 +476,7 @@ score() { # CONFIG TEST_SET
 }
 
 if active 13 "Scoring: ${asr_exp}"; then
+    uses_tests=true
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             score "${config}" "${set_name}" ||
@@ -506,6 +510,7 @@ if active 15 "Upload: ${hf_repo}"; then
 fi
 
 for set_name in "${tests[@]}"; do
+    [ "${uses_tests}" = true ] || break
     bad=${features}/${set_name}/bad_utterances
     [ ! -s "${bad}" ] || incomplete+=("stage 3: $(wc -l < "${bad}") utterances, see ${bad}")
 done

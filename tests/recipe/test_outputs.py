@@ -1,0 +1,150 @@
+"""Splitting, merging, real-time factor and shapes: what stands around the decoding jobs."""
+
+import json
+
+import pytest
+
+from espnet_medusa.bin import calculate_rtf as calculate_rtf_command
+from espnet_medusa.bin import merge_outputs, split_keys
+from espnet_medusa.recipe.rtf import calculate_rtf
+from espnet_medusa.recipe.shapes import add_vocabulary_size
+from espnet_medusa.statistics import DecodingStatistics, write_statistics
+
+
+def write_job(log_dir, job, texts, failed=None):
+    folder = log_dir / f"output.{job}" / "1best_recog"
+    folder.mkdir(parents=True)
+    for name in ("text", "token", "token_int", "score"):
+        rows = (f"{key} {name}:{value}\n" for key, value in texts.items())
+        (folder / name).write_text("".join(rows), encoding="utf-8")
+    if failed:
+        rows = (f"{key} {value}\n" for key, value in failed.items())
+        (folder.parent / "failed_utterances").write_text("".join(rows))
+
+
+def merge(tmp_path, ids):
+    (tmp_path / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in ids))
+    merge_outputs.main(
+        ["--keys", f"{tmp_path}/wav.scp", "--log_dir", f"{tmp_path}/log"]
+        + ["--output_dir", f"{tmp_path}/out"]
+    )
+
+
+def test_split_gives_all_inputs_the_same_number_of_jobs(tmp_path, capsys):
+    for name, count in (("train", 7), ("valid", 3)):
+        rows = [f"u{number} {number}.wav\n" for number in range(count)]
+        (tmp_path / f"{name}.scp").write_text("".join(rows))
+    command = ["--nj", "5"]
+    for name in ("train", "valid"):
+        command += ["--keys", f"{tmp_path}/{name}.scp", "--output", f"{tmp_path}/log/{name}.JOB"]
+    split_keys.main(command)
+    assert capsys.readouterr().out == "3\n"
+    parts = [(tmp_path / "log" / f"train.{job}").read_text() for job in (1, 2, 3)]
+    assert "".join(parts) == (tmp_path / "train.scp").read_text()
+    assert all(parts)
+    assert not (tmp_path / "log" / "train.4").exists()
+
+
+def test_split_refuses_an_empty_list(tmp_path, capsys):
+    (tmp_path / "wav.scp").write_text("")
+    with pytest.raises(SystemExit) as error:
+        split_keys.main(["--nj", "2", "--keys", f"{tmp_path}/wav.scp", "--output", "x.JOB"])
+    assert error.value.code == 1
+    assert "is empty" in capsys.readouterr().err
+
+
+def test_merged_files_are_sorted_by_byte_and_keep_empty_texts(tmp_path):
+    write_job(tmp_path / "log", 1, {"b": "x y", "é": "z"})
+    write_job(tmp_path / "log", 2, {"a": "", "B": "w"})
+    (tmp_path / "log" / "output.2" / "1best_recog" / "text").write_text("a \nB text:w\n")
+    merge(tmp_path, ["a", "b", "é", "B"])
+    assert (tmp_path / "out" / "text").read_text("utf-8") == "B text:w\na\nb text:x y\né text:z\n"
+    assert (tmp_path / "out" / "score").read_text("utf-8").startswith("B score:w\n")
+
+
+def test_more_than_nine_jobs_and_their_statistics(tmp_path):
+    for job in range(1, 12):
+        write_job(tmp_path / "log", job, {f"u{job}": "t"})
+        statistics = {f"u{job}": DecodingStatistics(decoder_calls=job, tokens=2 * job)}
+        write_statistics(tmp_path / "log" / f"output.{job}" / "statistics.json", statistics)
+    merge(tmp_path, [f"u{job}" for job in range(1, 12)])
+    report = json.loads((tmp_path / "out" / "statistics.json").read_text())
+    assert report["set"]["decoder_calls"] == 66
+    assert len(report["utterances"]) == 11
+
+
+def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
+    write_job(tmp_path / "log", 1, {"a": "x"}, {"c": "too long", "b": "not a number"})
+    with pytest.raises(SystemExit) as error:
+        merge(tmp_path, ["a", "b", "c"])
+    assert error.value.code == 3
+    shown = capsys.readouterr()
+    assert "1 of 3 utterances decoded" in shown.out
+    assert shown.err.index("b: not a number") < shown.err.index("c: too long")
+    assert (tmp_path / "out" / "failed_utterances").read_text() == "b not a number\nc too long\n"
+    assert (tmp_path / "out" / "text").read_text() == "a text:x\n"
+
+
+def test_old_failures_do_not_outlive_a_good_run(tmp_path):
+    write_job(tmp_path / "log", 1, {"a": "x"})
+    (tmp_path / "out").mkdir()
+    for name in ("failed_utterances", "statistics.json"):
+        (tmp_path / "out" / name).write_text("old\n")
+    merge(tmp_path, ["a"])
+    assert not (tmp_path / "out" / "failed_utterances").exists()
+    assert not (tmp_path / "out" / "statistics.json").exists()
+
+
+def test_lost_utterances_are_an_error_that_names_them(tmp_path, capsys):
+    write_job(tmp_path / "log", 1, {"a": "x"})
+    (tmp_path / "log" / "output.2").mkdir()
+    with pytest.raises(SystemExit) as error:
+        merge(tmp_path, ["a", "lost1", "lost2"])
+    assert error.value.code == 1
+    assert "neither a result nor a reason: lost1, lost2" in capsys.readouterr().err
+
+
+def test_an_utterance_of_two_jobs_is_an_error(tmp_path, capsys):
+    write_job(tmp_path / "log", 1, {"a": "x"})
+    write_job(tmp_path / "log", 2, {"a": "y"})
+    with pytest.raises(SystemExit):
+        merge(tmp_path, ["a"])
+    assert "ids of another job: a" in capsys.readouterr().err
+
+
+def log_line(seconds, text):
+    return f"2026-11-21 01:00:{seconds:06.3f}".replace(".", ",") + f" (x:1) INFO: {text}\n"
+
+
+def test_rtf_pairs_lines_and_leaves_failed_utterances_out(tmp_path, capsys):
+    (tmp_path / "asr_inference.1.log").write_text(
+        log_line(1.0, "speech length: 16000")
+        + log_line(1.5, "best hypo: a")
+        + log_line(2.0, "speech length: 999999")  # Failed: no hypothesis.
+        + log_line(10.0, "speech length: 32000")
+        + log_line(11.0, "best hypo: b")
+    )
+    (tmp_path / "asr_inference.2.log").write_text(
+        log_line(5.0, "speech length: 8000") + log_line(5.25, "best hypo: c")
+    )
+    calculate_rtf_command.main(["--log_dir", str(tmp_path), "--fs", "16k"])
+    assert capsys.readouterr().out == (
+        "Total audio duration: 3.500 [sec]\n"
+        "Total decoding time: 1.750 [sec]\n"
+        "RTF: 0.500\n"
+        "Latency: 583.333 [ms/sentence]\n"
+    )
+
+
+def test_rtf_of_nothing_is_an_error(tmp_path):
+    (tmp_path / "x.log").write_text("Traceback\n")
+    with pytest.raises(ValueError, match="nothing decoded"):
+        calculate_rtf([tmp_path / "x.log"], 16000)
+
+
+def test_text_shapes_get_the_vocabulary_size(tmp_path):
+    (tmp_path / "text_shape").write_text("a 3\nb 12\n")
+    (tmp_path / "tokens.txt").write_text("<blank>\nx\n<sos/eos>\n")
+    result = add_vocabulary_size(tmp_path / "text_shape", tmp_path / "tokens.txt", "char")
+    assert result.name == "text_shape.char"
+    assert result.read_text() == "a 3,3\nb 12,3\n"

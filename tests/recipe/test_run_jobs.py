@@ -1,0 +1,195 @@
+"""Running jobs: logs, failures, what is stopped and what is not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from espnet_medusa.bin import run_jobs, run_training
+from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
+
+PYTHON = sys.executable
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_for(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def shell_job(folder: Path, name: str, script: str) -> Job:
+    return Job(name, ("bash", "-c", script), folder / f"{name}.log")
+
+
+def test_each_job_gets_its_number_and_log(tmp_path):
+    log = f"{tmp_path}/logs/x.JOB.log"
+    run_jobs.main(
+        [
+            "JOB=1:3",
+            log,
+            "--",
+            "bash",
+            "-c",
+            f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB",
+        ]
+    )
+    for job in (1, 2, 3):
+        assert (tmp_path / str(job)).exists()
+        text = (tmp_path / "logs" / f"x.{job}.log").read_text()
+        assert f"out {job}\n" in text and f"err {job}\n" in text
+
+
+def test_failing_job_shows_the_last_20_lines_and_the_log(tmp_path, capfd):
+    script = "for i in $(seq 30); do echo line $i; done; exit 7"
+    with pytest.raises(SystemExit) as error:
+        run_jobs.main(["JOB=1:1", f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script])
+    shown = capfd.readouterr().err
+    assert error.value.code == 1
+    assert "line 11\n" in shown and "line 30\n" in shown and "line 10\n" not in shown
+    assert f"job 1 failed with status 7: {tmp_path}/x.1.log" in shown
+
+
+def test_a_failure_stops_the_others_with_their_children(tmp_path):
+    pid_file = tmp_path / "pid"
+    jobs = [
+        shell_job(
+            tmp_path,
+            "long",
+            f"sleep 300 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait",
+        ),
+        shell_job(tmp_path, "bad", f"while [ ! -e {pid_file} ]; do sleep 0.02; done; exit 3"),
+    ]
+    started = time.monotonic()
+    failures = run(jobs, most_at_once=2, stop_on_failure=True)
+    assert [(failure.job.name, failure.status) for failure in failures] == [("bad", 3)]
+    assert time.monotonic() - started < 60
+    wait_for(lambda: not is_alive(int(pid_file.read_text())))
+
+
+def test_other_jobs_finish_when_asked_to(tmp_path):
+    jobs = [
+        shell_job(tmp_path, "bad", "exit 3"),
+        shell_job(tmp_path, "good", f"sleep 0.5; touch {tmp_path}/done"),
+    ]
+    failures = run(jobs, most_at_once=1, stop_on_failure=False)
+    assert [failure.job.name for failure in failures] == ["bad"]
+    assert (tmp_path / "done").exists()
+
+
+def test_no_more_jobs_at_once_than_allowed(tmp_path):
+    script = f"mkdir {tmp_path}/alone || exit 1; sleep 0.1; rmdir {tmp_path}/alone"
+    jobs = [shell_job(tmp_path, f"job{number}", script) for number in range(3)]
+    assert run(jobs, most_at_once=1, stop_on_failure=True) == []
+
+
+def test_a_job_that_lists_what_it_left_out_has_not_failed(tmp_path):
+    command = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
+    command += ["JOB=1:2", f"{tmp_path}/x.JOB.log", "--", "bash", "-c"]
+    run_jobs.main([*command, f"echo utt reason > {tmp_path}/JOB.failed; exit 1"])
+    (tmp_path / "2.failed").write_text("")
+    with pytest.raises(SystemExit):
+        run_jobs.main([*command, f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
+    pid_file = tmp_path / "pid"
+    script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 300"
+    runner = subprocess.Popen(
+        [PYTHON, "-m", "espnet_medusa.bin.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
+        + ["--", "bash", "-c", script],
+        stderr=subprocess.DEVNULL,
+        # A shell's background jobs ignore Ctrl-C, and so would this one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        wait_for(pid_file.exists)
+        pid = int(pid_file.read_text())
+        assert is_alive(pid)
+        runner.send_signal(number)
+        assert runner.wait(timeout=30) != 0
+        wait_for(lambda: not is_alive(pid))
+    finally:
+        runner.kill()
+
+
+def test_prefix_comes_before_the_command(tmp_path):
+    run_jobs.main(
+        ["--cmd", "env WHERE=cluster", "JOB=1:1", f"{tmp_path}/x.log"]
+        + ["--", "bash", "-c", "echo runs on $WHERE"]
+    )
+    assert "runs on cluster" in (tmp_path / "x.log").read_text()
+
+
+def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    run_jobs.main(
+        ["--spread_gpus", "true", "JOB=1:3", f"{tmp_path}/x.JOB.log"]
+        + ["--", "bash", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES"]
+    )
+    seen = [(tmp_path / f"x.{job}.log").read_text().split("gpu=")[-1].strip() for job in (1, 2, 3)]
+    assert seen == ["3", "5", "3"]
+
+
+def test_no_visible_gpu_is_an_error_that_says_what_to_do():
+    with pytest.raises(ValueError, match="--gpu_inference false"):
+        visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
+
+
+@pytest.mark.parametrize("text", ["1:4", "JOB=a:4", "JOB=4:1", "JOB=", "N=1:2"])
+def test_bad_ranges_are_refused(text):
+    with pytest.raises(ValueError, match="JOB|no job"):
+        parse_range(text)
+
+
+def test_missing_program_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run_jobs.main(["JOB=1:1", f"{tmp_path}/x.log", "--", "no_such_program"])
+    assert "cannot start no_such_program" in capsys.readouterr().err
+
+
+def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
+    log = tmp_path / "exp" / "train.log"
+    for _ in range(2):
+        run_training.main(["--log", str(log), "--nj", "2", "--", "echo", "train"])
+    ranks = [log.read_text(), log.with_suffix(".rank1.log").read_text()]
+    for rank, text in enumerate(ranks):
+        assert f"--dist_world_size 2 --dist_rank {rank} --dist_init_method file:///" in text
+        assert "--dist_backend gloo" in text
+    meeting = [line.split()[-1] for line in ranks[0].splitlines() if line.startswith("train ")]
+    assert len(set(meeting)) == 2, "a resumed run adds to the log and meets elsewhere"
+    assert not list(tmp_path.glob("exp/.meeting*"))
+
+
+def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
+    script = 'echo "$@" | grep -q "dist_rank 1" && exit 4; exec sleep 300'
+    started = time.monotonic()
+    with pytest.raises(SystemExit):
+        run_training.main(
+            ["--log", f"{tmp_path}/train.log", "--nj", "2", "--", "bash", "-c", script, "bash"]
+        )
+    assert time.monotonic() - started < 60
+    assert "training process 1 failed with status 4" in capfd.readouterr().err
+
+
+def test_environment_of_the_runner_reaches_the_jobs(tmp_path):
+    os.environ["RECIPE_TEST_VALUE"] = "here"
+    try:
+        run([shell_job(tmp_path, "x", "echo $RECIPE_TEST_VALUE")], 1, True)
+    finally:
+        del os.environ["RECIPE_TEST_VALUE"]
+    assert "here" in (tmp_path / "x.log").read_text()

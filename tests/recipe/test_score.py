@@ -1,0 +1,108 @@
+"""Scoring of a test set: files, joining by id, cleaners."""
+
+import pytest
+
+from espnet_medusa.bin import score
+from espnet_medusa.recipe.score import ScoreOptions, sclite_command
+from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
+from espnet_medusa.scoring.tables import parse_sum
+
+
+@pytest.fixture
+def folders(tmp_path):
+    data, output = tmp_path / "data", tmp_path / "out"
+    for folder in (data, output):
+        folder.mkdir()
+    (data / "text").write_text("s1-a one two three\ns1-b four five\ns2-c six\n")
+    (data / "utt2spk").write_text("s1-a s1\ns1-b s1\ns2-c s2\n")
+    (output / "text").write_text("s1-a one two tree\ns1-b four five\ns2-c six\n")
+    return data, output
+
+
+def run_score(folders, *options):
+    data, output = folders
+    score.main(["--data_dir", str(data), "--output_dir", str(output), *options])
+
+
+def test_folders_and_totals(folders, capsys):
+    run_score(folders)
+    output = folders[1]
+    wer, cer = (parse_sum(output / f"score_{rate}" / "result.txt") for rate in ("wer", "cer"))
+    assert (wer.sentences, wer.words, wer.err) == ("3", "6", "16.7")
+    # 25 characters, blanks between words included; one is missing.
+    assert (cer.words, cer.deleted) == ("25", "4.0")
+    assert not (output / "score_ter").exists()
+    assert "WER 16.7, CER 4.0" in capsys.readouterr().out
+    lines = (output / "score_wer" / "ref.trn").read_text().splitlines()
+    assert lines[0] == "one two three\t(s1-s1-a)"
+    assert "<space>" in (output / "score_cer" / "hyp.trn").read_text()
+
+
+def test_token_error_rate_with_a_bpe_model(folders, tmp_path):
+    options = TokenOptions("bpe", nbpe=18)
+    make_token_list([folders[0] / "text"], tmp_path / "bpe" / "tokens.txt", options)
+    run_score(folders, "--bpemodel", f"{tmp_path}/bpe/bpe.model")
+    assert float(parse_sum(folders[1] / "score_ter" / "result.txt").err) > 0
+
+
+def test_order_of_the_hypotheses_does_not_matter(folders):
+    (folders[1] / "text").write_text("s2-c six\ns1-b four five\ns1-a one two three\n")
+    run_score(folders)
+    assert parse_sum(folders[1] / "score_wer" / "result.txt").err == "0.0"
+
+
+def test_a_missing_hypothesis_is_named(folders, capsys):
+    (folders[1] / "text").write_text("s1-a one two three\n")
+    with pytest.raises(SystemExit) as error:
+        run_score(folders)
+    assert error.value.code == 1
+    shown = capsys.readouterr().err
+    assert "no hypothesis for 2 utterances: s1-b, s2-c" in shown
+    assert "--allow_missing true" in shown
+    assert not (folders[1] / "score_wer").exists()
+
+
+def test_allowed_missing_hypotheses_count_as_deletions(folders):
+    (folders[1] / "text").write_text("s1-a one two three\n")
+    run_score(folders, "--allow_missing", "true")
+    row = parse_sum(folders[1] / "score_wer" / "result.txt")
+    assert (row.sentences, row.deleted, row.err) == ("3", "50.0", "50.0")
+
+
+def test_a_hypothesis_without_reference_is_named(folders, capsys):
+    with (folders[1] / "text").open("a") as text:
+        text.write("stranger seven\n")
+    with pytest.raises(SystemExit):
+        run_score(folders)
+    assert "no reference for stranger" in capsys.readouterr().err
+
+
+def test_references_and_hypotheses_have_cleaners_of_their_own(folders):
+    run_score(folders, "--cleaner", "tacotron", "--sclite_options=-s")
+    row = parse_sum(folders[1] / "score_wer" / "result.txt")
+    assert row.err == "100.0", "references in capitals, hypotheses not, case counts with -s"
+    run_score(folders, "--cleaner", "tacotron", "--hyp_cleaner", "tacotron", "--sclite_options=-s")
+    assert parse_sum(folders[1] / "score_wer" / "result.txt").err == "16.7"
+
+
+def test_symbols_that_do_not_count(folders, tmp_path):
+    (tmp_path / "symbols").write_text("tree\nthree\n")
+    run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
+    row = parse_sum(folders[1] / "score_wer" / "result.txt")
+    assert (row.words, row.err) == ("5", "0.0")
+
+
+def test_the_real_sclite_gets_the_same_arguments(tmp_path):
+    ref, hyp = tmp_path / "ref.trn", tmp_path / "hyp.trn"
+    command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options=("-s",)), ref, hyp)
+    expected = f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"
+    assert " ".join(command) == expected
+    ours = sclite_command(ScoreOptions(), ref, hyp)
+    assert ours[1:3] == ["-m", "espnet_medusa.bin.sclite"]
+    assert ours[3:] == command[2:]
+
+
+def test_a_missing_sclite_is_named(folders, capsys):
+    with pytest.raises(SystemExit):
+        run_score(folders, "--sclite", "/no/such/sclite")
+    assert "/no/such/sclite" in capsys.readouterr().err

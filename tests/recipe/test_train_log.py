@@ -1,0 +1,136 @@
+"""Reading train.log, and the progress shown from logs."""
+
+import io
+
+import pytest
+
+from espnet_medusa.recipe.live import LiveLine, LogFollower, clock
+from espnet_medusa.recipe.progress import JobsProgress, TrainingWatch
+from espnet_medusa.recipe.train_log import TrainingProgress, parse_results, read_epochs
+
+HEAD = "[host] 2026-11-21 01:00:00,000 (trainer:394) INFO: "
+RESULTS = (
+    "3epoch results: [train] iter_time=0.012, loss=4.617e+03, acc=0.057, loss_head1=nan, "
+    "optim0_lr0=1.000e-03, time=1 minute and 3.5 seconds, total_count=3, "
+    "[valid] loss=33.213, acc=0.000e+00, time=0.03 seconds, total_count=1, [att_plot] time=1 second"
+)
+
+
+def test_results_line_is_parsed_by_section():
+    epoch, stats = parse_results(HEAD + RESULTS)
+    assert epoch == 3
+    assert stats["train"]["loss"] == 4617.0
+    assert stats["train"]["acc"] == 0.057
+    assert stats["train"]["loss_head1"] != stats["train"]["loss_head1"]  # nan
+    assert "time" not in stats["train"] and stats["train"]["total_count"] == 3
+    assert stats["valid"] == {"loss": 33.213, "acc": 0.0, "total_count": 1}
+
+
+def test_other_lines_are_not_results():
+    assert parse_results(HEAD + "3epoch:train:1-20batch: loss=1.0") is None
+
+
+def test_a_repeated_epoch_counts_as_it_was_last_run(tmp_path):
+    log = tmp_path / "train.log"
+    lines = [f"{HEAD}{epoch}epoch results: [valid] loss={loss}" for epoch, loss in [(2, 5), (1, 9)]]
+    log.write_text("\n".join([*lines, f"{HEAD}2epoch results: [valid] loss=4"]) + "\n")
+    epochs = read_epochs(log)
+    assert list(epochs) == [1, 2]
+    assert epochs[2]["valid"]["loss"] == 4
+
+
+def test_missing_and_unfinished_logs_are_errors(tmp_path):
+    with pytest.raises(ValueError, match="train first"):
+        read_epochs(tmp_path / "train.log")
+    (tmp_path / "train.log").write_text("Traceback\n")
+    with pytest.raises(ValueError, match="no finished epoch"):
+        read_epochs(tmp_path / "train.log")
+
+
+def test_training_progress_estimates_from_what_this_run_did(monkeypatch):
+    progress = TrainingProgress(started=0.0)
+    now = [0.0]
+    monkeypatch.setattr("espnet_medusa.recipe.train_log.time.monotonic", lambda: now[0])
+    assert progress.line() == "training: starting, 0:00"
+    progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=40, mean=16")
+    progress.feed(HEAD + "[valid] mini-batch sizes summary: N-batch=4, mean=16")
+    # Resumed: four of ten epochs were done by an earlier run.
+    progress.feed(HEAD + "5/10epoch started. Estimated time to finish: unknown")
+    assert "eta" not in progress.line()
+    progress.feed(HEAD + "5epoch:train:1-20batch: iter_time=0.1, loss=2.5, acc=0.75, time=3")
+    now[0] = 60.0
+    expected = "training: epoch 5/10, step 20/40, loss 2.500, acc 0.750, elapsed 1:00, eta 11:00"
+    assert progress.line() == expected
+    assert progress.feed(HEAD + RESULTS) == RESULTS
+
+
+def test_epoch_length_is_learnt_where_it_differs_from_the_sampler():
+    progress = TrainingProgress()
+    progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=4000, mean=16")
+    progress.feed(HEAD + "1/2epoch started")
+    progress.feed(HEAD + "1epoch:train:81-100batch: loss=2.5")
+    progress.feed(HEAD + "2/2epoch started")
+    assert "step 0/100" in progress.line()
+
+
+def test_follower_gives_complete_lines_once(tmp_path):
+    log = tmp_path / "x.log"
+    follower = LogFollower(log)
+    assert follower.new_lines() == []
+    log.write_text("one\ntw")
+    assert follower.new_lines() == ["one"]
+    with log.open("a") as stream:
+        stream.write("o\n")
+    assert follower.new_lines() == ["two"]
+
+
+def test_jobs_progress_counts_finished_utterances_of_all_logs(tmp_path):
+    logs = [tmp_path / "1.log", tmp_path / "2.log"]
+    stream = io.StringIO()
+    progress = JobsProgress("test", logs, 3, LiveLine(stream, file_interval_s=0))
+    logs[0].write_text(HEAD + "speech length: 1\n" + HEAD + "best hypo: a\n")
+    progress.show()
+    logs[1].write_text((HEAD + "best hypo: best hypo\n") * 2)
+    progress.finish()
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("test: 1/3 utterances, elapsed 0:00, eta ")
+    assert lines[-1] == "test: 3/3 utterances, elapsed 0:00"
+
+
+def test_training_watch_prints_results_of_this_run_only(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(HEAD + "1epoch results: [train] loss=9\n")
+    stream = io.StringIO()
+    watch = TrainingWatch(log, LiveLine(stream, file_interval_s=1000))
+    with log.open("a") as added:
+        added.write(HEAD + RESULTS + "\n")
+    watch.finish()
+    assert "3epoch results" in stream.getvalue()
+    assert "1epoch results" not in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_line_is_rewritten_and_lasting_text_stays():
+    stream = Terminal()
+    line = LiveLine(stream)
+    line.update("one")
+    line.print("lasting")
+    line.update("two", last=True)
+    assert stream.getvalue() == "\r\033[Kone\r\033[Klasting\none\r\033[Ktwo\n"
+
+
+def test_a_file_gets_no_control_characters_and_few_lines():
+    stream = io.StringIO()
+    line = LiveLine(stream, file_interval_s=1000)
+    for count in range(50):
+        line.update(f"{count}")
+    line.update("done", last=True)
+    assert stream.getvalue() == "done\n"
+
+
+def test_clock():
+    assert [clock(value) for value in (0, 61.9, 3661)] == ["0:00", "1:01", "1:01:01"]
