@@ -494,7 +494,10 @@ fi
 packed=${asr_exp}/$(basename "${asr_exp}")_$(stem "${inference_asr_model}").zip
 
 if active 14 "Pack: ${packed}"; then
-    packing=(--option "${asr_exp}/RESULTS.md" --option "${asr_exp}/images")
+    packing=()
+    for extra in RESULTS.md images; do
+        [ ! -e "${asr_exp}/${extra}" ] || packing+=(--option "${asr_exp}/${extra}")
+    done
     [ "${feats_normalize}" != global_mvn ] ||
         packing+=(--option "${asr_stats_dir}/train/feats_stats.npz")
     [ "${token_type}" != bpe ] || packing+=(--option "${bpemodel}")

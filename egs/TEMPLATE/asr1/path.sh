@@ -3,9 +3,11 @@
 recipe_template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 recipe_root=$(cd "${recipe_template}/../../.." && pwd)
 
-# The environment that `make setup` made serves where the active one lacks the package.
-if ! python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("espnet_medusa"))' \
-    2>/dev/null && [ -x "${recipe_root}/.venv/bin/python3" ]; then
+# The environment that `make setup` made serves where the active one lacks the packages.
+if ! python3 -c '
+import importlib.util, sys
+sys.exit(not all(map(importlib.util.find_spec, ("espnet_medusa", "espnet2"))))' 2>/dev/null &&
+    [ -x "${recipe_root}/.venv/bin/python3" ]; then
     PATH=${recipe_root}/.venv/bin:${PATH}
 fi
 
