@@ -139,7 +139,7 @@ class HFWhisperEncoder(AbsEncoder):
         hidden = hidden.transpose(1, 2)
         hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
         hidden = torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.training
+            hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
         return hidden, lengths
 

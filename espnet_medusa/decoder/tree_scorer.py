@@ -64,15 +64,16 @@ class TreeScorer(BatchScorerInterface):
         Raises:
             RuntimeError: A hypothesis is scored that was dropped earlier.
         """
-        shared = states[0].shared
+        _check_cached(states)
         if states[0].node != ROOT:
-            states = self._compact(shared, states)
+            states = self._compact(states[0].shared, states)
         return self._score(ys, states)
 
     def score(
         self, y: torch.Tensor, state: NodeReference, x: torch.Tensor
     ) -> tuple[torch.Tensor, NodeReference]:
         """Score one hypothesis (L,) whose siblings live on: nothing is compacted."""
+        _check_cached([state])
         scores, states = self._score(y[None], [state])
         return scores[0], states[0]
 
@@ -80,8 +81,6 @@ class TreeScorer(BatchScorerInterface):
         self, ys: torch.Tensor, states: list[NodeReference]
     ) -> tuple[torch.Tensor, list[NodeReference]]:
         shared = states[0].shared
-        if any(state.generation != shared.generation for state in states):
-            raise RuntimeError("a hypothesis left the beam and came back: its nodes are gone")
         parents = torch.tensor([[state.node for state in states]], device=ys.device)
         tokens = ys[:, -1][None]
         if states[0].node == ROOT:
@@ -104,3 +103,8 @@ class TreeScorer(BatchScorerInterface):
         shared.generation += 1
         slots = {int(old): new for new, old in enumerate(alive)}
         return [NodeReference(shared, slots[s.node], shared.generation) for s in states]
+
+
+def _check_cached(states: list[NodeReference]) -> None:
+    if any(state.generation != state.shared.generation for state in states):
+        raise RuntimeError("a hypothesis left the beam and came back: its nodes are gone")

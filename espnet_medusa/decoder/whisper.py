@@ -73,6 +73,7 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
             self.original_last_layer.load_state_dict(last_layer.state_dict())
             self.original_last_layer.requires_grad_(False)
+        self.register_load_state_dict_pre_hook(_let_copies_follow)
 
     def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
         config = self.whisper.config
@@ -123,7 +124,7 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         causal = self._causal_mask(tokens.size(1), memory)
         hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
         hidden = torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.training
+            hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
         for layer in self.layers:
             hidden = _run_layer(layer, hidden, causal, memory, memory_mask)
@@ -259,3 +260,27 @@ def _run_layer(
         encoder_attention_mask=memory_mask,
         use_cache=False,
     )
+
+
+def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:
+    """Weights are being loaded: copies of the last layer that nobody trained copy it anew.
+
+    The heads' block starts as a copy of the last layer. ESPnet builds the model first and loads
+    ``init_param`` into it later, so the copy made at construction is one of random weights.
+    """
+    last = f"{prefix}whisper.layers.{len(decoder.layers) - 1}."
+    copies = {"original_last_layer.": decoder.original_last_layer}
+    if decoder.heads is not None:
+        copies["heads.block."] = decoder.heads.block
+    current = decoder.layers[-1].state_dict()
+    for name, module in copies.items():
+        if module is None or any(last + part not in state_dict for part in current):
+            continue
+        incoming = {part: state_dict.get(prefix + name + part) for part in current}
+        untrained = all(
+            value is None or torch.equal(value.to(current[part]), current[part])
+            for part, value in incoming.items()
+        )
+        if untrained:
+            for part in current:
+                state_dict[prefix + name + part] = state_dict[last + part]

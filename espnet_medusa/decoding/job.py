@@ -11,6 +11,7 @@ from tqdm import tqdm
 from espnet_medusa.decoding.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.audio import check_audio, read_audio
+from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import scan_table
 from espnet_medusa.log_mel import HOP_SAMPLES
 from espnet_medusa.speech2text import Speech2Text
@@ -57,18 +58,25 @@ def read_input(
             f"data_path_and_name_and_type: type '{kind}'; allowed: {', '.join(AUDIO_TYPES)}"
         )
     audio = scan_table(path)
-    problems = {problem.id: str(problem) for problem in audio.problems}
+    problems = _by_id(audio.problems)
     keys = [*audio.entries]
     if key_file is not None:
         listed = scan_table(key_file, require_value=False)
-        problems |= {problem.id: str(problem) for problem in listed.problems}
         keys = [*listed.entries]
         missing = [key for key in keys if key not in audio.entries and key not in problems]
+        # Other jobs name the bad lines of wav.scp that they were given.
+        problems = {key: text for key, text in problems.items() if key in ("", *keys)}
+        problems |= _by_id(listed.problems)
         problems |= {key: f"{path}: {key}: missing; add its line" for key in missing}
     if "" in problems:
         raise InputError(problems[""])
     keys += [key for key in problems if key not in keys]
     return JobInput(keys, audio.entries, problems)
+
+
+def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
+    # The id of an unreadable line is its number.
+    return {problem.id.replace(" ", "_"): str(problem) for problem in problems}
 
 
 def decode_job(

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from espnet_medusa.errors import InputError
+
 COPY_AGAIN = "copy it again or remove the utterance"
 
 
-class AudioError(ValueError):
+class AudioError(InputError):
     """Audio that cannot be used; `str()` is one line, "message; remedy".
 
     Attributes:

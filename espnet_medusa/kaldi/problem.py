@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from espnet_medusa.errors import InputError
+
 
 @dataclass(frozen=True)
 class DataProblem:
@@ -25,7 +27,7 @@ class DataProblem:
         return " ".join(f"{where}: {self.message}; {self.remedy}".split())
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """Carries every problem that was found, not just the first one.
 
     Attributes:

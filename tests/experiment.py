@@ -1,0 +1,84 @@
+"""A tiny experiment folder as ESPnet's training leaves it, with random weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+import yaml
+
+from espnet_medusa.task import MedusaASRTask
+
+TOKENS = ["<blank>", "<unk>", "<space>", *"abcdefghij", "<sos/eos>"]
+WINDOW_S = 2.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Files of an experiment."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.pth"
+
+    def options(self) -> list[str]:
+        return ["--asr_train_config", str(self.config), "--asr_model_file", str(self.model)]
+
+
+def training_config(**changes) -> dict:
+    """Config of a tiny Medusa model; ``changes`` replace top-level keys."""
+    config = {
+        "encoder": "hf_whisper",
+        "encoder_conf": {
+            "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
+            "max_source_positions": 100,
+        },
+        "decoder": "whisper_medusa",
+        "decoder_conf": {
+            "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
+            "max_target_positions": 40, "heads": "block", "heads_conf": {"num_heads": 3},
+        },
+        "model": "medusa",
+        "model_conf": {
+            "ctc_weight": 0.3, "report_cer": False, "report_wer": False,
+            "extract_feats_in_collect_stats": False,
+        },
+        "input_size": 1, "frontend": None, "normalize": None, "token_type": "char",
+    }  # fmt: skip
+    return config | changes
+
+
+def make_experiment(folder: Path, seed: int = 0, **changes) -> Experiment:
+    """Write config and random weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
+    (folder / "train.yaml").write_text(yaml.safe_dump(training_config(**changes)))
+    torch.manual_seed(seed)
+    command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
+    command += ["--output_dir", folder, "--dry_run", "true", "--seed", seed]
+    MedusaASRTask.main(cmd=list(map(str, command)))
+    experiment = Experiment(folder)
+    model, _ = MedusaASRTask.build_model_from_file(str(experiment.config))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
+    torch.save(model.state_dict(), experiment.model)
+    return experiment
+
+
+def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:
+    """Write an audio file of noise."""
+    samples = 0.1 * np.random.default_rng(seed).standard_normal(int(seconds * rate_hz))
+    soundfile.write(path, samples, rate_hz)
+
+
+def read_lines(path: Path) -> dict[str, str]:
+    """Id to the rest of its line."""
+    rows = (line.split(" ", 1) for line in path.read_text().splitlines())
+    return {row[0]: row[1] if len(row) > 1 else "" for row in rows}

@@ -1,0 +1,246 @@
+"""Decoding jobs: ESPnet's outputs, nothing lost when audio is bad, resumed when interrupted."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.speech2text import Speech2Text
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    return make_experiment(tmp_path_factory.mktemp("experiment"))
+
+
+def job(experiment, folder, wav_scp, *options: str) -> list[str]:
+    return [
+        *experiment.options(), "--output_dir", str(folder / "output"),
+        "--data_path_and_name_and_type", f"{wav_scp},speech,sound",
+        "--search", "greedy", "--maxlenratio", "-12", *options,
+    ]  # fmt: skip
+
+
+def write_good(folder, count: int) -> list[str]:
+    lines = []
+    for index in range(count):
+        path = folder / f"good{index:02d}.wav"
+        write_noise(path, 0.2 + 0.02 * index, seed=index)
+        lines.append(f"spk-{index:03d} {path}")
+    return lines
+
+
+def write_broken(folder) -> list[str]:
+    """Twelve lines of wav.scp, each broken in its own way."""
+    lines = []
+
+    def line(name: str, entry=None):
+        lines.append(f"bad-{name} {folder / (name + '.wav') if entry is None else entry}")
+        return folder / f"{name}.wav"
+
+    line("corrupt").write_bytes(b"RIFF" + bytes(range(200)))
+    line("empty").write_bytes(b"")
+    soundfile.write(line("zerolength"), np.zeros(0), 16000)
+    nan = np.full(8000, np.nan, dtype=np.float32)
+    soundfile.write(line("nan"), nan, 16000, subtype="FLOAT")
+    write_noise(line("onesample"), 1 / 16000)
+    write_noise(line("toolong"), WINDOW_S + 1)
+    soundfile.write(line("hour"), np.zeros(3600 * 100), 100)
+    write_noise(line("wrongrate"), 1.0, rate_hz=8000)
+    line("missing")
+    whole = folder / "whole.wav"
+    write_noise(whole, 1.0)
+    line("truncated").write_bytes(whole.read_bytes()[:9000])
+    line("pipe", entry=f"cat {whole} |")
+    line("text").write_text("this is no audio at all\n" * 20)
+    return lines
+
+
+def test_sixty_lines_give_48_results_and_12_names(experiment, tmp_path, capsys):
+    lines = write_good(tmp_path, 48) + write_broken(tmp_path)
+    assert len(lines) == 60
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("\n".join(sorted(lines)) + "\n")
+    with pytest.raises(SystemExit, match="12 utterances failed"):
+        asr_inference.main(job(experiment, tmp_path, wav_scp))
+    output = tmp_path / "output"
+    for name in ("text", "token", "token_int", "score"):
+        assert len(read_lines(output / "1best_recog" / name)) == 48
+    failed = read_lines(output / "failed_utterances")
+    assert sorted(failed) == sorted(line.split()[0] for line in lines if line.startswith("bad"))
+    for key, reason in failed.items():
+        assert key in reason, "the reason names the utterance"
+    assert "2.00" in failed["bad-toolong"] or "2 s" in failed["bad-toolong"]
+    assert "8000" in failed["bad-wrongrate"] and "16000" in failed["bad-wrongrate"]
+    assert "allow_pipes" in failed["bad-pipe"]
+    statistics = json.loads((output / "statistics.json").read_text())
+    assert statistics["set"]["num_utterances"] == len(statistics["utterances"]) == 48
+
+
+def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
+    good = write_good(tmp_path, 3)
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_bytes(
+        ("\n".join([*good, good[0], "empty-entry"]) + "\n").encode() + b"latin-\xe9 file.wav\n"
+    )
+    with pytest.raises(SystemExit, match="utterances failed"):
+        asr_inference.main(job(experiment, tmp_path, wav_scp))
+    output = tmp_path / "output"
+    failed = read_lines(output / "failed_utterances")
+    assert {"spk-000", "empty-entry"} <= set(failed) and "again" in failed["spk-000"]
+    assert len(failed) == 3
+    assert sorted(read_lines(output / "1best_recog" / "text")) == ["spk-001", "spk-002"]
+
+    keys = tmp_path / "keys.scp"
+    keys.write_text("spk-001 x\nnobody x\n")
+    with pytest.raises(SystemExit, match="1 utterances failed"):
+        asr_inference.main(job(experiment, tmp_path, wav_scp, "--key_file", str(keys)))
+    assert list(read_lines(output / "failed_utterances")) == ["nobody"]
+
+
+def test_pipes_run_only_when_allowed(experiment, tmp_path):
+    write_noise(tmp_path / "a.wav", 0.5)
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text(f"a cat {tmp_path / 'a.wav'} |\n")
+    asr_inference.main(job(experiment, tmp_path, wav_scp, "--allow_pipes", "true"))
+    assert list(read_lines(tmp_path / "output" / "1best_recog" / "score")) == ["a"]
+
+
+def test_log_lines_and_scores_are_espnets(experiment, tmp_path, caplog):
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("\n".join(write_good(tmp_path, 2)) + "\n")
+    with caplog.at_level("INFO"):
+        asr_inference.main(job(experiment, tmp_path, wav_scp))
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum(message.startswith("speech length: ") for message in messages) == 2
+    assert sum(message.startswith("best hypo: ") for message in messages) == 2
+    for score in read_lines(tmp_path / "output" / "1best_recog" / "score").values():
+        assert score.startswith("tensor(")
+
+
+def test_interrupted_job_resumes_and_other_options_start_anew(experiment, tmp_path, caplog):
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("\n".join(write_good(tmp_path, 6)) + "\n")
+    command = job(experiment, tmp_path, wav_scp)
+    asr_inference.main(command)
+    output = tmp_path / "output"
+    whole = {path.name: path.read_text() for path in (output / "1best_recog").iterdir()}
+    journal = output / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    # As if killed inside the fourth result.
+    journal.write_text("".join(lines[:4]) + lines[4][: len(lines[4]) // 2])
+    shutil.rmtree(output / "1best_recog")
+    with caplog.at_level("INFO"):
+        asr_inference.main(command)
+    assert "resumed: 3 of 6 utterances were decoded before" in caplog.text
+    assert {path.name: path.read_text() for path in (output / "1best_recog").iterdir()} == whole
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        asr_inference.main([*command, "--acceptance", "typical"])
+    assert "resumed" not in caplog.text
+    assert len(read_lines(output / "1best_recog" / "text")) == 6
+
+
+def test_killed_job_leaves_its_results(experiment, tmp_path):
+    wav_scp = tmp_path / "wav.scp"
+    fifo = tmp_path / "blocks.wav"
+    os.mkfifo(fifo)
+    wav_scp.write_text("\n".join(write_good(tmp_path, 3) + [f"zz cat {fifo} |"]) + "\n")
+    command = job(experiment, tmp_path, wav_scp, "--allow_pipes", "true")
+    module = [sys.executable, "-m", "espnet_medusa.bin.asr_inference", *command]
+    journal = tmp_path / "output" / "journal.jsonl"
+    with subprocess.Popen(module, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        for _ in range(600):
+            if journal.is_file() and journal.read_text().count("\n") == 4:
+                break
+            time.sleep(0.1)
+        child.kill()
+    assert journal.read_text().count("\n") == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
+        (["--acceptance", "any"], "acceptance: 'any'.*exact, typical"),
+        (["--num_drafts", "4"], "num_drafts: 4; allowed: 0 to 3"),
+        (["--batch_size", "2"], "batch_size: 2; allowed: at most 1"),
+        (["--nbest", "3"], "nbest: 3; allowed with search: greedy: 1"),
+        (["--asr_model_file", "nowhere.pth"], "nowhere.pth: no such checkpoint"),
+    ],
+)
+def test_bad_options_stop_before_audio_is_read(experiment, tmp_path, change, message):
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("a never-read.wav\n")
+    with pytest.raises(SystemExit, match=message):
+        asr_inference.main(job(experiment, tmp_path, wav_scp, *change))
+    assert not (tmp_path / "output" / "failed_utterances").exists()
+
+
+def test_unknown_key_in_a_decode_config_is_refused(experiment, tmp_path, capsys):
+    config = tmp_path / "decode.yaml"
+    config.write_text("search: greedy\nacceptanse: exact\n")
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("a never-read.wav\n")
+    with pytest.raises(SystemExit):
+        asr_inference.main(job(experiment, tmp_path, wav_scp, "--config", str(config)))
+    assert "acceptanse" in capsys.readouterr().err
+
+
+class Exploit:
+    def __reduce__(self):
+        return os.system, ("echo ran > exploited",)
+
+
+@pytest.mark.parametrize("kind", ["code", "garbage", "shape", "vocabulary", "incomplete"])
+def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bad.pth"
+    weights = torch.load(experiment.model, weights_only=True)
+    if kind == "code":
+        torch.save({"weight": Exploit()}, path)
+    elif kind == "garbage":
+        path.write_bytes(pickle.dumps("nothing")[:-3])
+    elif kind == "shape":
+        weights["encoder.whisper.conv1.weight"] = torch.zeros(16, 80, 3)
+        torch.save(weights, path)
+    elif kind == "vocabulary":
+        weights["decoder.whisper.embed_tokens.weight"] = torch.zeros(99, 32)
+        torch.save(weights, path)
+    else:
+        del weights["decoder.heads.heads.0.layers.0.weight"]
+        torch.save(weights, path)
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("a never-read.wav\n")
+    with pytest.raises(SystemExit) as stopped:
+        asr_inference.main(job(experiment, tmp_path, wav_scp, "--asr_model_file", str(path)))
+    message = str(stopped.value)
+    assert message.startswith("error:") and "bad.pth" in message and "\n" not in message
+    assert not (tmp_path / "exploited").exists()
+
+
+def test_speech2text_has_espnets_signature_and_result(experiment):
+    settings = {"asr_train_config": str(experiment.config), "asr_model_file": str(experiment.model)}
+    speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
+    texts = []
+    for num_drafts in (0, None):
+        speech2text = Speech2Text(
+            **settings, search="greedy", num_drafts=num_drafts, maxlenratio=-12
+        )
+        [(text, token, token_int, hypothesis)] = speech2text(speech)
+        assert hypothesis.yseq.tolist()[0] == hypothesis.yseq.tolist()[-1] == 13
+        assert len(token) == len(token_int)
+        texts.append(text)
+    assert texts[0] == texts[1]
+    nbest = Speech2Text(**settings, beam_size=3, ctc_weight=0.3, nbest=2, maxlenratio=-8)(speech)
+    assert len(nbest) == 2 and nbest[0][3].score >= nbest[1][3].score

@@ -1,0 +1,150 @@
+"""Training: losses per head, frozen bases, divergence from the original last layer."""
+
+import pytest
+import torch
+from espnet2.asr.ctc import CTC
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, tiny_decoder, tiny_encoder
+
+from espnet_medusa.loss import head_cross_entropy, head_divergence
+from espnet_medusa.model import MedusaASRModel
+
+TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
+
+
+def model_of(decoder, **conf) -> MedusaASRModel:
+    torch.manual_seed(0)
+    return MedusaASRModel(
+        vocab_size=VOCAB_SIZE, token_list=TOKENS, frontend=None, specaug=None, normalize=None,
+        preencoder=None, encoder=tiny_encoder(0), postencoder=None, decoder=decoder,
+        ctc=CTC(VOCAB_SIZE, HIDDEN_SIZE), joint_network=None,
+        report_cer=False, report_wer=False, **conf,
+    )  # fmt: skip
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "speech": 0.1 * torch.randn(3, 16000, generator=generator),
+        "speech_lengths": torch.tensor([16000, 12000, 8000]),
+        "text": torch.tensor([[2, 3, 4, 5, 6, 7], [3, 3, 5, 9, -1, -1], [8, 2, -1, -1, -1, -1]]),
+        "text_lengths": torch.tensor([6, 4, 2]),
+    }
+
+
+@pytest.mark.parametrize("heads", ["none", "linear", "block"])
+def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
+    model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
+    loss, stats, _ = model(**batch())
+    loss.backward()
+    count = 0 if heads == "none" else 3
+    for head in range(1, count + 1):
+        assert torch.isfinite(stats[f"loss_head{head}"]) and f"acc_head{head}" in stats
+    assert f"loss_head{count + 1}" not in stats
+    missing = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
+    assert missing == []
+
+
+def test_loss_is_the_weighted_mean_of_the_heads():
+    conf = {
+        "ctc_weight": 0.0, "length_normalized_loss": True,
+        "base_loss_weight": 2.0, "head_loss_weight": 1.0, "head_loss_decay": 0.5,
+    }  # fmt: skip
+    model = model_of(tiny_decoder(0, "linear", 3), **conf).eval()
+    loss, stats, _ = model(**batch())
+    weights = [2.0, 1.0, 0.5, 0.25]
+    losses = [stats["loss_att"], *(stats[f"loss_head{head}"] for head in (1, 2, 3))]
+    expected = sum(w * value for w, value in zip(weights, losses, strict=True)) / sum(weights)
+    assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_head_losses_pair_with_labels_further_on():
+    model = model_of(tiny_decoder(0, "block", 2), ctc_weight=0.0, length_normalized_loss=True)
+    model.eval()
+    data = batch()
+    _, stats, _ = model(**data)
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    text = data["text"]
+    eos = torch.full((3, 1), EOS)
+    tokens = torch.cat([eos, text.masked_fill(text < 0, EOS)], dim=1)
+    outputs = model.decoder.hidden_states(memory, lengths, tokens)
+    logits = model.decoder.head_logits(outputs.head_input)
+    expected = []
+    for row, length in enumerate(data["text_lengths"]):
+        labels = [*text[row, :length].tolist(), EOS]
+        for position in range(len(labels) - 2):
+            log_probs = logits[1, row, position].log_softmax(-1)
+            expected.append(-log_probs[labels[position + 2]])
+    assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
+
+
+def test_frozen_base_gets_no_gradient_and_no_dropout():
+    model = model_of(tiny_decoder(0, "block", 3, dropout_rate=0.5), ctc_weight=0.3)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name.startswith("decoder.heads")
+    model.train()
+    assert model.decoder.heads.training and not model.decoder.whisper.training
+    first, second = model(**batch())[1], model(**batch())[1]
+    assert first["acc"] == second["acc"] and first["loss_att"] == second["loss_att"]
+    assert "loss_ctc" not in first
+    loss = model(**batch())[0]
+    loss.backward()
+    assert all(parameter.grad is None for parameter in model.decoder.whisper.parameters())
+    assert all(parameter.grad is not None for parameter in model.decoder.heads.parameters())
+
+
+def test_divergence_from_the_original_last_layer():
+    decoder = tiny_decoder(0, "linear", 2, keep_original_last_layer=True)
+    decoder.original_last_layer.load_state_dict(decoder.layers[-1].state_dict())
+    conf = {"ctc_weight": 0.0, "length_normalized_loss": True, "kl_weight": 0.01}
+    model = model_of(decoder, **conf).eval()
+    data = batch()
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    tokens = torch.cat([torch.full((3, 1), EOS), data["text"].clamp(min=0)], dim=1)
+    logits = decoder(memory, lengths, tokens, data["text_lengths"] + 1)[0]
+    teacher = decoder.original_logits(memory, lengths, tokens)
+    torch.testing.assert_close(teacher, logits)  # nothing trained yet
+    # The last layer moves away, the teacher stays.
+    with torch.no_grad():
+        decoder.layers[-1].fc2.bias += 1.0
+    moved = decoder.original_logits(memory, lengths, tokens)
+    torch.testing.assert_close(moved, teacher)
+    loss, stats, _ = model(**data)
+    plain = stats["loss_att"] + stats["loss_head1"] + stats["loss_head2"]
+    assert float(stats["loss_kl"]) > 0
+    assert float(loss.detach()) == pytest.approx(
+        float(plain / 3 + 0.01 * stats["loss_kl"]), rel=1e-5
+    )
+
+
+def test_divergence_by_hand():
+    logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.5, 0.5]]])
+    teacher = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [1.0, 2.0]]])
+    labels = torch.tensor([[0, 1, -1]])
+    expected = 0.0
+    # Head 1 at position 0 meets the teacher of position 1; position 1's partner is padded.
+    p, q = teacher[0, 1].softmax(-1), logits[0, 0].softmax(-1)
+    expected = float((p * (p / q).log()).sum())
+    assert float(head_divergence(logits, teacher, labels, 1)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_label_behind_the_end_costs_nothing():
+    logits = torch.randn(2, 3, 5)
+    assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 3)) == 0.0
+    assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
+        ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
+        ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(conf, message):
+    with pytest.raises(ValueError, match=message):
+        model_of(tiny_decoder(0), **conf)

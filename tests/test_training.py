@@ -1,0 +1,171 @@
+"""ESPnet's trainer on our model: joint, heads on a frozen base, last layer with divergence."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from experiment import TOKENS, training_config, write_noise
+
+from espnet_medusa.bin import asr_train
+from espnet_medusa.task import MedusaASRTask
+
+LAST = "decoder.whisper.layers.0."
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Eight noises with random letters."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = np.random.default_rng(0)
+    tables = {"wav.scp": [], "text": [], "speech_shape": [], "text_shape": []}
+    for index in range(8):
+        seconds = 0.4 + 0.1 * index
+        write_noise(folder / f"{index}.wav", seconds, seed=index)
+        letters = "".join(rng.choice(list("abcdefghij"), 5))
+        tables["wav.scp"].append(f"u{index} {folder / str(index)}.wav")
+        tables["text"].append(f"u{index} {letters}")
+        tables["speech_shape"].append(f"u{index} {int(seconds * 16000)}")
+        tables["text_shape"].append(f"u{index} 5,{len(TOKENS)}")
+    for name, lines in tables.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
+    return folder
+
+
+def train(corpus, output, config, *options):
+    (output.parent / f"{output.name}.yaml").write_text(yaml.safe_dump(config))
+    command = ["--config", str(output.parent / f"{output.name}.yaml")]
+    command += ["--token_list", str(corpus / "tokens.txt"), "--output_dir", str(output)]
+    for part in ("train", "valid"):
+        for name, kind in (("wav.scp,speech", "sound"), ("text,text", "text")):
+            command += [f"--{part}_data_path_and_name_and_type", f"{corpus}/{name},{kind}"]
+        for name in ("speech_shape", "text_shape"):
+            command += [f"--{part}_shape_file", str(corpus / name)]
+    asr_train.main([*command, *options])
+    return torch.load(output / "1epoch.pth", weights_only=True)
+
+
+def config_of(heads="block", **changes):
+    config = training_config(
+        max_epoch=1, batch_type="sorted", batch_size=4, num_workers=0, use_tensorboard=False,
+        num_att_plot=0, optim="adam", optim_conf={"lr": 0.01}, keep_nbest_models=1,
+        best_model_criterion=[["valid", "acc", "max"]], log_interval=1,
+    )  # fmt: skip
+    config["decoder_conf"]["heads"] = heads
+    config["model_conf"] |= changes.pop("model_conf", {})
+    config["decoder_conf"] |= changes.pop("decoder_conf", {})
+    return config | changes
+
+
+@pytest.fixture(scope="module")
+def base(corpus, tmp_path_factory):
+    """A base model without heads, and where it is."""
+    output = tmp_path_factory.mktemp("base") / "exp"
+    return train(corpus, output, config_of("none")), output / "1epoch.pth"
+
+
+@pytest.mark.parametrize("heads", ["linear", "block"])
+def test_heads_on_a_frozen_base(corpus, base, tmp_path, heads, caplog):
+    base_weights, base_path = base
+    frozen = ["encoder", "ctc", "decoder.whisper"]
+    config = config_of(heads, freeze_param=frozen, model_conf={"base_loss_weight": 0.0})
+    with caplog.at_level(logging.INFO):
+        weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
+    for name, value in base_weights.items():
+        assert torch.equal(weights[name], value), f"{name} was frozen"
+    assert torch.any(weights["decoder.heads.heads.0.layers.0.weight"] != 0)
+    assert "Number of trainable parameters" in caplog.text
+    for head in (1, 2, 3):
+        assert f"loss_head{head}=" in caplog.text and f"acc_head{head}=" in caplog.text
+
+
+def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path):
+    base_weights, base_path = base
+    config = config_of("block", optim_conf={"lr": 0.0}, max_epoch=1)
+    weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
+    for name, value in base_weights.items():
+        if name.startswith(LAST):
+            copy = "decoder.heads.block." + name.removeprefix(LAST)
+            assert torch.equal(weights[copy], value), copy
+
+
+def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path):
+    trained = train(corpus, tmp_path / "first", config_of("block"))
+    again = config_of("block", optim_conf={"lr": 0.0})
+    path = str(tmp_path / "first" / "1epoch.pth")
+    weights = train(corpus, tmp_path / "second", again, "--init_param", path)
+    for name, value in trained.items():
+        assert torch.equal(weights[name], value), name
+
+
+def test_last_layer_and_heads_with_divergence(corpus, base, tmp_path):
+    base_weights, base_path = base
+    config = config_of(
+        "linear",
+        decoder_conf={"keep_original_last_layer": True},
+        model_conf={"kl_weight": 0.01, "ctc_weight": 0.0, "length_normalized_loss": True},
+        freeze_param=["encoder", "decoder.whisper.embed_tokens", "decoder.whisper.layer_norm",
+                      "decoder.whisper.embed_positions"],
+    )  # fmt: skip
+    options = ["--init_param", str(base_path), "--ignore_init_mismatch", "true"]
+    weights = train(corpus, tmp_path / "exp", config, *options)
+    for name, value in base_weights.items():
+        if name.startswith(LAST):
+            teacher = "decoder.original_last_layer." + name.removeprefix(LAST)
+            assert torch.equal(weights[teacher], value), "the teacher is the original layer"
+    assert not torch.equal(weights[LAST + "fc2.weight"], base_weights[LAST + "fc2.weight"])
+
+
+@pytest.mark.parametrize(
+    ("init_param", "message"),
+    [
+        ("nowhere.pth", "nowhere.pth: no such checkpoint"),
+        ("{base}:nothing:decoder", "holds nothing under 'nothing'"),
+        ("{base}:decoder:dekoder", "the model has no module 'dekoder'"),
+        ("{base}:encoder:decoder", "whisper.conv1.weight is not in the model"),
+    ],
+)
+def test_bad_initial_weights_stop_before_training(corpus, base, tmp_path, init_param, message):
+    option = init_param.format(base=base[1])
+    with pytest.raises(SystemExit, match=message):
+        train(corpus, tmp_path / "exp", config_of(), "--init_param", option)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder_conf": {"heads": "medusa"}}, "decoder_conf.heads: 'medusa'.*none, linear"),
+        ({"model_conf": {"kl_weigth": 1}}, "model_conf: unknown option 'kl_weigth'.*kl_weight"),
+        ({"decoder": "transformer", "decoder_conf": {"heads": "block"}}, "config: .*heads"),
+    ],
+)
+def test_bad_configs_are_one_line(corpus, tmp_path, changes, message):
+    config = config_of()
+    for key, value in changes.items():
+        config[key] = value if isinstance(value, str) else config[key] | value
+    with pytest.raises(SystemExit, match=message) as stopped:
+        train(corpus, tmp_path / "exp", config)
+    assert str(stopped.value).startswith("error: ") and "\n" not in str(stopped.value)
+
+
+def test_training_resumes(corpus, tmp_path):
+    train(corpus, tmp_path / "exp", config_of())
+    config = config_of(max_epoch=2)
+    train(corpus, tmp_path / "exp", config, "--resume", "true")
+    assert (tmp_path / "exp" / "2epoch.pth").is_file()
+
+
+def test_every_recipe_config_builds_its_model(tmp_path):
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("\n".join(TOKENS) + "\n")
+    root = Path(__file__).resolve().parents[1]
+    configs = sorted(root.glob("egs/*/*/conf/train_*.yaml")) + sorted(
+        root.glob("conf/train/*.yaml")
+    )
+    assert configs
+    for config in configs:
+        command = ["--config", config, "--token_list", tokens, "--output_dir", tmp_path / "exp"]
+        MedusaASRTask.main(cmd=[*map(str, command), "--dry_run", "true"])
