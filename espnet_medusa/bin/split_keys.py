@@ -17,6 +17,9 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", action="append", required=True, help="name of its parts, with JOB; repeatable"
     )
+    parser.add_argument(
+        "--work_dir", help="folder of the jobs' outputs, emptied when the split has changed"
+    )
     return parser
 
 
@@ -26,7 +29,10 @@ def main(cmd: list[str] | None = None) -> None:
     args = parser.parse_args(cmd)
     if len(args.keys) != len(args.output):
         parser.error("give one --output for each --keys")
-    run_main("split_keys", lambda: print(split_keys(args.keys, args.output, args.nj)))
+    run_main(
+        "split_keys",
+        lambda: print(split_keys(args.keys, args.output, args.nj, args.work_dir)),
+    )
 
 
 if __name__ == "__main__":

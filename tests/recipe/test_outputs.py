@@ -6,6 +6,7 @@ import pytest
 
 from espnet_medusa.bin import calculate_rtf as calculate_rtf_command
 from espnet_medusa.bin import merge_outputs, split_keys
+from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 from espnet_medusa.statistics import DecodingStatistics, write_statistics
@@ -148,3 +149,23 @@ def test_text_shapes_get_the_vocabulary_size(tmp_path):
     result = add_vocabulary_size(tmp_path / "text_shape", tmp_path / "tokens.txt", "char")
     assert result.name == "text_shape.char"
     assert result.read_text() == "a 3,3\nb 12,3\n"
+
+
+def test_the_same_split_keeps_what_jobs_wrote_and_another_empties_it(tmp_path):
+    write_table(tmp_path / "wav.scp", {f"u{i}": f"{i}.wav" for i in range(5)})
+    logs = tmp_path / "logdir"
+
+    def split(jobs: int) -> None:
+        options = ["--keys", f"{tmp_path}/wav.scp", "--output", f"{logs}/keys.JOB.scp"]
+        split_keys.main(["--nj", str(jobs), *options, "--work_dir", str(logs)])
+
+    split(3)
+    (logs / "output.1").mkdir()
+    split(3)
+    assert (logs / "output.1").is_dir()
+    split(2)
+    assert sorted(path.name for path in logs.iterdir()) == ["keys.1.scp", "keys.2.scp"]
+    (logs / "output.1").mkdir()
+    write_table(tmp_path / "wav.scp", {f"v{i}": f"{i}.wav" for i in range(5)})
+    split(2)
+    assert not (logs / "output.1").exists()

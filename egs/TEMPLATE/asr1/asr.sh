@@ -433,9 +433,10 @@ decode() { # CONFIG TEST_SET
     local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
-    # What an earlier run with more jobs left would be counted again.
-    rm -rf "${logs}"
-    jobs=$(tool split_keys --nj "${inference_nj}" --keys "${keys}" --output "${logs}/keys.JOB.scp")
+    # The same split resumes what was interrupted; another one starts anew.
+    jobs=$(tool split_keys --nj "${inference_nj}" --work_dir "${logs}" \
+        --keys "${keys}" --output "${logs}/keys.JOB.scp")
+    rm -f "${logs}"/asr_inference.*.log
     [ -z "$1" ] || inference+=(--config "$1")
     [ "${use_lm}" = false ] || inference+=(--lm_train_config "${lm_exp}/config.yaml"
         --lm_file "${lm_exp}/${inference_lm}")
