@@ -10,7 +10,6 @@ setup(
     description="Several tokens per decoder call for Whisper in ESPnet2, same text as before",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
     python_requires=">=3.10",
     install_requires=[

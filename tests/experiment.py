@@ -55,10 +55,12 @@ def training_config(**changes) -> dict:
     return config | changes
 
 
-def make_experiment(folder: Path, seed: int = 0, **changes) -> Experiment:
-    """Write config and random weights."""
+def make_experiment(
+    folder: Path, seed: int = 0, tokens=TOKENS, keep_weights: bool = False, **changes
+) -> Experiment:
+    """Write config and weights: random ones, or those that the model is made with."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
+    (folder / "tokens.txt").write_text("\n".join(tokens) + "\n")
     (folder / "train.yaml").write_text(yaml.safe_dump(training_config(**changes)))
     torch.manual_seed(seed)
     command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
@@ -66,8 +68,9 @@ def make_experiment(folder: Path, seed: int = 0, **changes) -> Experiment:
     MedusaASRTask.main(cmd=list(map(str, command)))
     experiment = Experiment(folder)
     model, _ = MedusaASRTask.build_model_from_file(str(experiment.config))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.25)
+    if not keep_weights:
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.25)
     torch.save(model.state_dict(), experiment.model)
     return experiment
 

@@ -229,6 +229,23 @@ def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind
     assert not (tmp_path / "exploited").exists()
 
 
+def test_stock_espnet_with_the_plugin_writes_the_same(experiment, tmp_path):
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("\n".join(write_good(tmp_path, 3)) + "\n")
+    options = [*experiment.options(), "--beam_size", "3", "--ctc_weight", "0.3"]
+    options += ["--maxlenratio", "-8", "--nbest", "2"]
+    options += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
+    stock = [sys.executable, "-m", "espnet_medusa.bin.python", "-m", "espnet2.bin.asr_inference"]
+    subprocess.run([*stock, *options, "--output_dir", tmp_path / "stock"], check=True)
+    asr_inference.main([*options, "--output_dir", str(tmp_path / "ours")])
+    for rank in ("1best_recog", "2best_recog"):
+        names = {path.name for path in (tmp_path / "stock" / rank).iterdir()}
+        assert names == {"text", "token", "token_int", "score"}
+        for name in names:
+            ours, theirs = (tmp_path / side / rank / name for side in ("ours", "stock"))
+            assert ours.read_text() == theirs.read_text()
+
+
 def test_speech2text_has_espnets_signature_and_result(experiment):
     settings = {"asr_train_config": str(experiment.config), "asr_model_file": str(experiment.model)}
     speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
