@@ -39,7 +39,9 @@ class Speech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call and same return value as ESPnet's.
 
     Args:
-        options: ESPnet's keyword arguments and the fields of ``SearchOptions``.
+        asr_train_config: The experiment's ``config.yaml``.
+        asr_model_file: Its weights.
+        options: ESPnet's other arguments and the fields of ``SearchOptions``.
 
     Raises:
         InputError: An option, the checkpoint or their combination is not usable.
@@ -47,8 +49,14 @@ class Speech2Text(ESPnetSpeech2Text):
     After each call ``statistics`` holds what the utterance cost.
     """
 
-    def __init__(self, **options):
+    def __init__(
+        self,
+        asr_train_config: Path | str | None = None,
+        asr_model_file: Path | str | None = None,
+        **options,
+    ):
         register()
+        options |= {"asr_train_config": asr_train_config, "asr_model_file": asr_model_file}
         espnet_keys = inspect.signature(ESPnetSpeech2Text.__init__).parameters
         own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
         self.search_options = build_options(SearchOptions, own, "decode config")
@@ -99,6 +107,15 @@ class Speech2Text(ESPnetSpeech2Text):
         return GreedySearch(
             self.asr_model.decoder, rule, self.asr_model.eos, self.search_options.num_drafts
         )
+
+    @staticmethod
+    def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":
+        """Build from a tag of ESPnet's model zoo, which downloads and unpacks it."""
+        if model_tag is not None:
+            from espnet_model_zoo.downloader import ModelDownloader
+
+            options |= ModelDownloader().download_and_unpack(model_tag)
+        return Speech2Text(**options)
 
     @torch.no_grad()
     def __call__(self, speech) -> list[tuple[str | None, list[str], list[int], Hypothesis]]:

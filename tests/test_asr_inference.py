@@ -252,7 +252,7 @@ def test_speech2text_has_espnets_signature_and_result(experiment):
     texts = []
     for num_drafts in (0, None):
         speech2text = Speech2Text(
-            **settings, search="greedy", num_drafts=num_drafts, maxlenratio=-12
+            *settings.values(), search="greedy", num_drafts=num_drafts, maxlenratio=-12
         )
         [(text, token, token_int, hypothesis)] = speech2text(speech)
         assert hypothesis.yseq.tolist()[0] == hypothesis.yseq.tolist()[-1] == 13

@@ -76,7 +76,11 @@ def main() -> None:
     arguments = parse_arguments()
     python = arguments.venv / "bin" / "python"
     if not python.exists():
-        venv.create(arguments.venv, with_pip=True)
+        try:
+            venv.create(arguments.venv, with_pip=True)
+        except (subprocess.CalledProcessError, ImportError):
+            shutil.rmtree(arguments.venv, ignore_errors=True)
+            sys.exit("setup failed: this python3 has no venv; on Debian: apt install python3-venv")
     run([python, "-m", "pip", "install", "--quiet", "uv"])
     environment = uv_environment(python)
     overrides = arguments.venv / "overrides.txt"

@@ -81,7 +81,9 @@ def inference(options: dict) -> int:
         raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     set_all_random_seed(options["seed"])
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
-    speech2text = Speech2Text(device=device, **_speech2text_options(options))
+    speech2text = Speech2Text.from_pretrained(
+        options["model_tag"], device=device, **_speech2text_options(options)
+    )
     journal = Journal(options["output_dir"], _fingerprint(options))
     preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
     return decode_job(speech2text, job, journal, options["allow_pipes"], preprocess)

@@ -105,9 +105,15 @@ def find_plain(
     if wanted is None:
         return None
     same = [item for item in decodings if item.test_set == test_set]
-    for item in same:
-        if is_configuration(item, wanted):
-            return item
+    exact = [item for item in same if is_configuration(item, wanted)]
+    # Options of the command line are part of the tag.
+    longer = [
+        item
+        for item in same
+        if item.exp_dir == wanted.parent and item.tag.startswith(f"{wanted.name}_")
+    ]
+    if exact or len(longer) == 1:
+        return (exact or longer)[0]
     known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
     raise ValueError(f"--plain {wanted}: {test_set} was not decoded so; there is {known}")
 

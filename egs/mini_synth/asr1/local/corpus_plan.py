@@ -16,7 +16,7 @@ class CorpusOptions:
     """
 
     language: str = field(default="en", metadata={"help": "name of a file in local/languages"})
-    minutes: float = field(default=420.0, metadata={"help": "speech in the training set"})
+    minutes: float = field(default=300.0, metadata={"help": "speech in the training set"})
     dev_utterances: int = field(default=80, metadata={"help": "utterances in the dev set"})
     test_utterances: int = field(default=120, metadata={"help": "utterances in the test set"})
     test_unseen_fraction: float = field(

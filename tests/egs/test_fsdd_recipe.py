@@ -1,0 +1,54 @@
+"""The digit recipe end to end on real voices, small: data, training, heads, decoding, scores."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FSDD_DIR = ROOT.parent / "shared" / "data" / "fsdd"
+TINY = {"output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """The recipe with its own scripts and configs, the latter made small."""
+    folder = tmp_path / "egs" / "fsdd" / "asr1"
+    (folder / "conf").mkdir(parents=True)
+    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
+    source = ROOT / "egs" / "fsdd" / "asr1"
+    for name in ("asr.sh", "medusa.sh", "path.sh", "cmd.sh", "run.sh", "local"):
+        (folder / name).symlink_to((source / name).resolve())
+    (folder / "conf" / "decode").symlink_to(ROOT / "conf" / "decode")
+    for name in ("train_base", "train_block"):
+        config = yaml.safe_load((source / "conf" / f"{name}.yaml").read_text())
+        config["encoder_conf"] |= TINY
+        config["decoder_conf"] |= {**TINY, "num_blocks": 1}
+        del config["decoder_conf"]["output_size"]
+        config["max_epoch"] = 1
+        (folder / "conf" / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+@pytest.mark.skipif(not FSDD_DIR.is_dir(), reason="../shared/data/fsdd is not there")
+def test_digit_strings_from_archives_to_results(recipe):
+    data = "--minutes 2 --dev_utterances 6 --test_utterances 8"
+    done = subprocess.run(
+        ["./run.sh", "--local_data_opts", f"--fsdd_dir {FSDD_DIR} {data}", "--heads", "block",
+         "--decodings", "exact", "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
+         "--inference_args", "--maxlenratio -40"],
+        cwd=recipe, text=True, capture_output=True, timeout=400,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    results = (recipe / "exp" / "RESULTS.md").read_text()
+    assert "block exact" in results and "8/8" in results, "same text as plain, every utterance"
+    assert json.loads((recipe / "exp" / "decoding.json").read_text())
+    texts = [path.read_text() for path in sorted(recipe.glob("exp/asr_*/*/test/text"))]
+    assert len(texts) == 2 and texts[0] == texts[1] and texts[0].count("\n") == 8
+    for image in ("acceptance_test", "speedup_test", "tokens_per_call_test"):
+        assert (recipe / "exp" / "images" / f"{image}.png").stat().st_size > 1000
