@@ -9,8 +9,9 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from espnet_medusa.masks import padding_mask
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.whisper_config import encoder_config, load_whisper
+from espnet_medusa.whisper_config import load_whisper, scratch_config
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,13 @@ class HFWhisperEncoder(AbsEncoder):
             self.whisper = load_whisper(options.whisper_model).model.encoder
         else:
             self.whisper = WhisperEncoder(
-                encoder_config(
+                scratch_config(
+                    options.dropout_rate,
                     num_mel_bins=options.num_mel_bins,
-                    hidden_size=options.output_size,
-                    num_blocks=options.num_blocks,
-                    attention_heads=options.attention_heads,
-                    linear_units=options.linear_units,
-                    dropout_rate=options.dropout_rate,
+                    d_model=options.output_size,
+                    encoder_layers=options.num_blocks,
+                    encoder_attention_heads=options.attention_heads,
+                    encoder_ffn_dim=options.linear_units,
                     max_source_positions=options.max_source_positions,
                 )
             )
@@ -109,7 +110,9 @@ class HFWhisperEncoder(AbsEncoder):
             augmented, _ = self.specaug(features.transpose(1, 2), frames)
             features = augmented.transpose(1, 2)
         hidden, lengths = self._stem(features.to(self.whisper.conv1.weight.dtype), frames)
-        mask = _attention_mask(lengths, hidden)
+        mask = padding_mask(hidden, lengths)
+        if mask is not None:
+            mask = mask.expand(-1, 1, hidden.size(1), -1)
         for layer in self.whisper.layers:
             hidden = layer(hidden, mask)
         return self.whisper.layer_norm(hidden), lengths, None
@@ -142,14 +145,3 @@ class HFWhisperEncoder(AbsEncoder):
             hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
         return hidden, lengths
-
-
-def _attention_mask(lengths: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor | None:
-    """(B, 1, S, S) additive mask of the padded keys; None where nothing is padded."""
-    size = hidden.size(1)
-    if bool((lengths == size).all()):
-        return None
-    outside = torch.arange(size, device=hidden.device) >= lengths[:, None]
-    mask = torch.zeros(outside.shape, dtype=hidden.dtype, device=hidden.device)
-    mask = mask.masked_fill(outside, torch.finfo(hidden.dtype).min)
-    return mask[:, None, None, :].expand(-1, 1, size, -1)

@@ -45,7 +45,7 @@ class MedusaASRModel(ESPnetASRModel):
         own = {name: model_conf.pop(name) for name in [*model_conf] if name in _own_keys()}
         allowed = inspect.signature(ESPnetASRModel.__init__).parameters
         unknown = {name: value for name, value in model_conf.items() if name not in allowed}
-        self_options = build_options(LossOptions, {**own, **unknown}, "model_conf")
+        loss_options = build_options(LossOptions, {**own, **unknown}, "model_conf")
         super().__init__(**model_conf)
         if not isinstance(self.decoder, WhisperMedusaDecoder):
             raise InputError(
@@ -53,8 +53,8 @@ class MedusaASRModel(ESPnetASRModel):
                 "decoder: whisper_medusa and model_conf.ctc_weight below 1"
             )
         for name in _own_keys():
-            check_at_least(getattr(self_options, name), 0.0, f"model_conf.{name}")
-        self.loss_options = self_options
+            check_at_least(getattr(loss_options, name), 0.0, f"model_conf.{name}")
+        self.loss_options = loss_options
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
         """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""

@@ -102,6 +102,9 @@ class Speech2Text(ESPnetSpeech2Text):
                 f"search: greedy needs decoder: whisper_medusa, this model has "
                 f"{type(self.asr_model.decoder).__name__}; allowed here: beam"
             )
+        for name in ("lm_train_config", "ngram_file"):
+            if options.get(name) is not None:
+                logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
         if options.get("nbest", 1) != 1:
             raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
         return GreedySearch(

@@ -30,49 +30,17 @@ def load_whisper(whisper_model: str) -> WhisperForConditionalGeneration:
     return model.float()
 
 
-def encoder_config(
-    num_mel_bins: int,
-    hidden_size: int,
-    num_blocks: int,
-    attention_heads: int,
-    linear_units: int,
-    dropout_rate: float,
-    max_source_positions: int,
-) -> WhisperConfig:
-    """Sizes of an encoder that is trained from scratch."""
+def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
+    """Config of a network that is trained from scratch.
+
+    Args:
+        dropout_rate: For hidden states, attention and activations.
+        sizes: ``WhisperConfig``'s own names.
+    """
     return WhisperConfig(
-        num_mel_bins=num_mel_bins,
-        d_model=hidden_size,
-        encoder_layers=num_blocks,
-        encoder_attention_heads=attention_heads,
-        encoder_ffn_dim=linear_units,
-        max_source_positions=max_source_positions,
-        **_dropout(dropout_rate),
+        **sizes,
+        dropout=dropout_rate,
+        attention_dropout=dropout_rate,
+        activation_dropout=dropout_rate,
         pad_token_id=None,  # an id would freeze that token's embedding
     )
-
-
-def decoder_config(
-    vocab_size: int,
-    hidden_size: int,
-    num_blocks: int,
-    attention_heads: int,
-    linear_units: int,
-    dropout_rate: float,
-    max_target_positions: int,
-) -> WhisperConfig:
-    """Sizes of a decoder that is trained from scratch."""
-    return WhisperConfig(
-        vocab_size=vocab_size,
-        d_model=hidden_size,
-        decoder_layers=num_blocks,
-        decoder_attention_heads=attention_heads,
-        decoder_ffn_dim=linear_units,
-        max_target_positions=max_target_positions,
-        **_dropout(dropout_rate),
-        pad_token_id=None,  # an id would freeze that token's embedding
-    )
-
-
-def _dropout(rate: float) -> dict:
-    return {"dropout": rate, "attention_dropout": rate, "activation_dropout": rate}

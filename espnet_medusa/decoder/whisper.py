@@ -1,5 +1,6 @@
 """Whisper's decoder with Medusa heads, as ESPnet trains it and as searches call it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,9 +13,10 @@ from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeSta
 from espnet_medusa.decoder.tree_scorer import TreeScorer
 from espnet_medusa.errors import InputError
 from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
+from espnet_medusa.masks import causal_mask, padding_mask
 from espnet_medusa.options import build_options
 from espnet_medusa.tree import TokenTree
-from espnet_medusa.whisper_config import decoder_config, load_whisper
+from espnet_medusa.whisper_config import load_whisper, scratch_config
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,13 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             self.whisper = load_whisper(options.whisper_model).model.decoder
         else:
             self.whisper = WhisperDecoder(
-                decoder_config(
+                scratch_config(
+                    options.dropout_rate,
                     vocab_size=vocab_size,
-                    hidden_size=encoder_output_size,
-                    num_blocks=options.num_blocks,
-                    attention_heads=options.attention_heads,
-                    linear_units=options.linear_units,
-                    dropout_rate=options.dropout_rate,
+                    d_model=encoder_output_size,
+                    decoder_layers=options.num_blocks,
+                    decoder_attention_heads=options.attention_heads,
+                    decoder_ffn_dim=options.linear_units,
                     max_target_positions=options.max_target_positions,
                 )
             )
@@ -120,18 +122,12 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             memory_lengths: (B,).
             tokens: (B, L); what stands behind a sequence's end does not matter to it.
         """
-        memory_mask = self._memory_mask(memory, memory_lengths)
-        causal = self._causal_mask(tokens.size(1), memory)
-        hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
-        hidden = torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.whisper.training
-        )
-        for layer in self.layers:
-            hidden = _run_layer(layer, hidden, causal, memory, memory_mask)
+        hidden = self._embed_sequence(tokens)
+        hidden = _run_layers(self.layers, hidden, memory, memory_lengths)
         hidden = self.whisper.layer_norm(hidden)
         head_input = hidden
         if self.heads is not None and self.heads.block is not None:
-            head_input = _run_layer(self.heads.block, hidden, causal, memory, memory_mask)
+            head_input = _run_layers([self.heads.block], hidden, memory, memory_lengths)
         return NodeOutputs(hidden, head_input)
 
     def original_logits(
@@ -145,11 +141,9 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         with torch.no_grad():
-            memory_mask = self._memory_mask(memory, memory_lengths)
-            causal = self._causal_mask(tokens.size(1), memory)
-            hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
-            for layer in [*self.layers[:-1], self.original_last_layer]:
-                hidden = _run_layer(layer, hidden, causal, memory, memory_mask)
+            layers = [*self.layers[:-1], self.original_last_layer]
+            hidden = self._embed_sequence(tokens)
+            hidden = _run_layers(layers, hidden, memory, memory_lengths)
             return self.project(self.whisper.layer_norm(hidden))
 
     # Token-tree view: the same layers, keys and values by node.
@@ -179,7 +173,7 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             tree=TokenTree.empty(memory.size(0), memory.device),
             cache=cache,
             memory=[attend_memory(layer, memory) for layer in layers],
-            memory_mask=self._memory_mask(memory, memory_lengths),
+            memory_mask=padding_mask(memory, memory_lengths),
             with_heads=with_heads,
         )
 
@@ -219,6 +213,13 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         block = self.heads.block if with_heads and self.heads is not None else None
         return [*self.layers] if block is None else [*self.layers, block]
 
+    def _embed_sequence(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(B, L) tokens from position 0 on, with dropout while the base is trained."""
+        hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
+        return torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.whisper.training
+        )
+
     def _embed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         scale = self.whisper.embed_scale
         embedded = self.whisper.embed_tokens(tokens) * scale
@@ -228,38 +229,25 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         """Shared vocabulary projection, tied to the token embedding: (..., D) to (..., V)."""
         return torch.nn.functional.linear(hidden, self.whisper.embed_tokens.weight)
 
-    @staticmethod
-    def _memory_mask(memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
-        """(B, 1, 1, S) additive mask of padded frames; None where nothing is padded."""
-        size = memory.size(1)
-        if bool((lengths == size).all()):
-            return None
-        outside = torch.arange(size, device=memory.device) >= lengths[:, None]
-        mask = torch.zeros(outside.shape, dtype=memory.dtype, device=memory.device)
-        return mask.masked_fill(outside, torch.finfo(memory.dtype).min)[:, None, None, :]
 
-    @staticmethod
-    def _causal_mask(length: int, memory: torch.Tensor) -> torch.Tensor:
-        """(1, 1, L, L) additive mask of later tokens."""
-        least = torch.finfo(memory.dtype).min
-        mask = torch.full((length, length), least, dtype=memory.dtype, device=memory.device)
-        return mask.triu(1)[None, None]
-
-
-def _run_layer(
-    layer: torch.nn.Module,
+def _run_layers(
+    layers: Iterable[torch.nn.Module],
     hidden: torch.Tensor,
-    causal: torch.Tensor,
     memory: torch.Tensor,
-    memory_mask: torch.Tensor | None,
+    memory_lengths: torch.Tensor,
 ) -> torch.Tensor:
-    return layer(
-        hidden,
-        attention_mask=causal,
-        encoder_hidden_states=memory,
-        encoder_attention_mask=memory_mask,
-        use_cache=False,
-    )
+    """Whole sequences (B, L, D) through transformers' layers, teacher-forced."""
+    memory_mask = padding_mask(memory, memory_lengths)
+    causal = causal_mask(hidden.size(1), hidden)
+    for layer in layers:
+        hidden = layer(
+            hidden,
+            attention_mask=causal,
+            encoder_hidden_states=memory,
+            encoder_attention_mask=memory_mask,
+            use_cache=False,
+        )
+    return hidden
 
 
 def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:

@@ -151,12 +151,12 @@ class GreedySearch:
         scores = logits.gather(-1, written[..., None]).squeeze(-1).float() - log_partition
         # The one read of an iteration.
         table = torch.cat([accepted[:, None].double(), written.double(), scores.double()], dim=1)
-        width = written.size(1)
-        for row, values in zip(rows, table.tolist(), strict=True):
+        table, width = table.tolist(), written.size(1)
+        for row, values in zip(rows, table, strict=True):
             count = int(values[0])
             tokens = [int(token) for token in values[1 : 2 + count]]
             self._write(row, tokens, values[1 + width : 2 + width + count], drafts.size(1))
-        return [int(values[0]) for values in table.tolist()], following
+        return [int(values[0]) for values in table], following
 
     def _write(self, row: _Row, tokens: list[int], scores: list[float], num_drafted: int) -> None:
         """Add tokens up to the end symbol or the maximum length; count."""
