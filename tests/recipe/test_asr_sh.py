@@ -137,6 +137,24 @@ def test_stage_1_refuses_bad_data_directories(recipe, tmp_path):
     assert "s-u1" in done.stdout
 
 
+@pytest.mark.parametrize(("stage", "broken"), [("1", "text"), ("3", "s-u0.wav")])
+def test_problems_of_all_sets_are_named_before_it_stops(recipe, tmp_path, stage, broken):
+    shutil.copytree(recipe / "own", tmp_path / "own")
+    for name in ("train", "dev"):
+        folder = tmp_path / "own" / name
+        if broken == "text":
+            (folder / "text").write_text("s-u0 one\n")
+        else:
+            scp = (folder / "wav.scp").read_text().replace(f"{recipe}/own", f"{tmp_path}/own")
+            (folder / "wav.scp").write_text(scp)
+            (folder / broken).write_bytes(b"no audio")
+    options = [*OPTIONS, "--stage", stage, "--stop_stage", stage, "--data_dir", f"{tmp_path}/own"]
+    done = run_asr(recipe, *options, "--dumpdir", f"{tmp_path}/dump")
+    assert done.returncode == 1
+    assert "own/train" in done.stdout and "own/dev" in done.stdout
+    assert "mend the data of train dev" in done.stderr
+
+
 def test_stage_1_runs_the_recipes_script(recipe):
     (recipe / "local").mkdir()
     script = recipe / "local" / "data.sh"

@@ -109,6 +109,12 @@ fail() {
     exit 2
 }
 
+bad_sets=
+fail_data() { # all sets were looked at, and their problems named
+    echo "asr.sh: error: mend the data of${bad_sets}: see above" >&2
+    exit 1
+}
+
 tool() { # NAME [OPTION ...]: one of our own commands
     python3 -m "espnet_medusa.bin.$1" "${@:2}"
 }
@@ -270,8 +276,9 @@ if active 1 "Data"; then
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_source}
         for set_name in "${train_sets[@]}" "${tests[@]}"; do
             tool validate_data_dir "${data_dir}/${set_name}" --allow_pipes "${allow_pipes}" \
-                --speaker_order false
+                --speaker_order false || bad_sets+=" ${set_name}"
         done
+        [ -z "${bad_sets}" ] || fail_data
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
     else
         read -r -a more_data <<< "${local_data_opts}"
@@ -297,8 +304,9 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
         folder=${source_dir}/${set_name}
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
             folder=${dumpdir}/perturbed/${set_name}
-        format "${folder}" "${features}/org/${set_name}" stop
+        format "${folder}" "${features}/org/${set_name}" stop || bad_sets+=" ${set_name}"
     done
+    [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
         # Bad test audio is named and left out; the others go on.
         format "${source_dir}/${set_name}" "${features}/${set_name}" skip
