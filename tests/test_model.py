@@ -78,7 +78,9 @@ def test_head_losses_pair_with_labels_further_on():
         for position in range(len(labels) - 2):
             log_probs = logits[1, row, position].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
-    assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
+    assert float(stats["loss_head2"]) == pytest.approx(
+        float(torch.stack(expected).mean().detach()), 1e-4
+    )
 
 
 def test_frozen_base_gets_no_gradient_and_no_dropout():
