@@ -73,14 +73,14 @@ def random_subtrees(state, rng) -> torch.Tensor:
     return torch.tensor([nodes + [DEAD] * (width - len(nodes)) for nodes in kept])
 
 
-def test_random_subtrees_never_hand_out_dead_parents():
-    # The sweep above picks parents anywhere; keep() must leave no dead slot among its parents.
+def test_keep_drops_the_same_nodes_from_tree_and_cache():
     decoder = tiny_decoder(0)
     memory, lengths = random_memory(0, [3])
     state = decoder.start(memory, lengths)
     decoder.extend(state, torch.zeros(1, 3, dtype=torch.long), torch.tensor([[ROOT, 0, 0]]))
     decoder.keep(state, torch.tensor([[0, 2]]))
     assert state.cache.num_nodes == state.tree.num_nodes == 2
+    assert state.tree.path(0, 1) == [0, 1]
 
 
 def test_forward_equals_transformers_own_decoder():
