@@ -137,6 +137,16 @@ def test_stage_1_refuses_bad_data_directories(recipe, tmp_path):
     assert "s-u1" in done.stdout
 
 
+def test_stage_1_names_problems_of_test_sets_and_goes_on(recipe, tmp_path):
+    shutil.copytree(recipe / "own", tmp_path / "own")
+    (tmp_path / "own" / "test" / "text").write_text("s-u0 one\ns-u2 two\n")
+    options = [*OPTIONS, "--stop_stage", "3", "--data_dir", f"{tmp_path}/own"]
+    done = run_asr(recipe, *options, "--dumpdir", f"{tmp_path}/dump")
+    assert done.returncode == 3, "finished, with utterances missing that were named"
+    assert "s-u1" in done.stdout and "the others of test go on" in done.stdout
+    assert (tmp_path / "dump/raw/test/wav.scp").read_text().split()[0] == "s-u0"
+
+
 @pytest.mark.parametrize(("stage", "broken"), [("1", "text"), ("3", "s-u0.wav")])
 def test_problems_of_all_sets_are_named_before_it_stops(recipe, tmp_path, stage, broken):
     shutil.copytree(recipe / "own", tmp_path / "own")
