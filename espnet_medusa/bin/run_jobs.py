@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from espnet_medusa.recipe.command import positive, run_main, split_command, str2bool
+from espnet_medusa.recipe.command import positive, run_command, str2bool
 from espnet_medusa.recipe.jobs import Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
 
@@ -90,12 +90,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
 
 def main(cmd: list[str] | None = None) -> None:
     """Command-line entry."""
-    options, command = split_command(cmd)
-    parser = get_parser()
-    args = parser.parse_args(options)
-    if not command:
-        parser.error("nothing to run: write `-- COMMAND` at the end")
-    run_main("run_jobs", lambda: work(args, command))
+    run_command("run_jobs", get_parser(), work, cmd)
 
 
 if __name__ == "__main__":

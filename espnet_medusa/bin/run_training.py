@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.recipe.command import positive, run_main, split_command
+from espnet_medusa.recipe.command import positive, run_command
 from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
 
@@ -74,12 +74,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
 
 def main(cmd: list[str] | None = None) -> None:
     """Command-line entry."""
-    options, command = split_command(cmd)
-    parser = get_parser()
-    args = parser.parse_args(options)
-    if not command:
-        parser.error("nothing to run: write `-- COMMAND` at the end")
-    run_main("run_training", lambda: work(args, command))
+    run_command("run_training", get_parser(), work, cmd)
 
 
 if __name__ == "__main__":

@@ -52,3 +52,27 @@ def run_main(name: str, work: Callable[[], int | None]) -> None:
         raise SystemExit(130) from None
     if status:
         raise SystemExit(status)
+
+
+def run_command(
+    name: str,
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace, list[str]], int | None],
+    cmd: Sequence[str] | None,
+) -> None:
+    """Run a command of the form `OPTIONS -- COMMAND`.
+
+    Args:
+        name: Of the command, for messages.
+        parser: Of its options.
+        work: Takes the options and the command to run.
+        cmd: The command line; None is the process's own.
+
+    Raises:
+        SystemExit: As `run_main`; with status 2 when there is no command.
+    """
+    options, command = split_command(cmd)
+    args = parser.parse_args(options)
+    if not command:
+        parser.error("nothing to run: write `-- COMMAND` at the end")
+    run_main(name, lambda: work(args, command))

@@ -155,14 +155,13 @@ class GreedySearch:
         for row, values in zip(rows, table, strict=True):
             count = int(values[0])
             tokens = [int(token) for token in values[1 : 2 + count]]
-            self._write(row, tokens, values[1 + width : 2 + width + count], drafts.size(1))
+            self._write(row, tokens, values[1 + width : 2 + width + count])
         return [int(values[0]) for values in table], following
 
-    def _write(self, row: _Row, tokens: list[int], scores: list[float], num_drafted: int) -> None:
+    def _write(self, row: _Row, tokens: list[int], scores: list[float]) -> None:
         """Add tokens up to the end symbol or the maximum length; count."""
         hypothesis, statistics = row.hypothesis, row.hypothesis.statistics
-        drafted = min(row.num_drafts, num_drafted)
-        for head in range(drafted):
+        for head in range(row.num_drafts):
             if head == len(statistics.drafted):
                 statistics.drafted.append(0)
                 statistics.accepted.append(0)
