@@ -1,85 +1,143 @@
-"""Acceptance rules: how much of a drafted chain the base head lets stand.
+"""Acceptance rules: which drafted tokens stand.
 
-Pure functions of the base head's logits and the drafted tokens. All rules verify: no token is
-written that the base head did not allow.
+Pure functions of E drafted tokens, each judged on its own; the search walks the tree. All but
+``threshold`` verify: they see the base head's logits, already constrained (forbidden tokens at
+-inf), and no token is written that the base head did not allow.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.options import check_choice
-
-AcceptanceRule = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from espnet_medusa.options import check_above, check_at_least, check_choice
 
 
 @dataclass(frozen=True)
 class AcceptanceOptions:
     """Decode options of the acceptance rules."""
 
-    acceptance: str = "exact"  # exact, typical
+    acceptance: str = "exact"  # exact, typical, top_m, threshold
     typical_epsilon: float = 0.09  # probability that is always enough
     typical_alpha: float = 0.3  # share of exp(-entropy) that is enough
+    top_m: int = 5  # ranks of the base head that are good enough
+    threshold: float = 0.8  # least probability that a draft had when drafted; unverified
 
 
-def exact(logits: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
-    """Allow a drafted token where it is the base head's best: greedy text stays greedy text.
+@dataclass(frozen=True)
+class AcceptanceRule:
+    """A rule with its options bound; exactly one of the two functions is set.
+
+    Attributes:
+        allowed: (logits (E, V), tokens (E,)) -> (E,) bool, of a rule that verifies.
+        accepts_draft: (draft_log_probs (E,)) -> (E,) bool, of a rule that verifies nothing.
+    """
+
+    allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.allowed is None) != (self.accepts_draft is None)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a draft needs the base head's logits to be judged."""
+        return self.allowed is not None
+
+
+def exact(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Allow the base head's best token only: greedy text stays greedy text.
 
     Args:
-        logits: (U, K, V) base logits, row j those that draft j has to agree with.
-        drafts: (U, K) tokens.
+        logits: (E, V) base logits that each draft has to agree with.
+        tokens: (E,) drafts.
 
     Returns:
-        (U, K) bool, each draft on its own.
+        (E,) bool.
     """
-    return logits.argmax(dim=-1) == drafts
+    return logits.argmax(dim=-1) == tokens
 
 
 def typical(
-    logits: torch.Tensor, drafts: torch.Tensor, epsilon: float, alpha: float
+    logits: torch.Tensor, tokens: torch.Tensor, epsilon: float, alpha: float
 ) -> torch.Tensor:
-    """Allow a drafted token while p0(token) > min(epsilon, alpha * exp(-H(p0))).
+    """Allow a token while p0(token) > min(epsilon, alpha * exp(-H(p0))).
 
     Typical acceptance of Medusa (Cai et al., arXiv 2401.10774, section 3.1) as Whisper-Medusa
     uses it at temperature 1 (arXiv 2409.15869, eq. 4, which omits the minus sign that the code of
     both has). Not lossless: text can leave greedy text.
 
     Args:
-        logits: (U, K, V).
-        drafts: (U, K).
+        logits: (E, V).
+        tokens: (E,).
         epsilon: Probability that is always enough, in (0, 1].
         alpha: Factor of the entropy-dependent threshold, above 0.
 
     Returns:
-        (U, K) bool.
+        (E,) bool.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     probs = log_probs.exp()
     # 1e-5 inside the logarithm as in Medusa's code: it bounds the entropy of impossible tokens.
     entropy = -(probs * torch.log(probs + 1e-5)).sum(dim=-1)
-    threshold = torch.clamp(alpha * torch.exp(-entropy), max=epsilon)
-    return probs.gather(-1, drafts[..., None]).squeeze(-1) > threshold
+    least = torch.clamp(alpha * torch.exp(-entropy), max=epsilon)
+    return probs.gather(-1, tokens[..., None]).squeeze(-1) > least
 
 
-def accepted_lengths(allowed: torch.Tensor) -> torch.Tensor:
-    """(U, K) bool to (U,): drafts before the first refused one."""
-    return allowed.long().cumprod(dim=1).sum(dim=1)
+def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
+    """Allow the M best base tokens (multi-token Speech-LLaMA, «verify top-M»).
+
+    Of equal logits the lower token id ranks first, as in ``exact``, which this is for M = 1. A
+    forbidden token (-inf) never stands, however few others are left. Not lossless.
+
+    Args:
+        logits: (E, V).
+        tokens: (E,).
+        m: Ranks that are good enough, 1 or more.
+
+    Returns:
+        (E,) bool.
+    """
+    tokens = tokens[..., None]
+    own = logits.gather(-1, tokens)
+    ids = torch.arange(logits.size(-1), device=logits.device)
+    better = (logits > own) | ((logits == own) & (ids < tokens))
+    return (better.sum(dim=-1) < m) & (own.squeeze(-1) > -torch.inf)
+
+
+def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
+    """Allow a draft to which the surrogate itself gave a probability of tau or more.
+
+    The only rule that NOTHING VERIFIES: the base head is not asked, so a surrogate that is sure
+    and wrong writes errors (multi-token Speech-LLaMA's threshold decoding).
+
+    Args:
+        draft_log_probs: (E,) the surrogate's log-probability of each drafted token.
+        tau: Least probability, in (0, 1].
+
+    Returns:
+        (E,) bool.
+    """
+    return draft_log_probs.exp() >= tau
 
 
 def build_rule(options: AcceptanceOptions) -> AcceptanceRule:
     """The rule that the options name.
 
     Raises:
-        InputError: Unknown rule or a value out of range; says what is allowed.
+        InputError: Unknown rule or a value out of range, of whichever rule; says what is allowed.
     """
-    check_choice(options.acceptance, ["exact", "typical"], "acceptance")
-    if options.acceptance == "exact":
-        return exact
+    check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
+    check_above(options.typical_alpha, 0, "typical_alpha")
+    check_at_least(options.top_m, 1, "top_m")
+    check_above(options.threshold, 0, "threshold", at_most=1)
     epsilon, alpha = options.typical_epsilon, options.typical_alpha
-    if not 0.0 < epsilon <= 1.0:
-        raise InputError(f"typical_epsilon: {epsilon}; allowed: above 0, at most 1")
-    if alpha <= 0.0:
-        raise InputError(f"typical_alpha: {alpha}; allowed: above 0")
-    return lambda logits, drafts: typical(logits, drafts, epsilon, alpha)
+    rules = {
+        "exact": AcceptanceRule(exact),
+        "typical": AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha)),
+        "top_m": AcceptanceRule(partial(top_m, m=options.top_m)),
+        "threshold": AcceptanceRule(accepts_draft=partial(threshold, tau=options.threshold)),
+    }
+    check_choice(options.acceptance, list(rules), "acceptance")
+    return rules[options.acceptance]

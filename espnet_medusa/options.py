@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -47,6 +48,17 @@ def check_at_least(value: float, minimum: float, where: str) -> None:
     """
     if value < minimum:
         raise InputError(f"{where}: {value} is too small; allowed: {minimum} or more")
+
+
+def check_above(value: float, bound: float, where: str, at_most: float = math.inf) -> None:
+    """Refuse a number that is not above ``bound``, or is above ``at_most``.
+
+    Raises:
+        InputError: With the value received and the range allowed.
+    """
+    if not bound < value <= at_most:
+        most = "" if at_most == math.inf else f", at most {at_most}"
+        raise InputError(f"{where}: {value}; allowed: above {bound}{most}")
 
 
 def _allowed(name: str, allowed: Sequence[str]) -> str:

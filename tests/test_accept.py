@@ -1,27 +1,43 @@
-"""Acceptance rules on hand-made logits."""
+"""Acceptance rules on hand-made logits and on random ones."""
 
 import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from espnet_medusa.accept import (
     AcceptanceOptions,
-    accepted_lengths,
     build_rule,
     exact,
+    threshold,
+    top_m,
     typical,
 )
 
 
 def logits_of(*rows) -> torch.Tensor:
-    return torch.tensor([list(rows)]).log()
+    return torch.tensor(rows).log()
+
+
+@st.composite
+def judged(draw, num_ids=8, num_rows=6):
+    """Logits (E, V) with ties and forbidden tokens, one at least allowed, and tokens (E,)."""
+    value = st.sampled_from([-math.inf, -2.0, -0.5, 0.0, 0.0, 1.5, 3.0])
+    ids = draw(st.integers(1, num_ids))
+    row = st.lists(value, min_size=ids, max_size=ids).filter(lambda row: max(row) > -math.inf)
+    rows = draw(st.lists(row, min_size=1, max_size=num_rows))
+    token = st.integers(0, ids - 1)
+    tokens = draw(st.lists(token, min_size=len(rows), max_size=len(rows)))
+    return torch.tensor(rows), torch.tensor(tokens)
 
 
 def test_exact_allows_the_best_token_only():
     logits = logits_of([0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7])
-    assert exact(logits, torch.tensor([[0, 1, 2]])).tolist() == [[True, True, True]]
-    assert exact(logits, torch.tensor([[1, 1, 0]])).tolist() == [[False, True, False]]
+    assert exact(logits, torch.tensor([0, 1, 2])).tolist() == [True, True, True]
+    assert exact(logits, torch.tensor([1, 1, 0])).tolist() == [False, True, False]
+    assert exact(logits, torch.tensor([1, 0, 0])).tolist() == [False, False, False]
 
 
 def test_typical_threshold_follows_the_entropy():
@@ -30,32 +46,119 @@ def test_typical_threshold_follows_the_entropy():
     entropy = -sum(p * math.log(p) for p in unsure)
     bound = 0.8 * math.exp(-entropy)
     assert 0.25 < bound < 0.35
-    allowed = typical(logits, torch.tensor([[1, 1]]), epsilon=1.0, alpha=0.8)
-    assert allowed.tolist() == [[False, True]]
-    assert typical(logits, torch.tensor([[0, 2]]), 1.0, 0.8).tolist() == [[True, False]]
+    assert typical(logits, torch.tensor([1, 1]), 1.0, 0.8).tolist() == [False, True]
+    assert typical(logits, torch.tensor([0, 2]), 1.0, 0.8).tolist() == [True, False]
 
 
 def test_epsilon_caps_the_threshold():
-    logits = logits_of([0.85, 0.1, 0.05])
-    assert typical(logits, torch.tensor([[1]]), epsilon=0.09, alpha=1.0).tolist() == [[True]]
-    assert typical(logits, torch.tensor([[2]]), epsilon=0.09, alpha=1.0).tolist() == [[False]]
+    logits = logits_of([0.85, 0.1, 0.05], [0.85, 0.1, 0.05])
+    allowed = typical(logits, torch.tensor([1, 2]), epsilon=0.09, alpha=1.0)
+    assert allowed.tolist() == [True, False]
+
+
+def test_top_m_allows_the_m_best():
+    logits = logits_of(*[[0.1, 0.4, 0.2, 0.3]] * 4)
+    tokens = torch.arange(4)
+    assert top_m(logits, tokens, 1).tolist() == [False, True, False, False]
+    assert top_m(logits, tokens, 2).tolist() == [False, True, False, True]
+    assert top_m(logits, tokens, 3).tolist() == [False, True, True, True]
+    assert top_m(logits, tokens, 9).tolist() == [True, True, True, True]
+
+
+def test_a_forbidden_token_never_stands():
+    logits = torch.tensor([[-math.inf, 1.0, -math.inf]])
+    for options in [AcceptanceOptions("exact"), AcceptanceOptions("typical")]:
+        assert build_rule(options).allowed(logits, torch.tensor([0])).tolist() == [False]
+    assert top_m(logits.expand(3, -1), torch.arange(3), 3).tolist() == [False, True, False]
+
+
+def test_threshold_looks_at_the_draft_only():
+    log_probs = torch.tensor([0.9, 0.5, 0.49, 0.0]).log()
+    assert threshold(log_probs, 0.5).tolist() == [True, True, False, False]
+    assert threshold(torch.zeros(1), 1.0).tolist() == [True]
+    rule = build_rule(AcceptanceOptions("threshold", threshold=0.4))
+    assert not rule.verifies
+    assert rule.accepts_draft(log_probs).tolist() == [True, True, True, False]
+
+
+@given(judged())
+def test_exact_is_top_1(case):
+    assert torch.equal(exact(*case), top_m(*case, 1))
+
+
+@given(judged(), st.integers(1, 9))
+def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
+    logits, tokens = case
+    allowed = top_m(logits, tokens, m)
+    assert (top_m(logits, tokens, m + 1) | ~allowed).all()
+    for row, token, stands in zip(logits.tolist(), tokens.tolist(), allowed.tolist(), strict=True):
+        ranked = sorted(range(len(row)), key=lambda index: (-row[index], index))
+        assert stands == (token in ranked[:m] and row[token] > -math.inf)
+
+
+@given(judged(), st.floats(0.01, 1.0), st.floats(0.01, 2.0))
+def test_typical_is_its_formula(case, epsilon, alpha):
+    logits, tokens = case
+    allowed = typical(logits, tokens, epsilon, alpha).tolist()
+    for row, token, stands in zip(logits.tolist(), tokens.tolist(), allowed, strict=True):
+        weights = [math.exp(logit) for logit in row]
+        probs = [weight / sum(weights) for weight in weights]
+        entropy = -sum(p * math.log(p) for p in probs if p > 0)
+        bound = min(epsilon, alpha * math.exp(-entropy))
+        # float32 and the 1e-5 of the implementation decide what lies this near the bound
+        if abs(probs[token] - bound) > 1e-3:
+            assert stands == (probs[token] > bound)
+
+
+@given(judged(), st.sampled_from(["exact", "typical", "top_m"]))
+def test_each_draft_is_judged_on_its_own(case, name):
+    rule = build_rule(AcceptanceOptions(name, top_m=2))
+    assert rule.verifies
+    logits, tokens = case
+    alone = [rule.allowed(logits[i : i + 1], tokens[i : i + 1]) for i in range(len(tokens))]
+    assert torch.equal(rule.allowed(logits, tokens), torch.cat(alone))
+
+
+@pytest.mark.parametrize("name", ["exact", "typical", "top_m"])
+def test_no_drafts(name):
+    rule = build_rule(AcceptanceOptions(name))
+    none = rule.allowed(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
+    assert none.dtype == torch.bool and none.shape == (0,)
 
 
 @pytest.mark.parametrize(
-    ("allowed", "length"),
-    [([1, 1, 1], 3), ([0, 1, 1], 0), ([1, 0, 1], 1), ([1, 1, 0], 2), ([], 0)],
+    ("loose", "strict"),
+    [
+        (AcceptanceOptions("top_m", top_m=2), AcceptanceOptions("top_m", top_m=1)),
+        (AcceptanceOptions("typical"), AcceptanceOptions("typical", typical_epsilon=0.5)),
+        (
+            AcceptanceOptions("typical", typical_epsilon=1.0, typical_alpha=0.1),
+            AcceptanceOptions("typical", typical_epsilon=1.0),
+        ),
+        (AcceptanceOptions("top_m"), AcceptanceOptions("exact")),
+    ],
 )
-def test_a_chain_stands_up_to_the_first_refusal(allowed, length):
-    table = torch.tensor([allowed], dtype=torch.bool).reshape(1, len(allowed))
-    assert accepted_lengths(table).tolist() == [length]
+def test_every_option_counts(loose, strict):
+    logits, tokens = logits_of([0.9, 0.1]), torch.tensor([1])
+    assert build_rule(loose).allowed(logits, tokens).tolist() == [True]
+    assert build_rule(strict).allowed(logits, tokens).tolist() == [False]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (AcceptanceOptions("exakt"), "acceptance: 'exakt'.*did you mean 'exact'.*exact, typical"),
+        (
+            AcceptanceOptions("exakt"),
+            "acceptance: 'exakt'.*did you mean 'exact'.*exact, typical, top_m, threshold",
+        ),
         (AcceptanceOptions("typical", typical_alpha=0.0), "typical_alpha: 0.0; allowed: above 0"),
-        (AcceptanceOptions("typical", typical_epsilon=1.5), "typical_epsilon: 1.5; allowed"),
+        (AcceptanceOptions(typical_alpha=-0.3), "typical_alpha: -0.3; allowed: above 0"),
+        (AcceptanceOptions(typical_alpha=math.nan), "typical_alpha: nan; allowed: above 0"),
+        (AcceptanceOptions(typical_epsilon=1.5), "typical_epsilon: 1.5; allowed: .*at most 1"),
+        (AcceptanceOptions(typical_epsilon=0.0), "typical_epsilon: 0.0; allowed: above 0"),
+        (AcceptanceOptions("top_m", top_m=0), "top_m: 0 .*allowed: 1 or more"),
+        (AcceptanceOptions("threshold", threshold=0.0), "threshold: 0.0; allowed: above 0"),
+        (AcceptanceOptions("threshold", threshold=1.1), "threshold: 1.1; allowed: .*at most 1"),
     ],
 )
 def test_bad_options_are_refused(options, message):
