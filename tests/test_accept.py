@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_medusa.accept import (
@@ -15,6 +15,8 @@ from espnet_medusa.accept import (
     top_m,
     typical,
 )
+
+seeded = settings(derandomize=True, deadline=None)
 
 
 def logits_of(*rows) -> torch.Tensor:
@@ -81,11 +83,13 @@ def test_threshold_looks_at_the_draft_only():
     assert rule.accepts_draft(log_probs).tolist() == [True, True, True, False]
 
 
+@seeded
 @given(judged())
 def test_exact_is_top_1(case):
     assert torch.equal(exact(*case), top_m(*case, 1))
 
 
+@seeded
 @given(judged(), st.integers(1, 9))
 def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
     logits, tokens = case
@@ -96,6 +100,7 @@ def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
         assert stands == (token in ranked[:m] and row[token] > -math.inf)
 
 
+@seeded
 @given(judged(), st.floats(0.01, 1.0), st.floats(0.01, 2.0))
 def test_typical_is_its_formula(case, epsilon, alpha):
     logits, tokens = case
@@ -110,6 +115,7 @@ def test_typical_is_its_formula(case, epsilon, alpha):
             assert stands == (probs[token] > bound)
 
 
+@seeded
 @given(judged(), st.sampled_from(["exact", "typical", "top_m"]))
 def test_each_draft_is_judged_on_its_own(case, name):
     rule = build_rule(AcceptanceOptions(name, top_m=2))

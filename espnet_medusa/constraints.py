@@ -1,0 +1,167 @@
+"""Which tokens may come at a position, and the length penalty: pure functions of scores.
+
+They need a position's length only, so positions of a draft are constrained all at once, each as
+it would be one token at a time. Values are those of transformers' processors of the same names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from espnet_medusa.errors import InputError
+
+
+@dataclass(frozen=True)
+class ConstraintOptions:
+    """Decode options; None and an empty list constrain nothing."""
+
+    suppress_tokens: list[int] | None = None  # ids that never come
+    begin_suppress_tokens: list[int] | None = None  # ids not at the first position left free
+    forced_prefix: list[int] | None = None  # ids that every hypothesis begins with
+    # [start, factor]: n tokens past start (tokens behind the prompt, those of forced_prefix
+    # included) the end symbol's score s grows by |s| * (factor**n - 1)
+    exponential_decay_length_penalty: list[float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Constraints of one vocabulary; make them with ``build_constraints``.
+
+    Attributes:
+        eos: End symbol.
+        blocked: (P + 2, V) bool, P the length of the forced prefix: tokens that must not come at
+            each forced position, at the first free one, and at all later ones. None: no such.
+        penalty: Start and factor of the exponential decay length penalty.
+    """
+
+    eos: int
+    blocked: torch.Tensor | None = None
+    penalty: tuple[int, float] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether ``apply`` without ``min_lengths`` returns its input."""
+        return self.blocked is None and self.penalty is None
+
+    def apply(
+        self,
+        scores: torch.Tensor,
+        lengths: torch.Tensor,
+        min_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Scores with forbidden tokens at -inf and the end symbol's penalty.
+
+        A forced token keeps its score, so that a hypothesis' score stays the model's.
+
+        Args:
+            scores: (R, V) logits or log-probabilities; not modified.
+            lengths: (R,) tokens behind the prompt before the position.
+            min_lengths: (R,) no end symbol before so many tokens; None for no such limit.
+
+        Returns:
+            (R, V); ``scores`` itself when there is nothing to apply.
+        """
+        if self.is_empty and min_lengths is None:
+            return scores
+        if self.blocked is None:
+            scores = scores.clone()
+        else:
+            blocked = self.blocked.to(scores.device)
+            rows = lengths.clamp(max=len(blocked) - 1)
+            scores = scores.masked_fill(blocked[rows], -torch.inf)
+        # transformers penalises before it suppresses: the same, as -inf is not penalised.
+        eos = scores[:, self.eos]
+        if min_lengths is not None:
+            eos = eos.masked_fill(lengths < min_lengths, -torch.inf)
+        if self.penalty is not None:
+            eos = _penalised(eos, lengths, *self.penalty)
+        scores[:, self.eos] = eos
+        return scores
+
+
+def _penalised(
+    scores: torch.Tensor, lengths: torch.Tensor, start: int, factor: float
+) -> torch.Tensor:
+    """(R,) end symbol's scores s + |s| * (factor ** n - 1), n tokens past ``start``."""
+    # Half precision would round the weight; transformers' is a Python float, held in float32.
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    weights = torch.pow(factor, (lengths - start).clamp(min=0).double()) - 1
+    weights = weights.clamp(max=torch.finfo(dtype).max).to(dtype)  # 0 * inf would be no number
+    penalties = (scores.abs().to(dtype) * weights).to(scores.dtype)
+    return scores + penalties.masked_fill(~torch.isfinite(scores), 0.0)
+
+
+def build_constraints(
+    options: ConstraintOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
+) -> Constraints:
+    """Check the options and make their constraints.
+
+    Args:
+        options: As decode configs give them.
+        vocab_size: V.
+        eos: End symbol.
+        device: Where scores will be; elsewhere it works, too, with a copy per call.
+
+    Raises:
+        InputError: Names the option, its value and what is allowed.
+    """
+    suppressed = _tokens(options, "suppress_tokens", vocab_size)
+    begin = _tokens(options, "begin_suppress_tokens", vocab_size)
+    forced = _tokens(options, "forced_prefix", vocab_size)
+    if eos in suppressed:
+        raise InputError(
+            f"suppress_tokens: {eos} is the end symbol, nothing would ever end; allowed: other "
+            "ids, or begin_suppress_tokens to keep hypotheses from ending at once"
+        )
+    if len({*suppressed, *begin}) == vocab_size:
+        raise InputError(
+            f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, so "
+            "that one is left to begin with"
+        )
+    for token in forced:
+        if token == eos or token in suppressed:
+            what = "the end symbol" if token == eos else "in suppress_tokens"
+            raise InputError(f"forced_prefix: {token} is {what}; allowed: ids of other tokens")
+    blocked = None
+    if suppressed or begin or forced:
+        blocked = torch.zeros(len(forced) + 2, vocab_size, dtype=torch.bool)
+        blocked[:, suppressed] = True
+        blocked[len(forced), begin] = True
+        for row, token in enumerate(forced):
+            blocked[row] = True
+            blocked[row, token] = False
+        blocked = blocked.to(device)
+    return Constraints(eos, blocked, _penalty(options.exponential_decay_length_penalty))
+
+
+def _tokens(options: ConstraintOptions, name: str, vocab_size: int) -> list[int]:
+    """The token ids of an option."""
+    value = getattr(options, name)
+    tokens = [] if value is None else value
+    listed = isinstance(tokens, list | tuple)
+    wrong = [token for token in tokens if type(token) is not int] if listed else [tokens]
+    wrong = wrong or [token for token in tokens if not 0 <= token < vocab_size]
+    if wrong:
+        raise InputError(
+            f"{name}: {wrong[0]!r}; allowed: a list of token ids, 0 to {vocab_size - 1}"
+        )
+    return list(tokens)
+
+
+def _penalty(value: Any) -> tuple[int, float] | None:
+    """Start and factor, checked; None where there is no penalty."""
+    match value:
+        case None | []:
+            return None
+        # A command line's list of numbers may hold the start as a float.
+        case [int() | float() as start, int() | float() as factor] if (
+            start >= 0 and float(start).is_integer() and 0 < factor < torch.inf
+        ):
+            return int(start), float(factor)
+    raise InputError(
+        f"exponential_decay_length_penalty: {value!r}; allowed: [start, factor], start a whole "
+        "number of tokens, 0 or more, and factor above 0"
+    )

@@ -1,0 +1,161 @@
+"""Constraints against transformers' processors, one position at a time."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.generation.logits_process import (
+    ExponentialDecayLengthPenalty,
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+
+from espnet_medusa.constraints import ConstraintOptions, Constraints, build_constraints
+from espnet_medusa.errors import InputError
+
+V, EOS, PROMPT = 11, 7, 3
+WORDS = [token for token in range(V) if token != EOS]
+
+
+def reference(options, scores, length, min_length):
+    """(V,) to (V,): what transformers' generate makes of one position, and a forced token."""
+    processors = LogitsProcessorList()
+    if min_length is not None:
+        processors.append(MinNewTokensLengthLogitsProcessor(PROMPT, min_length, EOS))
+    if options.exponential_decay_length_penalty is not None:
+        penalty = options.exponential_decay_length_penalty
+        processors.append(ExponentialDecayLengthPenalty(penalty, EOS, PROMPT))
+    if options.suppress_tokens:
+        processors.append(SuppressTokensLogitsProcessor(options.suppress_tokens))
+    forced = options.forced_prefix or []
+    if options.begin_suppress_tokens:
+        begin = options.begin_suppress_tokens
+        processors.append(SuppressTokensAtBeginLogitsProcessor(begin, PROMPT + len(forced)))
+    if length < len(forced):
+        only = torch.full_like(scores, -math.inf)
+        only[forced[length]] = scores[forced[length]]
+        return only
+    ids = torch.zeros(1, PROMPT + length, dtype=torch.long)
+    return processors(ids, scores[None])[0]
+
+
+@st.composite
+def cases(draw):
+    suppressed = draw(st.lists(st.sampled_from(WORDS), max_size=4))
+    begin = draw(st.lists(st.integers(0, V - 1), max_size=4))
+    left = [token for token in WORDS if token not in suppressed]
+    forced = draw(st.lists(st.sampled_from(left), max_size=3))
+    start, factor = st.integers(0, 6), st.sampled_from([0.5, 1.0, 1.01, 1.5, 3.0])
+    penalty = draw(st.none() | st.tuples(start, factor).map(list))
+    options = ConstraintOptions(suppressed, begin or None, forced or None, penalty)
+    rows = draw(st.integers(1, 6))
+    numbers = st.lists(st.integers(0, 12), min_size=rows, max_size=rows)
+    lengths = draw(numbers)
+    min_lengths = draw(st.none() | numbers)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    scores = 5 * torch.randn(rows, V, generator=generator)
+    if draw(st.booleans()):
+        scores = scores.log_softmax(dim=-1)
+    if draw(st.booleans()):
+        scores[:, [1, EOS]] = -math.inf
+    dtype = draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]))
+    return options, scores.to(dtype), lengths, min_lengths
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(cases())
+def test_all_rows_at_once_are_transformers_one_by_one(case):
+    options, scores, lengths, min_lengths = case
+    constraints = build_constraints(options, V, EOS)
+    before = scores.clone()
+    least = None if min_lengths is None else torch.tensor(min_lengths)
+    constrained = constraints.apply(scores, torch.tensor(lengths), least)
+    assert torch.equal(scores, before)
+    expected = [
+        reference(options, row, length, None if min_lengths is None else min_lengths[index])
+        for index, (row, length) in enumerate(zip(scores, lengths, strict=True))
+    ]
+    assert constrained.dtype == scores.dtype
+    assert torch.equal(constrained, torch.stack(expected))
+
+
+def applied(length, min_length=None, **options) -> list[float]:
+    constraints = build_constraints(ConstraintOptions(**options), 4, 3)
+    least = None if min_length is None else torch.tensor([min_length])
+    scores = torch.tensor([[0.5, 1.0, -1.0, -2.0]])
+    return constraints.apply(scores, torch.tensor([length]), least)[0].tolist()
+
+
+def test_values_by_hand():
+    no = -math.inf
+    assert applied(5, suppress_tokens=[1]) == [0.5, no, -1.0, -2.0]
+    assert applied(0, begin_suppress_tokens=[0, 3]) == [no, 1.0, -1.0, no]
+    assert applied(1, begin_suppress_tokens=[0, 3]) == [0.5, 1.0, -1.0, -2.0]
+    assert applied(1, min_length=2) == [0.5, 1.0, -1.0, no]
+    assert applied(2, min_length=2) == [0.5, 1.0, -1.0, -2.0]
+    penalty = {"exponential_decay_length_penalty": [4, 2.0]}
+    assert applied(4, **penalty) == [0.5, 1.0, -1.0, -2.0]
+    assert applied(6, **penalty) == [0.5, 1.0, -1.0, 4.0]
+    forced = {"forced_prefix": [2, 0], "begin_suppress_tokens": [1, 2]}
+    assert applied(0, **forced) == [no, no, -1.0, no]
+    assert applied(1, **forced) == [0.5, no, no, no]
+    assert applied(2, **forced) == [0.5, no, no, -2.0]
+    assert applied(3, **forced) == [0.5, 1.0, -1.0, -2.0]
+
+
+def test_nothing_to_apply_costs_nothing():
+    options = ConstraintOptions([], [], [], [])
+    constraints = build_constraints(options, V, EOS)
+    assert constraints.is_empty and Constraints(EOS).is_empty
+    scores = torch.zeros(2, V)
+    assert constraints.apply(scores, torch.tensor([0, 1])) is scores
+    assert not build_constraints(ConstraintOptions(suppress_tokens=[0]), V, EOS).is_empty
+
+
+def test_a_huge_penalty_stays_a_number():
+    options = ConstraintOptions(exponential_decay_length_penalty=[0, 10.0])
+    scores = torch.tensor([[0.0, 1.0], [-1.0, 1.0]])
+    constrained = build_constraints(options, 2, 0).apply(scores, torch.tensor([400, 400]))
+    assert constrained[0, 0] == 0.0 and constrained[1, 0] > 1e38
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"suppress_tokens": [4, 11]}, "suppress_tokens: 11; allowed: .* ids, 0 to 10"),
+        ({"suppress_tokens": [4, EOS]}, "suppress_tokens: 7 is the end symbol"),
+        ({"suppress_tokens": 4}, "suppress_tokens: 4; allowed: a list of token ids"),
+        ({"suppress_tokens": WORDS, "begin_suppress_tokens": [EOS]}, "all 11 ids; allowed: fewer"),
+        ({"begin_suppress_tokens": [-1]}, "begin_suppress_tokens: -1; allowed"),
+        ({"begin_suppress_tokens": [1.5]}, "begin_suppress_tokens: 1.5; allowed"),
+        ({"forced_prefix": ["a"]}, "forced_prefix: 'a'; allowed"),
+        ({"forced_prefix": [2, EOS]}, "forced_prefix: 7 is the end symbol; allowed"),
+        (
+            {"forced_prefix": [2, 3], "suppress_tokens": [3]},
+            "forced_prefix: 3 is in suppress_tokens; allowed",
+        ),
+    ],
+)
+def test_bad_tokens_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        build_constraints(ConstraintOptions(**options), V, EOS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[140], [1, 2, 3], 140, [-1, 1.01], [1.5, 1.01], [140, 0.0], [140, -1], [140, math.nan]]
+    + [[140, math.inf], [math.inf, 1.01], [math.nan, 1.01], ["140", 1.01], "140"],
+)
+def test_bad_penalties_are_refused(value):
+    options = ConstraintOptions(exponential_decay_length_penalty=value)
+    with pytest.raises(InputError, match=r"length_penalty: .*; allowed: \[start, factor\]"):
+        build_constraints(options, V, EOS)
+
+
+def test_a_penalty_start_may_be_a_float_that_is_whole():
+    options = ConstraintOptions(exponential_decay_length_penalty=[140.0, 1.01])
+    assert build_constraints(options, V, EOS).penalty == (140, 1.01)
