@@ -45,12 +45,15 @@ def reference(options, scores, length, min_length):
 
 @st.composite
 def cases(draw):
-    suppressed = draw(st.lists(st.sampled_from(WORDS), max_size=4))
-    begin = draw(st.lists(st.integers(0, V - 1), max_size=4))
+    only_penalty = draw(st.booleans())
+    most = 0 if only_penalty else 4
+    suppressed = draw(st.lists(st.sampled_from(WORDS), max_size=most))
+    begin = draw(st.lists(st.integers(0, V - 1), max_size=most))
     left = [token for token in WORDS if token not in suppressed]
-    forced = draw(st.lists(st.sampled_from(left), max_size=3))
-    start, factor = st.integers(0, 6), st.sampled_from([0.5, 1.0, 1.01, 1.5, 3.0])
-    penalty = draw(st.none() | st.tuples(start, factor).map(list))
+    forced = draw(st.lists(st.sampled_from(left), max_size=min(most, 3)))
+    start, factor = st.integers(0, 6), st.sampled_from([1.01, 0.5, 1.0, 1.1, 3.0])
+    penalty = st.tuples(start, factor).map(list)
+    penalty = draw(penalty if only_penalty else st.none() | penalty)
     options = ConstraintOptions(suppressed, begin or None, forced or None, penalty)
     rows = draw(st.integers(1, 6))
     numbers = st.lists(st.integers(0, 12), min_size=rows, max_size=rows)
