@@ -35,11 +35,18 @@ class Constraints:
         blocked: (P + 2, V) bool, P the length of the forced prefix: tokens that must not come at
             each forced position, at the first free one, and at all later ones. None: no such.
         penalty: Start and factor of the exponential decay length penalty.
+        forced_prefix: Tokens that every hypothesis begins with.
     """
 
     eos: int
     blocked: torch.Tensor | None = None
     penalty: tuple[int, float] | None = None
+    forced_prefix: tuple[int, ...] = ()
+
+    @property
+    def can_raise(self) -> bool:
+        """Whether a score can become larger than the model's."""
+        return self.penalty is not None
 
     @property
     def is_empty(self) -> bool:
@@ -134,7 +141,8 @@ def build_constraints(
             blocked[row] = True
             blocked[row, token] = False
         blocked = blocked.to(device)
-    return Constraints(eos, blocked, _penalty(options.exponential_decay_length_penalty))
+    penalty = _penalty(options.exponential_decay_length_penalty)
+    return Constraints(eos, blocked, penalty, tuple(forced))
 
 
 def _tokens(options: ConstraintOptions, name: str, vocab_size: int) -> list[int]:

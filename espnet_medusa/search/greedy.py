@@ -1,86 +1,50 @@
-"""Greedy search with drafts: one decoder call verifies the last drafts and yields the next."""
+"""Greedy search with an acceptance rule: down the evaluated tree as far as drafts stand.
 
-import time
-from dataclasses import dataclass, field
+With the exact rule the text is that of plain greedy search, whatever was drafted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.accept import AcceptanceRule, accepted_lengths
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
-from espnet_medusa.draft.heads import HeadsSurrogate, draft_chain
-from espnet_medusa.errors import InputError
-from espnet_medusa.statistics import DecodingStatistics
-from espnet_medusa.tree import DEAD, ROOT, chain_parents
+from espnet_medusa.accept import AcceptanceRule
+from espnet_medusa.constraints import Constraints
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.run_ahead import PLAIN, DraftShape, RunAhead
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.loop import run
+from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
+from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
 
-
-@dataclass
-class GreedyHypothesis:
-    """What greedy search found for one utterance.
-
-    Attributes:
-        tokens: Without prompt and without the end symbol.
-        score: Sum of the base head's log-probabilities, the end symbol's included.
-        ended: Whether the end symbol was decoded; False at maximum length.
-        statistics: Counts; audio and total seconds are the caller's to fill.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    score: float = 0.0
-    ended: bool = False
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-
-
-@dataclass
-class _Row:
-    """An utterance under way.
-
-    Attributes:
-        hypothesis: Grows.
-        max_length: Most tokens.
-        min_length: No end symbol before so many tokens.
-        num_nodes: Cached nodes, in slots 0 .. num_nodes - 1.
-        num_drafts: Drafts of the next call that still fit.
-    """
-
-    hypothesis: GreedyHypothesis
-    max_length: int
-    min_length: int
-    num_nodes: int = 0
-    num_drafts: int = 0
-
-    @property
-    def done(self) -> bool:
-        return self.hypothesis.ended or len(self.hypothesis.tokens) >= self.max_length
+BEST, ALLOWED = "best", "allowed"
 
 
 class GreedySearch:
-    """Several tokens per decoder call; with no drafts it is plain greedy search.
+    """Several tokens per decoder call; without drafts it is plain greedy search.
 
     Args:
-        decoder: Evaluates nodes and, through its heads, drafts.
+        decoder: Evaluates nodes.
         rule: Says which drafts stand.
         eos: End symbol.
-        num_drafts: Tokens to draft per call; None takes all heads, 0 is plain greedy search.
-
-    Raises:
-        InputError: More drafts than the decoder has heads.
+        surrogate: Drafts; None with ``shape.depth`` 0.
+        shape: How far and how wide to draft.
+        constraints: Which tokens may come where.
     """
 
     def __init__(
-        self, decoder: TreeDecoder, rule: AcceptanceRule, eos: int, num_drafts: int | None = None
+        self,
+        decoder: TreeDecoder,
+        rule: AcceptanceRule,
+        constraints: Constraints,
+        surrogate: Surrogate | None = None,
+        shape: DraftShape = PLAIN,
     ):
-        self.surrogate = HeadsSurrogate(decoder)
-        if num_drafts is None:
-            num_drafts = self.surrogate.max_steps
-        if not 0 <= num_drafts <= self.surrogate.max_steps:
-            raise InputError(
-                f"num_drafts: {num_drafts}; allowed: 0 to {self.surrogate.max_steps}, "
-                "the heads of this model"
-            )
+        scoring = Scoring({DECODER: 1.0}, constraints.eos, constraints, constrain_logits=True)
+        strategy = GreedyStrategy(scoring, rule, shape.width)
         self.decoder = decoder
-        self.rule = rule
-        self.eos = eos
-        self.num_drafts = num_drafts
+        self.drafter = RunAhead(strategy, surrogate, shape)
 
     @torch.no_grad()
     def __call__(
@@ -88,9 +52,9 @@ class GreedySearch:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         prompt: torch.Tensor,
-        max_lengths: list[int],
-        min_lengths: list[int],
-    ) -> list[GreedyHypothesis]:
+        max_lengths: Sequence[int],
+        min_lengths: Sequence[int],
+    ) -> list["GreedyWalk"]:
         """Decode U utterances, each at its own pace.
 
         Args:
@@ -100,149 +64,130 @@ class GreedySearch:
             max_lengths: U, most tokens behind the prompt.
             min_lengths: U, fewest tokens before the end symbol.
         """
-        started = time.perf_counter()
         room = self.decoder.max_depth - prompt.size(1) + 1
-        hypotheses = [GreedyHypothesis() for _ in max_lengths]
-        rows = [
-            _Row(hypothesis, max(min(most, room), 1), least)
-            for hypothesis, most, least in zip(hypotheses, max_lengths, min_lengths, strict=True)
-        ]
-        state = self.decoder.start(memory, memory_lengths, with_heads=self.num_drafts > 0)
-        tokens, known = prompt, prompt.size(1)
-        parents = torch.full_like(prompt[:, 0], ROOT)
-        parents = chain_parents(len(rows), known, parents, 0)
-        while rows:
-            drafts = tokens[:, known:]
-            outputs = self.decoder.extend(state, tokens, parents)
-            logits = self.decoder.logits(outputs.hidden[:, known - 1 :])
-            accepted, following = self._verify(rows, logits, drafts)
-            running = self._keep(state, rows, known, accepted)
-            rows = self._leave(state, rows, running, started)
-            started = time.perf_counter()
-            if rows:
-                tokens = self._draft(rows, outputs, known, accepted, following, running)
-                parents = self._hang(rows, tokens.size(1), state)
-                known = 1
-        return hypotheses
+        walks = []
+        for tokens, most, least in zip(prompt.tolist(), max_lengths, min_lengths, strict=True):
+            root = Prefix(tokens[-1])
+            scorers = UtteranceScorers(min_length=least)
+            running = [Hypothesis(root, 0.0, (0.0,))]
+            walks.append(GreedyWalk(root, scorers, max(min(most, room), 1), running))
+        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt)
+        for walk in walks:
+            walk.statistics.tokens = walk.steps
+        return walks
 
-    def _verify(
-        self, rows: list[_Row], logits: torch.Tensor, drafts: torch.Tensor
-    ) -> tuple[list[int], torch.Tensor]:
-        """Write what stands of the drafts and the base token behind it.
 
-        Args:
-            rows: U.
-            logits: (U, k + 1, V) behind the last known token and behind each draft.
-            drafts: (U, k).
+@dataclass
+class GreedyWalk(Walk):
+    """An utterance under greedy search; ``running`` is its one hypothesis.
 
-        Returns:
-            Accepted drafts per row, and the token that follows them (U,).
-        """
-        log_partition = torch.logsumexp(logits.float(), dim=-1)
-        logits = self._forbid_early_end(rows, logits)
-        columns = torch.arange(drafts.size(1), device=drafts.device)
-        fitting = torch.tensor([row.num_drafts for row in rows], device=drafts.device)
-        allowed = self.rule(logits[:, :-1], drafts) & (columns < fitting[:, None])
-        accepted = accepted_lengths(allowed)
-        utterances = torch.arange(len(rows), device=drafts.device)
-        following = logits[utterances, accepted].argmax(dim=-1)
-        written = torch.nn.functional.pad(drafts, (0, 1))
-        written[utterances, accepted] = following
-        scores = logits.gather(-1, written[..., None]).squeeze(-1).float() - log_partition
-        # The one read of an iteration.
-        table = torch.cat([accepted[:, None].double(), written.double(), scores.double()], dim=1)
-        table, width = table.tolist(), written.size(1)
-        for row, values in zip(rows, table, strict=True):
-            count = int(values[0])
-            tokens = [int(token) for token in values[1 : 2 + count]]
-            self._write(row, tokens, values[1 + width : 2 + width + count])
-        return [int(values[0]) for values in table], following
+    Attributes:
+        ended: Whether the end symbol was decoded; False at maximum length.
+    """
 
-    def _write(self, row: _Row, tokens: list[int], scores: list[float]) -> None:
-        """Add tokens up to the end symbol or the maximum length; count."""
-        hypothesis, statistics = row.hypothesis, row.hypothesis.statistics
-        for head in range(row.num_drafts):
-            if head == len(statistics.drafted):
-                statistics.drafted.append(0)
-                statistics.accepted.append(0)
-            statistics.drafted[head] += 1
-            statistics.accepted[head] += head < len(tokens) - 1
-        for token, score in zip(tokens, scores, strict=True):
-            if row.done:
-                break
-            hypothesis.score += score
-            statistics.tokens += 1
-            if token == self.eos:
-                hypothesis.ended = True
-            else:
-                hypothesis.tokens.append(token)
-        statistics.decoder_calls += 1
+    ended: bool = False
 
-    def _forbid_early_end(self, rows: list[_Row], logits: torch.Tensor) -> torch.Tensor:
-        missing = [row.min_length - len(row.hypothesis.tokens) for row in rows]
-        if max(missing) <= 0:
-            return logits
-        columns = torch.arange(logits.size(1), device=logits.device)
-        early = columns < torch.tensor(missing, device=logits.device)[:, None]
-        logits = logits.clone()
-        logits[..., self.eos] = logits[..., self.eos].masked_fill(early, -torch.inf)
-        return logits
+    @property
+    def hypothesis(self) -> Hypothesis:
+        """What is decided so far."""
+        return self.running[0]
 
-    def _keep(
-        self, state: TreeState, rows: list[_Row], known: int, accepted: list[int]
-    ) -> list[int]:
-        """Drop refused drafts from the tree; indices of the rows that go on."""
-        first_new = state.tree.num_nodes - (known + self._width(rows))
-        slots = []
-        for row, count in zip(rows, accepted, strict=True):
-            row.hypothesis.statistics.nodes += known + row.num_drafts
-            slots.append([*range(row.num_nodes), *range(first_new, first_new + known + count)])
-            row.num_nodes = len(slots[-1])
-        width = max(row.num_nodes for row in rows)
-        for kept in slots:
-            kept.extend([DEAD] * (width - len(kept)))
-        self.decoder.keep(state, torch.tensor(slots, device=state.tree.tokens.device))
-        return [index for index, row in enumerate(rows) if not row.done]
+    @property
+    def done(self) -> bool:
+        return self.ended or self.hypothesis.prefix.length >= self.max_length
 
-    def _leave(
-        self, state: TreeState, rows: list[_Row], running: list[int], started: float
-    ) -> list[_Row]:
-        """Share out the time of the call, let finished utterances go."""
-        if running and len(running) < len(rows):
-            self.decoder.select(state, torch.tensor(running, device=state.tree.tokens.device))
-        seconds = (time.perf_counter() - started) / len(rows)
-        for row in rows:
-            row.hypothesis.statistics.decoder_seconds += seconds
-        return [rows[index] for index in running]
+    @property
+    def tokens(self) -> list[int]:
+        """Behind the prompt, without the end symbol."""
+        tokens = self.hypothesis.prefix.tokens()
+        return tokens[:-1] if self.ended else tokens
 
-    def _draft(
-        self,
-        rows: list[_Row],
-        outputs: NodeOutputs,
-        known: int,
-        accepted: list[int],
-        following: torch.Tensor,
-        running: list[int],
-    ) -> torch.Tensor:
-        """(U, 1 + k) the next known token and the drafts behind it."""
-        for row in rows:
-            left = row.max_length - len(row.hypothesis.tokens)
-            row.num_drafts = min(self.num_drafts, left - 1)
-        columns = [known - 1 + accepted[index] for index in running]
-        head_input = outputs.head_input[running, columns]
-        drafts = draft_chain(self.surrogate, head_input, self._width(rows))
-        return torch.cat([following[running, None], drafts], dim=1)
+    def write(self, prefix: Prefix, log_prob: float, eos: int) -> None:
+        """Decide one token."""
+        score = self.hypothesis.score + log_prob
+        self.running = [Hypothesis(prefix, score, (score,))]
+        self.ended = prefix.token == eos
+        self.steps += 1
 
-    @staticmethod
-    def _width(rows: list[_Row]) -> int:
-        return max(row.num_drafts for row in rows)
 
-    @staticmethod
-    def _hang(rows: list[_Row], length: int, state: TreeState) -> torch.Tensor:
-        """(U, length) parents; drafts that do not fit hang nowhere, so no position overflows."""
-        device = state.tree.tokens.device
-        last = torch.tensor([row.num_nodes - 1 for row in rows], device=device)
-        parents = chain_parents(len(rows), length, last, state.tree.num_nodes)
-        fitting = torch.tensor([1 + row.num_drafts for row in rows], device=device)
-        unfit = torch.arange(length, device=device) >= fitting[:, None]
-        return parents.masked_fill(unfit, ROOT)
+class GreedyStrategy(Strategy):
+    """Greedy search.
+
+    Args:
+        scoring: The decoder alone, and constraints.
+        rule: Which drafts stand.
+        draft_width: Candidates kept for a drafted tree of this width.
+    """
+
+    best_first = True
+
+    def __init__(self, scoring: Scoring, rule: AcceptanceRule, draft_width: int = 1):
+        super().__init__(scoring, draft_width)
+        self.rule = rule
+
+    def advance(self, walks: Sequence[GreedyWalk]) -> None:
+        self._judge(walks)
+        eos = self.scoring.eos
+        for walk in walks:
+            while not walk.done and walk.hypothesis.prefix.evaluated:
+                for prefix in longest_allowed(walk.hypothesis.prefix):
+                    walk.write(prefix, prefix.memo[ALLOWED], eos)
+                if not walk.done:
+                    token, log_prob = walk.hypothesis.prefix.memo[BEST]
+                    walk.write(walk.hypothesis.prefix.child(token), log_prob, eos)
+
+    def accept_unverified(self, walks: Sequence[GreedyWalk]) -> None:
+        """Write the drafts that the surrogate itself is sure of, drop the others."""
+        if self.rule.verifies:
+            return
+        for walk in walks:
+            drafted = [*(walk.draft.nodes | walk.draft.ends).items()]
+            sofar, nodes = drafted[0][1], dict(drafted[:1])
+            for prefix, score in drafted[1:]:
+                if not self.rule.accepts_draft(torch.tensor(score - sofar)):
+                    break
+                walk.write(prefix, score - sofar, self.scoring.eos)
+                sofar = nodes[prefix] = score
+            walk.draft.nodes, walk.draft.ends = nodes, {}
+
+    def _judge(self, walks: Sequence[GreedyWalk]) -> None:
+        """What the base head says of new prefixes: its best token, and which drafts it allows."""
+        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
+        prefixes = [prefix for request in requests for prefix in request.prefixes]
+        logits = torch.stack([prefix.logits for prefix in prefixes]).float()
+        scores = self.scoring.constrain(requests, logits)
+        rows = {prefix: row for row, prefix in enumerate(prefixes)}
+        drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
+        drafts = [prefix for prefix in drafts if prefix.parent in rows and self.rule.verifies]
+        parents = torch.tensor(
+            [rows[prefix.parent] for prefix in drafts], device=logits.device
+        ).long()
+        tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device).long()
+        allowed = self.rule.allowed(scores[parents], tokens) if drafts else tokens > 0
+        # One read: best tokens and verdicts, with the base head's own log-probabilities.
+        best = scores.argmax(dim=-1)
+        of = torch.cat([torch.arange(len(prefixes), device=parents.device), parents])
+        chosen = torch.cat([best, tokens])
+        log_probs = (logits - logits.logsumexp(dim=-1, keepdim=True))[of, chosen]
+        verdicts = torch.cat([torch.ones_like(best), allowed.long()])
+        table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
+        for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
+            prefix.memo[BEST] = (int(token), log_prob)
+            prefix.logits = None
+        for prefix, (_, log_prob, stands) in zip(drafts, table[len(prefixes) :], strict=True):
+            if stands:
+                prefix.memo[ALLOWED] = log_prob
+
+
+def longest_allowed(prefix: Prefix) -> list[Prefix]:
+    """The longest path of allowed drafts below ``prefix``; of several, the most probable."""
+
+    def best(here: Prefix) -> tuple[int, float, list[Prefix]]:
+        paths = [(0, 0.0, [])]
+        for child in here.children.values():
+            if ALLOWED in child.memo:
+                length, log_prob, path = best(child)
+                paths.append((length + 1, log_prob + child.memo[ALLOWED], [child, *path]))
+        return max(paths, key=lambda found: found[:2])
+
+    return best(prefix)[2]

@@ -1,0 +1,265 @@
+"""ESPnet's BatchBeamSearch over prefixes: same scores, same pruning, same end.
+
+A step needs what follows each running hypothesis. Where the last decoder call has evaluated them
+all, the step costs no call.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from espnet_medusa.compat import end_detect
+from espnet_medusa.constraints import Constraints
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.run_ahead import PLAIN, DraftShape, RunAhead
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.ctc_prefix import CTCPrefix
+from espnet_medusa.search.loop import run
+from espnet_medusa.search.scores import (
+    CANDIDATES,
+    CTC,
+    DECODER,
+    Request,
+    Scoring,
+    UtteranceScorers,
+)
+from espnet_medusa.search.walk import Hypothesis, Strategy, Walk, best_continuations
+
+NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
+LENGTH_BONUS = "length_bonus"  # 1 for every token
+MARGIN = 1e-4  # rounding of scores
+SHORTER = 0.1  # ESPnet's step of minlenratio when no hypothesis was long enough
+
+
+@dataclass(frozen=True)
+class LengthLimits:
+    """ESPnet's length options.
+
+    Attributes:
+        maxlenratio: Most tokens over encoder frames; negative: their number; 0: as many as
+            frames, with end detection.
+        minlenratio: The same for the fewest tokens.
+    """
+
+    maxlenratio: float = 0.0
+    minlenratio: float = 0.0
+
+    def most(self, frames: int) -> int:
+        """Most tokens."""
+        if self.maxlenratio == 0:
+            return frames
+        if self.maxlenratio < 0:
+            return -int(self.maxlenratio)
+        return max(1, int(self.maxlenratio * frames))
+
+    def least(self, frames: int) -> int:
+        """Fewest tokens."""
+        return -int(self.minlenratio) if self.minlenratio < 0 else int(self.minlenratio * frames)
+
+
+class BeamSearch:
+    """Exact beam search, several steps per decoder call; without drafts one.
+
+    Args:
+        decoder: Evaluates nodes.
+        scorers: ESPnet's full scorers beside the decoder, by name.
+        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch; None without.
+        weights: By scorer name; those at 0 do not count.
+        beam_size: B.
+        constraints: Which tokens may come where.
+        surrogate: Drafts; None with ``shape.depth`` 0.
+        shape: How far and how wide to draft.
+        normalize_length: Rank finished hypotheses by score over length.
+    """
+
+    def __init__(
+        self,
+        decoder: TreeDecoder,
+        scorers: Mapping[str, Any],
+        ctc: Callable[[torch.Tensor], torch.Tensor] | None,
+        weights: Mapping[str, float],
+        beam_size: int,
+        constraints: Constraints,
+        surrogate: Surrogate | None = None,
+        shape: DraftShape = PLAIN,
+        normalize_length: bool = False,
+    ):
+        names = [DECODER, *scorers, *([CTC] if ctc is not None else [])]
+        weights = {name: weights[name] for name in names if weights.get(name, 0) != 0}
+        scoring = Scoring(weights, constraints.eos, constraints)
+        self.strategy = BeamStrategy(scoring, beam_size, shape.width)
+        self.drafter = RunAhead(self.strategy, surrogate, shape)
+        self.decoder = decoder
+        self.scorers = {name: scorer for name, scorer in scorers.items() if name in weights}
+        self.ctc = ctc if CTC in weights else None
+        self.normalize_length = normalize_length
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        prompt: torch.Tensor,
+        limits: LengthLimits = LengthLimits(),
+    ) -> list["BeamWalk"]:
+        """Search U utterances, each at its own pace.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            memory_lengths: (U,) frames.
+            prompt: (U, P) tokens to start from.
+            limits: Of the lengths.
+
+        Returns:
+            Walks whose ``ended`` hypotheses are sorted, best first.
+        """
+        walks = [
+            self._begin(memory[row, :frames], prompt[row], limits)
+            for row, frames in enumerate(memory_lengths.tolist())
+        ]
+        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt)
+        for walk in walks:
+            walk.ended.sort(key=self._rank, reverse=True)
+        empty = [row for row, walk in enumerate(walks) if not walk.ended]
+        if empty and limits.minlenratio >= SHORTER:
+            # As ESPnet: nothing was long enough, so shorter ones may do.
+            shorter = replace(limits, minlenratio=limits.minlenratio - SHORTER)
+            again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter)
+            for row, walk in zip(empty, again, strict=True):
+                walk.statistics += walks[row].statistics
+                walks[row] = walk
+        return walks
+
+    def _begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
+    ) -> "BeamWalk":
+        frames = len(memory)
+        ctc = None
+        if self.ctc is not None:
+            log_probs = self.ctc(memory[None])[0]
+            ctc = CTCPrefix(log_probs, 0, self.strategy.scoring.eos, len(prompt))
+        root = Prefix(int(prompt[-1]))
+        room = self.decoder.max_depth - len(prompt) + 1
+        nothing = (0.0,) * len(self.strategy.scoring.names)
+        return BeamWalk(
+            root,
+            UtteranceScorers(self.scorers, memory, prompt, ctc),
+            max_length=max(min(limits.most(frames), room), 1),
+            running=[Hypothesis(root, 0.0, nothing)],
+            min_length=limits.least(frames),
+            prompt_length=len(prompt),
+            detect_end=limits.maxlenratio == 0,
+        )
+
+    def _rank(self, hypothesis: "EndedHypothesis") -> float:
+        length = hypothesis.length - 1 if self.normalize_length else 1
+        return hypothesis.score / length
+
+
+@dataclass(frozen=True)
+class EndedHypothesis:
+    """A finished hypothesis.
+
+    Attributes:
+        tokens: Behind the prompt, the end symbol included.
+        score: Weighted sum.
+        parts: Per scorer.
+        length: Prompt included, as length normalisation counts.
+    """
+
+    tokens: list[int]
+    score: float
+    parts: tuple[float, ...]
+    length: int
+
+
+@dataclass
+class BeamWalk(Walk):
+    """An utterance under beam search.
+
+    Attributes:
+        min_length: Hypotheses that end earlier are dropped.
+        prompt_length: P.
+        detect_end: Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0).
+        ended: Finished hypotheses, in the order in which they ended.
+    """
+
+    min_length: int = 0
+    prompt_length: int = 1
+    detect_end: bool = True
+    ended: list[EndedHypothesis] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.stopped or not self.running or self.steps >= self.max_length
+
+    def finish_step(self, beam: list[Hypothesis], eos: int) -> None:
+        """What ESPnet's ``post_process`` and end detection do."""
+        step, self.steps = self.steps, self.steps + 1
+        last = self.steps == self.max_length
+        self.running = []
+        for hypothesis in beam:
+            if hypothesis.prefix.token != eos and not last:
+                self.running.append(hypothesis)
+            elif step >= self.min_length:
+                tokens = hypothesis.prefix.tokens() + [eos] * last
+                length = self.prompt_length + len(tokens)
+                self.ended.append(
+                    EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
+                )
+        if self.detect_end and self.ended:
+            # end_detect asks for the length of sequences alone.
+            ended = [{"score": e.score, "yseq": range(e.length)} for e in self.ended]
+            self.stopped = end_detect(ended, step)
+
+
+class BeamStrategy(Strategy):
+    """Beam search.
+
+    Args:
+        scoring: Weights and constraints.
+        beam_size: B.
+        draft_width: Candidates are kept for a drafted beam of this width, too.
+    """
+
+    def __init__(self, scoring: Scoring, beam_size: int, draft_width: int = 0):
+        super().__init__(scoring, max(beam_size, draft_width))
+        self.beam_size = beam_size
+        weights = dict(scoring.weights)
+        self.gain = weights.pop(LENGTH_BONUS, 0.0)
+        falling = all(name in NEVER_GAIN and weight >= 0 for name, weight in weights.items())
+        if not falling or self.gain < 0 or scoring.constraints.can_raise:
+            self.gain = math.inf
+
+    def advance(self, walks: Sequence[BeamWalk]) -> None:
+        walks = [walk for walk in walks if not walk.done]
+        while walks:
+            self.scoring.find_candidates(
+                [Request(walk.scorers, _evaluated(walk.running)) for walk in walks], self.width
+            )
+            walks = [walk for walk in walks if self._step(walk) and not walk.done]
+
+    def _step(self, walk: BeamWalk) -> bool:
+        """Take a step; False when an unevaluated hypothesis could still matter."""
+        known = [hyp for hyp in walk.running if hyp.prefix.evaluated]
+        candidates = [hyp.prefix.memo[CANDIDATES] for hyp in known]
+        beam = best_continuations(known, candidates, self.beam_size, self.scoring.eos)
+        if len(known) < len(walk.running):
+            unknown = max(hyp.score for hyp in walk.running if not hyp.prefix.evaluated)
+            # Scores only fall: who is below the worst survivor needs no evaluation.
+            enough = len(beam) == self.beam_size
+            if not enough or beam[-1].score <= unknown + self.gain + MARGIN:
+                return False
+        for hypothesis in known:
+            hypothesis.prefix.logits = None
+        walk.finish_step(beam, self.scoring.eos)
+        return True
+
+
+def _evaluated(hypotheses: Sequence[Hypothesis]) -> list[Prefix]:
+    return [hyp.prefix for hyp in hypotheses if hyp.prefix.evaluated]

@@ -1,0 +1,143 @@
+"""Decode options, checked against the model, and the searches that they describe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import check_at_least, check_choice
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.greedy import GreedySearch
+
+BEAM, GREEDY = "beam", "greedy"
+
+
+@dataclass(frozen=True)
+class SearchOptions(ConstraintOptions, AcceptanceOptions):
+    """Decode options beside ESPnet's own."""
+
+    search: str = BEAM  # beam: exact beam search; greedy: an acceptance rule decides
+    draft_depth: int | None = None  # steps drafted ahead; None: as many as heads, 0: no drafts
+    draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam
+    draft_budget: int | None = None  # most nodes of an utterance in a decoder call
+    medusa_choices: list[int] | None = None  # fixed tree, the root's 1 first; greedy only
+    draft_with_lm: bool = True  # whether the language model takes part in drafting
+
+
+def check_options(options: SearchOptions, beam_size: int) -> None:
+    """Refuse what no model could do.
+
+    Raises:
+        InputError: Names the option, its value and what is allowed.
+    """
+    check_choice(options.search, [BEAM, GREEDY], "search")
+    check_at_least(beam_size, 1, "beam_size")
+    for name, least in (("draft_depth", 0), ("draft_width", 1), ("draft_budget", 1)):
+        value = getattr(options, name)
+        if value is not None:
+            check_at_least(value, least, name)
+    build_rule(options)
+    greedy = options.search == GREEDY
+    if options.acceptance != "exact" and not greedy:
+        raise InputError(
+            f"acceptance: {options.acceptance}; allowed with search: beam: exact, or set "
+            "search: greedy"
+        )
+    if options.acceptance == "threshold" and options.draft_width not in (None, 1):
+        raise InputError(
+            f"draft_width: {options.draft_width}; allowed with acceptance: threshold: 1"
+        )
+    choices = options.medusa_choices
+    if choices:
+        if not greedy:
+            raise InputError("medusa_choices: allowed with search: greedy; use draft_width here")
+        if options.draft_width is not None or options.draft_depth is not None:
+            raise InputError("medusa_choices: not allowed with draft_width or draft_depth")
+        if choices[0] != 1 or any(type(choice) is not int or choice < 1 for choice in choices):
+            raise InputError(
+                f"medusa_choices: {choices}; allowed: 1 for the root, then how many tokens hang "
+                "behind each node of head 1, head 2, ..., each 1 or more"
+            )
+
+
+def draft_shape(options: SearchOptions, decoder: TreeDecoder, width: int) -> DraftShape:
+    """What is drafted with this model; ``width`` is the search's own.
+
+    Raises:
+        InputError: Deeper than the heads, or unverified drafts of heads that were never trained.
+    """
+    surrogate = decoder.surrogate()
+    most = 0 if surrogate is None else surrogate.max_steps
+    choices = tuple(options.medusa_choices or ())[1:] or None
+    depth, name = options.draft_depth, "draft_depth"
+    if choices is not None:
+        depth, name = len(choices), "medusa_choices: depth"
+    if depth is None:
+        depth = decoder.num_heads
+    if most is not None and depth > most:
+        raise InputError(f"{name}: {depth}; allowed: at most {most}, the heads of this model")
+    if options.acceptance == "threshold" and depth > 0 and not decoder.heads_trained:
+        raise InputError(
+            "acceptance: threshold; this model's heads were never trained and nothing would verify "
+            "what they draft; allowed: exact, typical, top_m, or a model with trained heads"
+        )
+    return DraftShape(
+        depth=depth,
+        width=options.draft_width or width,
+        budget=options.draft_budget,
+        choices=choices,
+        left_out=frozenset() if options.draft_with_lm else frozenset(["lm"]),
+    )
+
+
+def build_greedy(
+    options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, device: torch.device
+) -> GreedySearch:
+    """Greedy search with the options' rule."""
+    shape = draft_shape(options, decoder, width=1)
+    constraints = build_constraints(options, vocab_size, eos, device)
+    return GreedySearch(decoder, build_rule(options), constraints, _surrogate(decoder, shape), shape)
+
+
+def build_beam(
+    options: SearchOptions,
+    decoder: TreeDecoder,
+    scorers: Mapping[str, Any],
+    ctc: torch.nn.Module | None,
+    weights: Mapping[str, float],
+    beam_size: int,
+    vocab_size: int,
+    eos: int,
+    normalize_length: bool,
+    device: torch.device,
+) -> BeamSearch:
+    """Beam search with ESPnet's scorers.
+
+    Args:
+        scorers: Full scorers beside the decoder.
+        ctc: ESPnet's CTC module, None when it does not score.
+        weights: Of all scorers.
+    """
+    shape = draft_shape(options, decoder, width=beam_size)
+    return BeamSearch(
+        decoder,
+        scorers,
+        None if ctc is None else ctc.log_softmax,
+        weights,
+        beam_size,
+        build_constraints(options, vocab_size, eos, device),
+        _surrogate(decoder, shape),
+        shape,
+        normalize_length,
+    )
+
+
+def _surrogate(decoder: TreeDecoder, shape: DraftShape) -> Surrogate | None:
+    return decoder.surrogate() if shape.depth > 0 else None

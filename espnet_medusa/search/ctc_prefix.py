@@ -1,0 +1,130 @@
+"""CTC prefix scores of one utterance's hypotheses, without a loop over frames.
+
+The recursions are those of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End
+Speech Recognition", algorithm 2, which ESPnet's ``CTCPrefixScoreTH`` runs frame by frame for every
+candidate. Each is linear, so a cumulative log-sum-exp solves it for all frames at once; and only
+prefixes that live on need it, candidates need a sum over frames alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.prefix import Prefix
+
+LOG_ZERO = -1e10
+STATE = "ctc"
+
+
+@dataclass(frozen=True)
+class CTCState:
+    """Forward log-probabilities of a prefix.
+
+    Attributes:
+        nonblank: (T,) paths that end in the prefix's last token at frame t.
+        total: (T,) those that end in blank, too.
+        blank: (T,) those that end in blank.
+        score: Log-probability of all label sequences that begin with the prefix.
+    """
+
+    nonblank: torch.Tensor
+    total: torch.Tensor
+    blank: torch.Tensor
+    score: float
+
+
+class CTCPrefix:
+    """Scores the tokens that may follow prefixes; states are kept in ``Prefix.memo``.
+
+    Args:
+        log_probs: (T, V) of the CTC branch.
+        blank: Its blank.
+        eos: End symbol; it scores the prefix as a whole sentence.
+        prompt_length: P. As in ESPnet, prompt tokens behind the first count as emitted labels:
+            a prefix of n of them starts at frame n.
+    """
+
+    def __init__(self, log_probs: torch.Tensor, blank: int, eos: int, prompt_length: int = 1):
+        # Sums of many frames: float32 would lose what hypotheses differ in.
+        self.by_token = log_probs.double().t().contiguous()
+        self.blank, self.eos = blank, eos
+        self.prompt_labels = prompt_length - 1
+        self.cumulated_blank = self.by_token[blank].cumsum(0)
+
+    def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
+        """Log-probability gained by each token.
+
+        Args:
+            prefixes: R of one length.
+            tokens: (R, M) candidates.
+
+        Returns:
+            (R, M), float64.
+        """
+        states = self.states(prefixes)
+        total = torch.stack([state.total for state in states])[:, None]
+        blank = torch.stack([state.blank for state in states])[:, None]
+        last = torch.tensor([prefix.token for prefix in prefixes], device=tokens.device)
+        before = torch.where((tokens == last[:, None])[..., None], blank, total)
+        emitted = self.by_token[tokens]
+        first = self._first_frame(prefixes[0])
+        paths = before[..., first - 1 : -1] + emitted[..., first:]
+        if self._labels(prefixes[0]) == 0:
+            paths = torch.cat([emitted[..., :1], paths], dim=-1)
+        if paths.size(-1) == 0:
+            scores = torch.full_like(emitted[..., 0], LOG_ZERO)
+        else:
+            scores = paths.logsumexp(-1)
+        scores = torch.where(tokens == self.eos, total[..., -1], scores)
+        if self.blank != self.eos:
+            scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
+        sofar = torch.tensor([state.score for state in states], device=tokens.device)
+        return scores - sofar.double()[:, None]
+
+    def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
+        """States of prefixes of one length; those of their parents are there already."""
+        missing = [prefix for prefix in prefixes if STATE not in prefix.memo]
+        if missing and missing[0].parent is None:
+            missing[0].memo[STATE] = self._start()
+        elif missing:
+            self._extend(missing)
+        return [prefix.memo[STATE] for prefix in prefixes]
+
+    def _start(self) -> CTCState:
+        impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
+        return CTCState(impossible, self.cumulated_blank, self.cumulated_blank, 0.0)
+
+    def _extend(self, prefixes: Sequence[Prefix]) -> None:
+        parents = [prefix.parent for prefix in prefixes]
+        states = self.states(parents)
+        tokens = torch.tensor([[prefix.token] for prefix in prefixes], device=self.by_token.device)
+        scores = self.score(parents, tokens).flatten().tolist()
+        before = torch.stack(
+            [
+                state.blank if prefix.token == prefix.parent.token else state.total
+                for prefix, state in zip(prefixes, states, strict=True)
+            ]
+        )
+        first = self._first_frame(parents[0])
+        emitted = self.by_token[tokens[:, 0]].cumsum(-1)
+        entered = torch.full_like(before, LOG_ZERO)
+        entered[:, first:] = (before - emitted)[:, first - 1 : -1]
+        if self._labels(parents[0]) == 0:
+            entered[:, 0] = 0.0
+        nonblank = (emitted + entered.logcumsumexp(-1)).clamp_(min=LOG_ZERO)
+        entered = torch.full_like(before, LOG_ZERO)
+        entered[:, 1:] = (nonblank - self.cumulated_blank)[:, :-1]
+        blank = (self.cumulated_blank + entered.logcumsumexp(-1)).clamp_(min=LOG_ZERO)
+        total = torch.logaddexp(nonblank, blank)
+        for row, (prefix, state) in enumerate(zip(prefixes, states, strict=True)):
+            prefix.memo[STATE] = CTCState(
+                nonblank[row], total[row], blank[row], state.score + scores[row]
+            )
+
+    def _labels(self, prefix: Prefix) -> int:
+        return self.prompt_labels + prefix.length
+
+    def _first_frame(self, prefix: Prefix) -> int:
+        """The first frame at which the next label can be emitted."""
+        return min(max(self._labels(prefix), 1), self.by_token.size(1))

@@ -1,0 +1,121 @@
+"""One utterance under way: what a search has decided, and what it waits for."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.scores import PRE_BEAM_RATIO, Candidates, Scoring, UtteranceScorers
+from espnet_medusa.statistics import DecodingStatistics
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A prefix with its score.
+
+    Attributes:
+        prefix: Its tokens.
+        score: Weighted sum of all scorers.
+        parts: What each scorer gave, unweighted, in the order of ``Scoring.names``.
+    """
+
+    prefix: Prefix
+    score: float = 0.0
+    parts: tuple[float, ...] = ()
+
+
+@dataclass
+class Draft:
+    """What the next decoder call shall evaluate for one utterance.
+
+    Attributes:
+        beam: Hypotheses that the run-ahead has reached.
+        nodes: Prefixes to evaluate, ancestors first, and the scores they were drafted with.
+        ends: Drafted ends of sentence; nothing follows them, so no call evaluates them.
+        depth: Steps that were run ahead.
+    """
+
+    beam: list[Hypothesis]
+    nodes: dict[Prefix, float] = field(default_factory=dict)
+    ends: dict[Prefix, float] = field(default_factory=dict)
+    depth: int = 0
+
+
+@dataclass
+class Walk(ABC):
+    """An utterance on its way through the tree.
+
+    Attributes:
+        root: The prompt.
+        scorers: The utterance's scorers beside the decoder.
+        max_length: Most tokens, an end symbol not counted.
+        running: Hypotheses that go on.
+        draft: What the last call evaluated.
+        steps: Tokens decided so far.
+        statistics: Counts.
+    """
+
+    root: Prefix
+    scorers: UtteranceScorers
+    max_length: int
+    running: list[Hypothesis] = field(default_factory=list)
+    draft: Draft | None = None
+    steps: int = 0
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether nothing is left to decide."""
+
+
+class Strategy(ABC):
+    """How walks go on: greedy search with an acceptance rule, or beam search.
+
+    Args:
+        scoring: How tokens are scored.
+        width: Beam that candidates are kept for.
+    """
+
+    best_first = False  # under a node budget: promising drafts first, or whole steps first
+
+    def __init__(self, scoring: Scoring, width: int):
+        self.scoring = scoring
+        self.width = width
+
+    @abstractmethod
+    def advance(self, walks: Sequence[Walk]) -> None:
+        """Take all steps that evaluated prefixes allow."""
+
+    def accept_unverified(self, walks: Sequence[Walk]) -> None:
+        """Take drafts without asking the decoder; only the threshold rule does."""
+        return
+
+
+def best_continuations(
+    beam: Sequence[Hypothesis], candidates: Sequence[Candidates], width: int, eos: int
+) -> list[Hypothesis]:
+    """The ``width`` best continuations of a beam, best first."""
+    pre_beam = int(PRE_BEAM_RATIO * width)
+    options = [
+        (hypothesis.score + gain, hypothesis, row, rank)
+        for hypothesis, row in zip(beam, candidates, strict=True)
+        for rank, gain in enumerate(row.gains)
+        if gain > -math.inf and (rank < pre_beam or row.tokens[rank] == eos)
+    ]
+    best = heapq.nlargest(width, options, key=operator.itemgetter(0))
+    return [
+        Hypothesis(
+            hypothesis.prefix.child(row.tokens[rank]),
+            score,
+            tuple(
+                sofar + part[rank] for sofar, part in zip(hypothesis.parts, row.parts, strict=False)
+            ),
+        )
+        for score, hypothesis, row, rank in best
+    ]
