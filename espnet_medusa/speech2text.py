@@ -1,38 +1,51 @@
-"""ESPnet's Speech2Text with multi-token greedy search beside its beam search."""
+"""ESPnet's Speech2Text with searches that take several tokens per decoder call."""
 
 import inspect
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.compat import Hypothesis
+from espnet_medusa.compat import BatchBeamSearch, Hypothesis
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.decoder.tree_scorer import NodeReference
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
-from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.plugin import register
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.build import (
+    GREEDY,
+    SearchOptions,
+    build_beam,
+    build_greedy,
+    check_options,
+)
+from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.statistics import DecodingStatistics
 
 logger = logging.getLogger(__name__)
 
-BEAM, GREEDY = "beam", "greedy"
+Result = tuple[str | None, list[str], list[int], Hypothesis]
 
 
 @dataclass(frozen=True)
-class SearchOptions(AcceptanceOptions):
-    """Decode options beside ESPnet's own."""
+class Decoding:
+    """What one utterance gave.
 
-    search: str = BEAM  # beam: ESPnet's BatchBeamSearch; greedy: several tokens per call
-    num_drafts: int | None = None  # tokens drafted per call; None: all heads, 0: plain greedy
+    Attributes:
+        results: N-best list of text, tokens, token ids and hypothesis; empty when none ended.
+        statistics: What it cost.
+    """
+
+    results: list[Result]
+    statistics: DecodingStatistics
 
 
 class Speech2Text(ESPnetSpeech2Text):
@@ -41,7 +54,8 @@ class Speech2Text(ESPnetSpeech2Text):
     Args:
         asr_train_config: The experiment's ``config.yaml``.
         asr_model_file: Its weights.
-        options: ESPnet's other arguments and the fields of ``SearchOptions``.
+        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
+            how many utterances ``decode`` will be given; the search itself takes any number.
 
     Raises:
         InputError: An option, the checkpoint or their combination is not usable.
@@ -60,12 +74,16 @@ class Speech2Text(ESPnetSpeech2Text):
         espnet_keys = inspect.signature(ESPnetSpeech2Text.__init__).parameters
         own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
         self.search_options = build_options(SearchOptions, own, "decode config")
-        check_choice(self.search_options.search, [BEAM, GREEDY], "search")
-        rule = build_rule(self.search_options)
+        batch_size = options.pop("batch_size", 1)
+        _check_batch(batch_size, options)
+        check_options(self.search_options, options.get("beam_size", 20))
         self._build(options)
-        self.greedy = None
-        if self.search_options.search == GREEDY:
-            self.greedy = self._build_greedy(rule, options)
+        self.search = self._build_search(options)
+        if self.search is None and batch_size > 1:
+            raise InputError(
+                f"batch_size: {batch_size}; allowed where ESPnet's own search decodes "
+                f"({type(self.asr_model.decoder).__name__}): 1"
+            )
         self.sample_rate_hz, self.window_s = _audio_limits(self.asr_model, self.asr_train_args)
         self.statistics = DecodingStatistics()
         blank = self.asr_model.blank_id
@@ -96,19 +114,30 @@ class Speech2Text(ESPnetSpeech2Text):
         if not options.get("quantize_asr_model", False):
             check_shapes(weights, self.asr_model.state_dict(), model_file, complete=True)
 
-    def _build_greedy(self, rule, options: dict[str, Any]) -> GreedySearch:
-        if not isinstance(self.asr_model.decoder, TreeDecoder):
-            raise InputError(
-                f"search: greedy needs decoder: whisper_medusa, this model has "
-                f"{type(self.asr_model.decoder).__name__}; allowed here: beam"
-            )
-        for name in ("lm_train_config", "ngram_file"):
-            if options.get(name) is not None:
-                logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
-        if options.get("nbest", 1) != 1:
-            raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
-        return GreedySearch(
-            self.asr_model.decoder, rule, self.asr_model.eos, self.search_options.num_drafts
+    def _build_search(self, options: dict[str, Any]) -> GreedySearch | BeamSearch | None:
+        """Our search; None where the decoder or the options are for ESPnet's own."""
+        model, decoder = self.asr_model, self.asr_model.decoder
+        sizes = len(model.token_list), model.eos
+        device = torch.device(self.device)
+        if self.search_options.search == GREEDY:
+            _check_greedy(decoder, options)
+            return build_greedy(self.search_options, decoder, *sizes, device)
+        espnet = self.beam_search
+        if not isinstance(decoder, TreeDecoder) or type(espnet) is not BatchBeamSearch:
+            return None
+        scorers = dict(espnet.full_scorers)
+        if scorers.pop("decoder", None) is None or not espnet.part_scorers.keys() <= {"ctc"}:
+            return None
+        return build_beam(
+            self.search_options,
+            decoder,
+            scorers,
+            model.ctc if "ctc" in espnet.part_scorers else None,
+            espnet.weights,
+            espnet.beam_size,
+            *sizes,
+            espnet.normalize_length,
+            device,
         )
 
     @staticmethod
@@ -121,7 +150,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return Speech2Text(**options)
 
     @torch.no_grad()
-    def __call__(self, speech) -> list[tuple[str | None, list[str], list[int], Hypothesis]]:
+    def __call__(self, speech) -> list[Result]:
         """Decode one utterance.
 
         Args:
@@ -130,54 +159,82 @@ class Speech2Text(ESPnetSpeech2Text):
         Returns:
             N-best list of text, tokens, token ids and hypothesis.
         """
+        if self.search is not None:
+            decoding = self.decode([speech])[0]
+            self.statistics = decoding.statistics
+            return decoding.results
         started = time.perf_counter()
-        self.statistics = DecodingStatistics(audio_seconds=len(speech) / self.sample_rate_hz)
         results = super().__call__(speech)
-        self.statistics.total_seconds = time.perf_counter() - started
+        self.statistics = DecodingStatistics(
+            audio_seconds=len(speech) / self.sample_rate_hz,
+            total_seconds=time.perf_counter() - started,
+        )
         if results and isinstance(results, list) and results[0][0] is not None:
             self.statistics.words = len(results[0][0].split())
         return results
 
-    def _decode_single_sample(self, enc: torch.Tensor):
-        if self.greedy is None and not isinstance(self.asr_model.decoder, TreeDecoder):
-            return super()._decode_single_sample(enc)
+    @torch.no_grad()
+    def decode(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> list[Decoding]:
+        """Decode several utterances together; each takes its own number of tokens per call.
+
+        Args:
+            speeches: U times (samples,) in [-1, 1], at the model's sample rate.
+
+        Returns:
+            U results, in order. Seconds of what was done together are shared out evenly.
+        """
+        if self.search is None:
+            return [Decoding(self(speech), self.statistics) for speech in speeches]
         started = time.perf_counter()
-        nbest = self._greedy_hypotheses(enc) if self.greedy else self._beam_hypotheses(enc)
-        self.statistics.decoder_seconds = time.perf_counter() - started
-        return [self._result(hypothesis) for hypothesis in nbest[: self.nbest]]
+        speeches = [torch.as_tensor(speech) for speech in speeches]
+        for speech in speeches:
+            logger.info(f"speech length: {len(speech)}")
+        lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
+        padded = torch.nn.utils.rnn.pad_sequence(speeches, batch_first=True)
+        padded = padded.to(self.device, getattr(torch, self.dtype))
+        memory, frames = self.asr_model.encode(padded, lengths)
+        if isinstance(memory, tuple):  # with outputs of intermediate CTC
+            memory = memory[0]
+        prompt = torch.tensor([self._prompt()] * len(speeches), device=self.device)
+        limits = LengthLimits(self.maxlenratio, self.minlenratio)
+        if isinstance(self.search, GreedySearch):
+            sizes = frames.tolist()
+            most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
+            walks = self.search(memory, frames, prompt, most, least)
+        else:
+            walks = self.search(memory, frames, prompt, limits)
+        decodings = [self._decoding(walk) for walk in walks]
+        seconds = (time.perf_counter() - started) / len(speeches)
+        for speech, decoding in zip(speeches, decodings, strict=True):
+            decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
+            decoding.statistics.total_seconds = seconds
+        return decodings
 
-    def _beam_hypotheses(self, enc: torch.Tensor) -> list[Hypothesis]:
-        nbest = self.beam_search(x=enc, maxlenratio=self.maxlenratio, minlenratio=self.minlenratio)
-        if nbest:
-            reference = nbest[0].states.get("decoder")
-            self.statistics.tokens = len(nbest[0].yseq) - len(self._prompt())
-            if isinstance(reference, NodeReference):
-                self.statistics.decoder_calls = reference.shared.state.calls
-                self.statistics.nodes = reference.shared.state.nodes
-        return nbest
+    def _decoding(self, walk: GreedyWalk | BeamWalk) -> Decoding:
+        if isinstance(walk, GreedyWalk):
+            tokens = [*walk.tokens, self.asr_model.eos]
+            hypotheses = [self._hypothesis(tokens, walk.hypothesis.score, walk.hypothesis.parts)]
+        else:
+            ended = walk.ended[: self.nbest]
+            hypotheses = [self._hypothesis(e.tokens, e.score, e.parts) for e in ended]
+        results = [self._result(hypothesis) for hypothesis in hypotheses]
+        if results:
+            text, tokens, *_ = results[0]
+            walk.statistics.words = 0 if text is None else len(text.split())
+            logger.info("best hypo: " + "".join(tokens) + "\n")
+        else:
+            logger.warning("there is no N-best result; allow shorter ones with minlenratio")
+        return Decoding(results, walk.statistics)
 
-    def _greedy_hypotheses(self, enc: torch.Tensor) -> list[Hypothesis]:
-        prompt = torch.tensor([self._prompt()], device=enc.device)
-        found = self.greedy(
-            enc[None],
-            torch.tensor([len(enc)], device=enc.device),
-            prompt,
-            [_length_limit(self.maxlenratio, len(enc), unlimited=len(enc))],
-            [_length_limit(self.minlenratio, len(enc), unlimited=0)],
-        )[0]
-        counts = found.statistics
-        counts.audio_seconds = self.statistics.audio_seconds
-        self.statistics = counts
-        tokens = [*self._prompt(), *found.tokens, self.asr_model.eos]
-        names = [self.asr_model.token_list[token] for token in found.tokens]
-        logger.info("best hypo: " + "".join(names) + "\n")
-        score = torch.tensor(found.score)
-        return [Hypothesis(torch.tensor(tokens), score, {"decoder": score})]
+    def _hypothesis(self, tokens: list[int], score: float, parts: Sequence[float]) -> Hypothesis:
+        names = self.search.strategy.scoring.names
+        scores = {name: torch.tensor(part) for name, part in zip(names, parts, strict=True)}
+        return Hypothesis(torch.tensor([*self._prompt(), *tokens]), torch.tensor(score), scores)
 
     def _prompt(self) -> list[int]:
         return list(self.beam_search.hyp_primer or [self.asr_model.sos])
 
-    def _result(self, hypothesis: Hypothesis):
+    def _result(self, hypothesis: Hypothesis) -> Result:
         ids = hypothesis.yseq.tolist()[len(self._prompt()) : -1]
         ids = [token for token in ids if token not in self.hidden_ids]
         tokens = self.converter.ids2tokens(ids)
@@ -185,11 +242,26 @@ class Speech2Text(ESPnetSpeech2Text):
         return text, tokens, ids, hypothesis
 
 
-def _length_limit(ratio: float, frames: int, unlimited: int) -> int:
-    """ESPnet's maxlenratio and minlenratio: a ratio, or if negative an absolute number."""
-    if ratio == 0:
-        return unlimited
-    return max(1, int(ratio * frames)) if ratio > 0 else -int(ratio)
+def _check_batch(batch_size: int, options: dict[str, Any]) -> None:
+    """Refuse batches where ESPnet decodes sample by sample."""
+    check_at_least(batch_size, 1, "batch_size")
+    for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
+        if batch_size > 1 and options.get(name, False):
+            raise InputError(f"batch_size: {batch_size}; allowed with {name}: true: 1")
+
+
+def _check_greedy(decoder: torch.nn.Module, options: dict[str, Any]) -> None:
+    """Refuse what greedy search cannot do, say what it does not look at."""
+    if not isinstance(decoder, TreeDecoder):
+        raise InputError(
+            f"search: greedy needs decoder: whisper_medusa, this model has "
+            f"{type(decoder).__name__}; allowed here: beam"
+        )
+    for name in ("lm_train_config", "ngram_file"):
+        if options.get(name) is not None:
+            logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
+    if options.get("nbest", 1) != 1:
+        raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
 
 
 def _audio_limits(model: torch.nn.Module, train_args) -> tuple[int, float | None]:

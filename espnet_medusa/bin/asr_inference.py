@@ -20,14 +20,38 @@ from espnet2.utils.types import int_or_none, str2bool
 from espnet_medusa.decoding.job import decode_job, read_input
 from espnet_medusa.decoding.journal import Journal
 from espnet_medusa.errors import InputError
-from espnet_medusa.speech2text import SearchOptions, Speech2Text
+from espnet_medusa.options import check_at_least
+from espnet_medusa.search.build import SearchOptions
+from espnet_medusa.speech2text import Speech2Text
 
 HELP = {
-    "search": "beam: ESPnet's BatchBeamSearch; greedy: several tokens per decoder call",
-    "num_drafts": "tokens drafted per decoder call; none: all heads, 0: plain greedy search",
-    "acceptance": "exact: greedy text; typical: probable tokens stand, too",
+    "search": "beam: exact beam search; greedy: an acceptance rule decides",
+    "draft_depth": "steps drafted ahead per decoder call; none: as many as heads, 0: no drafts",
+    "draft_width": "hypotheses drafted; none: 1 for greedy (a chain), beam_size for beam",
+    "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",
+    "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
+    "draft_with_lm": "whether the language model takes part in drafting",
+    "acceptance": "exact: greedy text; typical: probable tokens stand, too; top_m: the base "
+    "head's M best stand; threshold: what the heads are sure of stands, unverified",
     "typical_epsilon": "probability that is always enough",
     "typical_alpha": "share of exp(-entropy) that is enough",
+    "top_m": "ranks of the base head that are good enough",
+    "threshold": "least probability of a draft that stands unverified",
+    "suppress_tokens": "token ids that never come",
+    "begin_suppress_tokens": "token ids that do not come first",
+    "forced_prefix": "token ids that every hypothesis begins with",
+    "exponential_decay_length_penalty": "start and factor: the end grows likelier past start",
+}
+TYPES = {
+    "draft_depth": {"type": int_or_none},
+    "draft_width": {"type": int_or_none},
+    "draft_budget": {"type": int_or_none},
+    "draft_with_lm": {"type": str2bool},
+    "medusa_choices": {"type": int, "nargs": "*"},
+    "suppress_tokens": {"type": int, "nargs": "*"},
+    "begin_suppress_tokens": {"type": int, "nargs": "*"},
+    "forced_prefix": {"type": int, "nargs": "*"},
+    "exponential_decay_length_penalty": {"type": float, "nargs": "*"},
 }
 
 
@@ -36,10 +60,13 @@ def get_parser():
     parser = get_espnet_parser()
     group = parser.add_argument_group("Multi-token search")
     for entry in dataclasses.fields(SearchOptions):
-        kind = int_or_none if entry.name == "num_drafts" else type(entry.default)
-        group.add_argument(
-            f"--{entry.name}", type=kind, default=entry.default, help=HELP[entry.name]
-        )
+        kind = TYPES.get(entry.name) or {"type": type(entry.default)}
+        group.add_argument(f"--{entry.name}", default=entry.default, help=HELP[entry.name], **kind)
+    group.add_argument(
+        "--max_batch_frames",
+        type=int_or_none,
+        help="most frames (10 ms each) of a batch, rows times the longest; none: no limit",
+    )
     group.add_argument(
         "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
     )
@@ -73,9 +100,10 @@ def inference(options: dict) -> int:
     Raises:
         InputError: Nothing can be decoded at all: an option, a table or the model is bad.
     """
-    for name, allowed in [("batch_size", 1), ("ngpu", 1)]:
-        if options[name] > allowed:
-            raise InputError(f"{name}: {options[name]}; allowed: at most {allowed}")
+    if options["ngpu"] > 1:
+        raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
+    if options["max_batch_frames"] is not None:
+        check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
     device = "cuda" if options["ngpu"] >= 1 else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")

@@ -103,7 +103,9 @@ def build_greedy(
     """Greedy search with the options' rule."""
     shape = draft_shape(options, decoder, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
-    return GreedySearch(decoder, build_rule(options), constraints, _surrogate(decoder, shape), shape)
+    return GreedySearch(
+        decoder, build_rule(options), constraints, _surrogate(decoder, shape), shape
+    )
 
 
 def build_beam(

@@ -42,9 +42,9 @@ class GreedySearch:
         shape: DraftShape = PLAIN,
     ):
         scoring = Scoring({DECODER: 1.0}, constraints.eos, constraints, constrain_logits=True)
-        strategy = GreedyStrategy(scoring, rule, shape.width)
+        self.strategy = GreedyStrategy(scoring, rule, shape.width)
+        self.drafter = RunAhead(self.strategy, surrogate, shape)
         self.decoder = decoder
-        self.drafter = RunAhead(strategy, surrogate, shape)
 
     @torch.no_grad()
     def __call__(
