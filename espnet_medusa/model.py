@@ -8,7 +8,6 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 
 from espnet_medusa.compat import add_sos_eos
-from espnet_medusa.decoder.tree_decoder import NodeOutputs
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.loss import head_accuracy, head_cross_entropy, head_divergence
@@ -121,7 +120,8 @@ class MedusaASRModel(ESPnetASRModel):
             teacher = self.decoder.original_logits(memory, memory_lengths, tokens)
         if options.kl_weight > 0:
             divergences.append(head_divergence(base_logits, teacher, labels, 0))
-        for head, logits in enumerate(self._head_logits(outputs), start=1):
+        unrolled = self.decoder.unroll_heads(outputs.head_input, labels.clamp(min=0))
+        for head, logits in enumerate(unrolled, start=1):
             loss_head = head_cross_entropy(
                 logits, labels, head, per_token=self.criterion_att.normalize_length
             )
@@ -140,12 +140,6 @@ class MedusaASRModel(ESPnetASRModel):
             loss = loss + options.kl_weight * stats["loss_kl"]
             stats["loss_kl"] = stats["loss_kl"].detach()
         return loss
-
-    def _head_logits(self, outputs: NodeOutputs):
-        """(B, L, V) of one head after the other, so that one can be freed before the next."""
-        heads = [] if self.decoder.heads is None else self.decoder.heads.heads
-        for head in heads:
-            yield self.decoder.project(head(outputs.head_input))
 
 
 def _own_keys() -> list[str]:

@@ -13,7 +13,7 @@ from espnet_medusa.tree import DEAD, ROOT, chain_parents
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 
-@pytest.mark.parametrize("heads", ["none", "linear", "block"])
+@pytest.mark.parametrize("heads", ["none", "linear", "block", "recurrent"])
 @pytest.mark.parametrize("seed", range(3))
 def test_chain_in_pieces_equals_forward(heads, seed):
     decoder = tiny_decoder(seed, heads)
@@ -33,7 +33,7 @@ def test_chain_in_pieces_equals_forward(heads, seed):
         begin += size
 
 
-@pytest.mark.parametrize("heads", ["linear", "block"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
 @pytest.mark.parametrize("seed", range(8))
 def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
     rng = random.Random(seed)
@@ -127,7 +127,7 @@ def test_hugging_face_folder_is_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": "hydra"}, "allowed: none, linear, block"),
+        ({"heads": "hydra"}, "allowed: none, linear, block, recurrent"),
         ({"heads": "blok"}, "did you mean 'block'"),
         ({"num_block": 2}, "unknown option 'num_block'.*did you mean 'num_blocks'"),
         ({"heads": "linear", "heads_conf": {"heads": 3}}, "heads_conf: unknown option 'heads'"),

@@ -7,6 +7,7 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, tiny_decoder, tiny_encoder
 
 from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.prefix import Prefix
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
 
@@ -31,7 +32,7 @@ def batch():
     }
 
 
-@pytest.mark.parametrize("heads", ["none", "linear", "block"])
+@pytest.mark.parametrize("heads", ["none", "linear", "block", "recurrent"])
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
     loss, stats, _ = model(**batch())
@@ -61,30 +62,34 @@ def test_loss_is_the_weighted_mean_of_the_heads():
     assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_head_losses_pair_with_labels_further_on():
-    model = model_of(tiny_decoder(0, "block", 2), ctc_weight=0.0, length_normalized_loss=True)
+@torch.no_grad()
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+def test_head_losses_pair_with_labels_further_on(heads):
+    """What a search drafts behind each position, label by label, without padding."""
+    model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
     model.eval()
     data = batch()
     _, stats, _ = model(**data)
     memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-    text = data["text"]
-    eos = torch.full((3, 1), EOS)
-    tokens = torch.cat([eos, text.masked_fill(text < 0, EOS)], dim=1)
-    outputs = model.decoder.hidden_states(memory, lengths, tokens)
-    logits = model.decoder.head_logits(outputs.head_input)
+    surrogate = model.decoder.surrogate()
     expected = []
     for row, length in enumerate(data["text_lengths"]):
-        labels = [*text[row, :length].tolist(), EOS]
+        labels = [*data["text"][row, :length].tolist(), EOS]
+        tokens = torch.tensor([[EOS, *labels[:-1]]])
+        alone = memory[row : row + 1, : lengths[row]]
+        outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            log_probs = logits[1, row, position].log_softmax(-1)
+            states = surrogate.start([Prefix(0, head_input=outputs.head_input[0, position])])
+            for token in labels[position : position + 2]:
+                states = surrogate.advance(states, [token])
+            log_probs = surrogate.logits(states)[0].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
-    assert float(stats["loss_head2"]) == pytest.approx(
-        float(torch.stack(expected).mean().detach()), 1e-4
-    )
+    assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
 
 
-def test_frozen_base_gets_no_gradient_and_no_dropout():
-    model = model_of(tiny_decoder(0, "block", 3, dropout_rate=0.5), ctc_weight=0.3)
+@pytest.mark.parametrize("heads", ["block", "recurrent"])
+def test_frozen_base_gets_no_gradient_and_no_dropout(heads):
+    model = model_of(tiny_decoder(0, heads, 3, dropout_rate=0.5), ctc_weight=0.3)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name.startswith("decoder.heads")
     model.train()

@@ -67,7 +67,7 @@ def base(corpus, tmp_path_factory):
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
 
 
-@pytest.mark.parametrize("heads", ["linear", "block"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
 def test_heads_on_a_frozen_base(corpus, base, tmp_path, heads, caplog):
     base_weights, base_path = base
     frozen = ["encoder", "ctc", "decoder.whisper"]
@@ -76,15 +76,17 @@ def test_heads_on_a_frozen_base(corpus, base, tmp_path, heads, caplog):
         weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
     for name, value in base_weights.items():
         assert torch.equal(weights[name], value), f"{name} was frozen"
-    assert torch.any(weights["decoder.heads.heads.0.layers.0.weight"] != 0)
+    first = "output" if heads == "recurrent" else "heads.0"
+    assert torch.any(weights[f"decoder.heads.{first}.layers.0.weight"] != 0)
     assert "Number of trainable parameters" in caplog.text
     for head in (1, 2, 3):
         assert f"loss_head{head}=" in caplog.text and f"acc_head{head}=" in caplog.text
 
 
-def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path):
+@pytest.mark.parametrize("heads", ["block", "recurrent"])
+def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path, heads):
     base_weights, base_path = base
-    config = config_of("block", optim_conf={"lr": 0.0}, max_epoch=1)
+    config = config_of(heads, optim_conf={"lr": 0.0}, max_epoch=1)
     weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
     for name, value in base_weights.items():
         if name.startswith(LAST):
@@ -92,9 +94,10 @@ def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path)
             assert torch.equal(weights[copy], value), copy
 
 
-def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path):
-    trained = train(corpus, tmp_path / "first", config_of("block"))
-    again = config_of("block", optim_conf={"lr": 0.0})
+@pytest.mark.parametrize("heads", ["block", "recurrent"])
+def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
+    trained = train(corpus, tmp_path / "first", config_of(heads))
+    again = config_of(heads, optim_conf={"lr": 0.0})
     path = str(tmp_path / "first" / "1epoch.pth")
     weights = train(corpus, tmp_path / "second", again, "--init_param", path)
     for name, value in trained.items():

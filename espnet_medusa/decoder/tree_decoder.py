@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.decoder.node_cache import NodeCache
+from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.tree import TokenTree
 
 
@@ -100,5 +101,10 @@ class TreeDecoder(ABC):
         """Base head: (..., D) to (..., V)."""
 
     @abstractmethod
-    def head_logits(self, head_input: torch.Tensor) -> torch.Tensor:
-        """Drafting heads: (..., D) to (K, ..., V); head k is for the token k + 1 after the next."""
+    def surrogate(self) -> Surrogate | None:
+        """What drafts from ``head_input``; None without heads."""
+
+    @property
+    @abstractmethod
+    def heads_trained(self) -> bool:
+        """False when the heads are as they were made, or there are none."""

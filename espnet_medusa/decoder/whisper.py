@@ -1,6 +1,6 @@
 """Whisper's decoder with Medusa heads, as ESPnet trains it and as searches call it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -11,8 +11,11 @@ from espnet_medusa.decoder.layer import attend_memory, extend_layer
 from espnet_medusa.decoder.node_cache import NodeCache
 from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 from espnet_medusa.decoder.tree_scorer import TreeScorer
+from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
+from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
+from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
+from espnet_medusa.heads import NO_HEADS, HeadOptions, RecurrentHeads, build_heads
 from espnet_medusa.masks import causal_mask, padding_mask
 from espnet_medusa.options import build_options
 from espnet_medusa.tree import TokenTree
@@ -29,7 +32,7 @@ class DecoderOptions:
     linear_units: int = 1536
     max_target_positions: int = 448
     dropout_rate: float = 0.0
-    heads: str = NO_HEADS  # none, linear, block
+    heads: str = NO_HEADS  # none, linear, block, recurrent
     heads_conf: dict = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
 
@@ -146,6 +149,22 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             hidden = _run_layers(layers, hidden, memory, memory_lengths)
             return self.project(self.whisper.layer_norm(hidden))
 
+    def unroll_heads(
+        self, head_input: torch.Tensor, labels: torch.Tensor
+    ) -> Iterator[torch.Tensor]:
+        """Logits of one head after the other, so that one can be freed before the next.
+
+        Args:
+            head_input: (B, L, D) of ``hidden_states``.
+            labels: (B, L) the token that follows each position; any token where padded.
+
+        Yields:
+            For k = 1 to K: (B, L - k, V) for the token k behind the next one.
+        """
+        if self.heads is not None:
+            for hidden in self.heads.unroll(head_input, labels, self.embed_tokens):
+                yield self.project(hidden)
+
     # Token-tree view: the same layers, keys and values by node.
 
     @property
@@ -200,7 +219,19 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         return self.project(hidden)
 
     def head_logits(self, head_input: torch.Tensor) -> torch.Tensor:
+        """Parallel heads: (..., D) to (K, ..., V); head k is for the token k behind the next."""
         return self.project(self.heads(head_input))
+
+    @property
+    def heads_trained(self) -> bool:
+        return self.heads is not None and self.heads.trained
+
+    def surrogate(self) -> Surrogate | None:
+        if self.heads is None:
+            return None
+        if isinstance(self.heads, RecurrentHeads):
+            return RecurrentHeadsSurrogate(self)
+        return ParallelHeadsSurrogate(self)
 
     # Parts that the views share.
 
@@ -221,9 +252,11 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         )
 
     def _embed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        scale = self.whisper.embed_scale
-        embedded = self.whisper.embed_tokens(tokens) * scale
-        return embedded + self.whisper.embed_positions.weight[positions]
+        return self.embed_tokens(tokens) + self.whisper.embed_positions.weight[positions]
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token embeddings without positions: (...) to (..., D)."""
+        return self.whisper.embed_tokens(tokens) * self.whisper.embed_scale
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Shared vocabulary projection, tied to the token embedding: (..., D) to (..., V)."""

@@ -1,0 +1,95 @@
+"""Head types: what they start as, what they see, which options they take."""
+
+import pytest
+import torch
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.heads import HEAD_TYPES, HeadOptions, build_heads
+
+CLOSE = {"rtol": 0.0, "atol": 1e-5}
+
+
+def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
+    """As training finds it: nothing drawn anew behind the constructor."""
+    torch.manual_seed(0)
+    return WhisperMedusaDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
+        max_target_positions=64, heads=heads, heads_conf=heads_conf,
+    ).eval()  # fmt: skip
+
+
+@pytest.mark.parametrize("heads", HEAD_TYPES)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_heads_start_untrained_and_say_so(heads, num_layers):
+    decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
+    assert not decoder.heads_trained
+    labels = torch.randint(0, VOCAB_SIZE, (2, 5))
+    head_input = torch.randn(2, 5, HIDDEN_SIZE)
+    for step, logits in enumerate(decoder.unroll_heads(head_input, labels), start=1):
+        expected = decoder.project(head_input)[:, : 5 - step]
+        torch.testing.assert_close(logits, expected, **CLOSE)  # each repeats its input
+    optimizer = torch.optim.SGD(decoder.heads.parameters(), lr=0.1)
+    torch.cat([*decoder.unroll_heads(head_input, labels)], dim=1).log_softmax(-1)[
+        ..., 0
+    ].sum().backward()
+    optimizer.step()
+    assert decoder.heads_trained
+
+
+def test_training_the_base_head_trains_no_drafts():
+    decoder = decoder_of("linear", num_heads=2, base_head=True)
+    torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
+    assert not decoder.heads_trained
+    assert not decoder_of("none").heads_trained
+
+
+@pytest.mark.parametrize("heads", HEAD_TYPES)
+def test_more_heads_than_tokens(heads):
+    decoder = decoder_of(heads, num_heads=4)
+    unrolled = decoder.unroll_heads(torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long())
+    assert [part.size(1) for part in unrolled] == [1, 0, 0, 0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("own_block", [True, False])
+def test_recurrent_heads_by_hand(own_block):
+    """Step by step from one position, against all positions at once."""
+    decoder = decoder_of("recurrent", num_heads=3, own_block=own_block)
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    memory, lengths = random_memory(0, [5])
+    tokens, labels = torch.randint(0, VOCAB_SIZE, (2, 1, 7))
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    assert torch.equal(outputs.hidden, outputs.head_input) != own_block
+    unrolled = [*decoder.unroll_heads(outputs.head_input, labels)]
+    heads, embeddings = decoder.heads, decoder.whisper.embed_tokens.weight
+    for position in range(4):
+        state = outputs.head_input[0, position]
+        for step in range(3):
+            state = heads.advance(state, embeddings[labels[0, position + step]])
+            torch.testing.assert_close(
+                unrolled[step][0, position], embeddings @ heads(state), **CLOSE
+            )
+
+
+@pytest.mark.parametrize("heads", HEAD_TYPES)
+def test_no_heads_of_any_kind(heads):
+    assert build_heads(heads, HIDDEN_SIZE, HeadOptions(num_heads=0), torch.nn.Identity()) is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "heads_conf", "message"),
+    [
+        ("linear", {"own_block": True}, "heads_conf.own_block: True only suits heads: recurrent"),
+        ("block", {"own_block": False}, "heads_conf.own_block: False only suits"),
+        ("recurrent", {"own_block": "no"}, "heads_conf.own_block: 'no'; allowed: true, false"),
+        ("recurrent", {"num_layers": 0}, "heads_conf.num_layers: 0 is too small"),
+        ("recurrent", {"num_heads": -1}, "heads_conf.num_heads: -1 is too small"),
+        ("recurrent", {"layers": 2}, "unknown option 'layers'.*num_layers"),
+        ("recurent", {}, "did you mean 'recurrent'"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(heads, heads_conf, message):
+    with pytest.raises(ValueError, match=message):
+        decoder_of(heads, **heads_conf)
