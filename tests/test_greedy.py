@@ -6,14 +6,32 @@ import pytest
 import torch
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule, exact
+from espnet_medusa.accept import AcceptanceOptions, AcceptanceRule, build_rule, exact
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.greedy import GreedySearch
 
 PROMPT = [3, 1]
+EXACT = AcceptanceRule(exact)
+HEADS = ["linear", "block", "recurrent"]
 
 
-def decode(decoder, memory, lengths, max_lengths, rule=exact, min_lengths=None, num_drafts=None):
-    search = GreedySearch(decoder, rule, EOS, num_drafts)
+def decode(
+    decoder,
+    memory,
+    lengths,
+    max_lengths,
+    rule=EXACT,
+    min_lengths=None,
+    shape=None,
+    surrogate=None,
+    **constraints,
+):
+    limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    shape = shape or DraftShape(depth=decoder.num_heads)
+    search = GreedySearch(decoder, rule, limits, surrogate or decoder.surrogate(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
     least = min_lengths or [0] * len(lengths)
     return search(memory, lengths, prompt, max_lengths, least)
@@ -28,19 +46,31 @@ def assert_plain(decoder, memory, lengths, found, max_lengths, min_lengths=None)
         )
         assert hypothesis.tokens == tokens
         assert hypothesis.ended == ended
-        assert hypothesis.score == pytest.approx(score, abs=1e-4)
+        assert hypothesis.hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-@pytest.mark.parametrize("num_heads", [0, 1, 4, 10])
-@pytest.mark.parametrize("heads", ["linear", "block"])
-@pytest.mark.parametrize("seed", range(6))
-def test_exact_equals_plain_greedy(seed, heads, num_heads):
-    rng = random.Random(1000 * seed + num_heads)
-    decoder = tiny_decoder(seed, heads, num_heads, heads_conf={"base_head": seed % 2 == 1})
-    lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 5))]
+def random_shape(rng: random.Random, num_heads: int) -> DraftShape:
+    """A chain, a tree that shapes itself, or a fixed one."""
+    depth = rng.randint(0, num_heads)
+    if depth and rng.random() < 0.3:
+        depth = min(depth, 3)
+        return DraftShape(depth, choices=tuple(rng.randint(1, 3) for _ in range(depth)))
+    return DraftShape(depth, rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9]))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(40))
+def test_exact_equals_plain_greedy(seed, heads):
+    rng = random.Random(f"{seed} {heads}")
+    num_heads = rng.choice([0, 1, 4, 10])
+    # Only parallel heads have a residual layer for the base head.
+    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and heads != "recurrent" else {}
+    decoder = tiny_decoder(seed, heads, num_heads, **own_base)
+    lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 6))]
     memory, lengths = random_memory(seed, lengths)
     max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
-    found = decode(decoder, memory, lengths, max_lengths)
+    shape = random_shape(rng, num_heads)
+    found = decode(decoder, memory, lengths, max_lengths, shape=shape)
     assert_plain(decoder, memory, lengths, found, max_lengths)
 
 
@@ -57,31 +87,25 @@ def test_minimum_length_holds_inside_drafts(seed):
     )
 
 
-class PerfectDrafts(torch.nn.Module):
-    """Heads that know the future: each position's logits are told by a script."""
+class KnownFuture(Surrogate):
+    """Drafts what it is told that greedy search will write."""
 
-    def __init__(self, script: list[int], num_heads: int):
-        super().__init__()
-        self.script, self.num_heads, self.block, self.base = script, num_heads, None, None
+    max_steps = None
 
+    def __init__(self, future: list[int]):
+        self.future = future
 
-def oracle_decoder(seed: int, num_heads: int, memory: torch.Tensor, max_length: int):
-    """A decoder whose heads always draft what greedy search will write, end symbol included."""
-    decoder = tiny_decoder(seed, "none")
-    tokens, _, ended = plain_greedy(decoder, memory, PROMPT, max_length)
-    future = [*PROMPT, *tokens, *([EOS] * ended), *([0] * 20)]
-    positions = {"start": 0}
+    def start(self, prefixes):
+        return [prefix.length for prefix in prefixes]
 
-    def head_logits(head_input):
-        begin = positions["start"]
-        logits = torch.zeros(num_heads, *head_input.shape[:-1], VOCAB_SIZE)
-        for head in range(num_heads):
-            logits[head, ..., future[begin + head]] = 1.0
-        return logits
+    def advance(self, states, tokens):
+        return [state + 1 for state in states]
 
-    decoder.heads = PerfectDrafts(future, num_heads)
-    decoder.head_logits = head_logits
-    return decoder, tokens, ended, positions
+    def logits(self, states):
+        rows = torch.zeros(len(states), VOCAB_SIZE)
+        for row, state in zip(rows, states, strict=True):
+            row[self.future[state]] = 9.0
+        return rows
 
 
 def ending_seed(max_length: int) -> int:
@@ -95,33 +119,30 @@ def ending_seed(max_length: int) -> int:
     raise AssertionError("no seed ends by itself")
 
 
-@pytest.mark.parametrize("num_heads", [1, 4, 10])
-def test_end_symbol_inside_a_draft(num_heads):
+@pytest.mark.parametrize("depth", [1, 4, 10])
+def test_end_symbol_inside_a_draft(depth):
     seed = ending_seed(30)
     memory, lengths = random_memory(seed, [5])
-    decoder, tokens, ended, positions = oracle_decoder(seed, num_heads, memory, 30)
-    search = GreedySearch(decoder, exact, EOS)
-    original = search._draft
-
-    def draft(rows, *rest):
-        # Behind the text so far comes the known token, then what the heads draft.
-        positions["start"] = len(PROMPT) + len(rows[0].hypothesis.tokens)
-        return original(rows, *rest)
-
-    search._draft = draft
-    found = search(memory, lengths, torch.tensor([PROMPT]), [30], [0])[0]
+    decoder = tiny_decoder(seed, "none")
+    tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
+    surrogate = KnownFuture([*tokens, EOS, *([0] * 20)])
+    found = decode(decoder, memory, lengths, [30], shape=DraftShape(depth), surrogate=surrogate)[0]
     assert ended and found.ended
     assert found.tokens == tokens
-    # The first call has no drafts yet; then each writes num_heads + 1 tokens while they last.
-    expected = 1 + -(-len(tokens) // (num_heads + 1))
-    assert found.statistics.decoder_calls == expected
+    # The first call has no drafts yet; then each writes its drafts and one more while they last.
+    assert found.statistics.decoder_calls == 1 + -(-len(tokens) // (depth + 1))
+    # What was drafted behind the end was not taken.
+    assert (
+        sum(found.statistics.accepted) == found.statistics.tokens - found.statistics.decoder_calls
+    )
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 9])
 def test_maximum_length_inside_a_draft(max_length):
     decoder = tiny_decoder(2, "block", 10)
     memory, lengths = random_memory(2, [7])
-    found = decode(decoder, memory, lengths, [max_length], rule=lambda logits, drafts: drafts >= 0)
+    everything = AcceptanceRule(lambda logits, tokens: tokens >= 0)
+    found = decode(decoder, memory, lengths, [max_length], rule=everything)
     # Everything drafted is allowed: only the length limit can stop it.
     assert len(found[0].tokens) == max_length or found[0].ended
     assert len(found[0].tokens) <= max_length
@@ -152,56 +173,137 @@ def test_batch_equals_singles():
             decoder, memory[row : row + 1, :size], lengths[row : row + 1], [max_lengths[row]]
         )[0]
         assert alone.tokens == together.tokens
-        assert alone.score == pytest.approx(together.score, abs=1e-4)
+        assert alone.hypothesis.score == pytest.approx(together.hypothesis.score, abs=1e-4)
         assert alone.statistics.decoder_calls == together.statistics.decoder_calls
         assert alone.statistics.accepted == together.statistics.accepted
 
 
-def reference_typical(decoder, memory, max_length, num_heads, epsilon, alpha):
-    """One token at a time: draft with the heads, look at each token's probability alone."""
-    written, lengths = [], torch.tensor([memory.size(1)])
+def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
+    """The rules' oracle: each draft is judged by a forward of everything before it."""
+    written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
     with torch.no_grad():
-        drafts = []
         while len(written) < max_length:
             outputs = decoder.hidden_states(memory, lengths, torch.tensor([[*PROMPT, *written]]))
-            logits = decoder.logits(outputs.hidden[0, -1])
-            probs = logits.softmax(-1)
-            entropy = -(probs * (probs + 1e-5).log()).sum()
-            bound = min(epsilon, alpha * float((-entropy).exp()))
-            if drafts and float(probs[drafts[0]]) > bound:
+            logits = decoder.logits(outputs.hidden[0, -1:])
+            if constraints is not None:
+                logits = constraints.apply(logits, torch.tensor([len(written)]))
+            if drafts and rule.allowed(logits, torch.tensor(drafts[:1])):
                 token, drafts = drafts[0], drafts[1:]
             else:
                 token = int(logits.argmax())
-                heads = decoder.head_logits(outputs.head_input[0, -1])
                 # The last place belongs to the base head: a draft there would save no call.
                 left = max(max_length - len(written) - 2, 0)
-                drafts = heads.argmax(-1)[: min(num_heads, left)].tolist()
+                prefixes = [stand_in(outputs.head_input[0, -1])]
+                drafts = draft_chain(
+                    decoder, prefixes, token, min(num_heads, left), len(written), constraints
+                )
             if token == EOS:
                 return written
             written.append(token)
     return written
 
 
-@pytest.mark.parametrize("heads", ["linear", "block"])
-@pytest.mark.parametrize("seed", range(6))
-def test_typical_equals_one_token_at_a_time(seed, heads):
-    epsilon, alpha = 0.2, 0.6
+def stand_in(head_input):
+    prefix = Prefix(0)
+    prefix.head_input = head_input
+    return prefix
+
+
+def draft_chain(decoder, prefixes, token, count, length, constraints):
+    """The surrogate's best tokens behind ``token``, up to the end symbol."""
+    surrogate, drafts = decoder.surrogate(), []
+    states = surrogate.start(prefixes)
+    while len(drafts) < count and token != EOS:
+        states = surrogate.advance(states, [token])
+        logits = surrogate.logits(states)
+        if constraints is not None:
+            logits = constraints.apply(logits, torch.tensor([length + 1 + len(drafts)]))
+        token = int(logits.argmax())
+        drafts.append(token)
+    return drafts
+
+
+RULES = [
+    AcceptanceOptions("exact"),
+    AcceptanceOptions("typical", typical_epsilon=0.2, typical_alpha=0.6),
+    AcceptanceOptions("typical", typical_epsilon=0.05, typical_alpha=0.1),
+    AcceptanceOptions("top_m", top_m=2),
+    AcceptanceOptions("top_m", top_m=5),
+]
+
+
+@pytest.mark.parametrize("options", RULES, ids=str)
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(3))
+def test_rules_equal_one_token_at_a_time(seed, heads, options):
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [6])
-    options = AcceptanceOptions("typical", typical_epsilon=epsilon, typical_alpha=alpha)
-    found = decode(decoder, memory, lengths, [40], rule=build_rule(options))[0]
-    assert found.tokens == reference_typical(decoder, memory, 40, 4, epsilon, alpha)
+    rule = build_rule(options)
+    found = decode(decoder, memory, lengths, [40], rule=rule)[0]
+    assert found.tokens == one_token_at_a_time(decoder, memory, 40, 4, rule)
+
+
+CONSTRAINTS = [
+    {"suppress_tokens": [0, 2, 7]},
+    {"begin_suppress_tokens": [1, 3, 4, 5]},
+    {"forced_prefix": [4, 4, 0, 9, 2, 1, 3]},
+    {"exponential_decay_length_penalty": [3, 1.5]},
+    {"exponential_decay_length_penalty": [0, 1.01], "suppress_tokens": [5]},
+    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
+]
+
+
+@pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
+@pytest.mark.parametrize("acceptance", ["exact", "typical"])
+@pytest.mark.parametrize("seed", range(4))
+def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
+    decoder = tiny_decoder(seed, HEADS[seed % 3], 4)
+    memory, lengths = random_memory(seed, [6, 3])
+    rule = build_rule(AcceptanceOptions(acceptance, typical_epsilon=0.2, typical_alpha=0.6))
+    constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    found = decode(decoder, memory, lengths, [30, 5], rule=rule, **options)
+    for row, most in enumerate([30, 5]):
+        alone = memory[row : row + 1, : lengths[row]]
+        expected = one_token_at_a_time(decoder, alone, most, 4, rule, constraints)
+        if acceptance == "exact":
+            assert found[row].tokens == expected
+        else:
+            # A forced prefix enters with the first call: drafts begin behind other tokens.
+            begin = options.get("forced_prefix", [])[:most]
+            assert found[row].tokens[: len(begin)] == begin
+            assert begin or found[row].tokens == expected
+
+
+def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
+    decoder = tiny_decoder(0, "recurrent", 4)
+    memory, lengths = random_memory(0, [6])
+    bold = build_rule(AcceptanceOptions("threshold", threshold=1e-9))
+    found = decode(decoder, memory, lengths, [31], rule=bold)[0]
+    # Every call writes the base token and all drafts.
+    expected, counts = [], found.statistics
+    with torch.no_grad():
+        while len(expected) < 31 and EOS not in expected:
+            prefix = torch.tensor([[*PROMPT, *expected]])
+            outputs = decoder.hidden_states(memory, lengths, prefix)
+            token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
+            left = max(31 - len(expected) - 2, 0)
+            prefixes = [stand_in(outputs.head_input[0, -1])]
+            expected += [token, *draft_chain(decoder, prefixes, token, min(4, left), 0, None)]
+    expected = expected[: expected.index(EOS)] if EOS in expected else expected
+    assert found.tokens == expected
+    assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
+    timid = build_rule(AcceptanceOptions("threshold", threshold=1.0))
+    plain = decode(decoder, memory, lengths, [31], rule=timid)
+    assert_plain(decoder, memory, lengths, plain, [31])
 
 
 def test_every_written_token_was_allowed_by_the_base_head():
     """Invariant 4: with a rule that refuses everything only base tokens are written."""
     decoder = tiny_decoder(3, "linear", 4)
     memory, lengths = random_memory(3, [6, 4])
-    found = decode(
-        decoder, memory, lengths, [30, 30], rule=lambda logits, drafts: torch.zeros_like(drafts) > 0
-    )
+    nothing = AcceptanceRule(lambda logits, tokens: tokens < 0)
+    found = decode(decoder, memory, lengths, [30, 30], rule=nothing)
     assert_plain(decoder, memory, lengths, found, [30, 30])
-    assert all(sum(hypothesis.statistics.accepted) == 0 for hypothesis in found)
 
 
 def test_statistics_count_what_happened():
@@ -210,14 +312,22 @@ def test_statistics_count_what_happened():
     found = decode(decoder, memory, lengths, [30])[0]
     counts = found.statistics
     assert counts.tokens == len(found.tokens) + found.ended
-    # Each call writes its accepted drafts and one base token; the end may cut some of them.
-    assert counts.decoder_calls <= counts.tokens <= counts.decoder_calls + sum(counts.accepted)
-    assert counts.nodes == len(PROMPT) + (counts.decoder_calls - 1) + sum(counts.drafted)
-    plain = decode(decoder, memory, lengths, [30], num_drafts=0)[0].statistics
+    assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
+    plain = decode(decoder, memory, lengths, [30], shape=DraftShape(0))[0].statistics
     assert plain.decoder_calls == plain.tokens
     assert plain.nodes == plain.tokens + len(PROMPT) - 1
+    assert plain.drafted == []
 
 
-def test_more_drafts_than_heads_are_refused():
-    with pytest.raises(ValueError, match="num_drafts: 5; allowed: 0 to 4"):
-        GreedySearch(tiny_decoder(0, "linear", 4), exact, EOS, num_drafts=5)
+def test_a_node_budget_holds_and_keeps_the_best_drafts():
+    decoder = tiny_decoder(1, "block", 4)
+    memory, lengths = random_memory(1, [9])
+    counts = {}
+    for budget in (2, 5, None):
+        shape = DraftShape(4, width=4, budget=budget)
+        found = decode(decoder, memory, lengths, [50], shape=shape)[0].statistics
+        counts[budget] = found
+        if budget is not None:
+            assert found.nodes <= len(PROMPT) + budget * (found.decoder_calls - 1)
+    assert counts[None].decoder_calls <= counts[5].decoder_calls <= counts[2].decoder_calls
+    assert counts[None].decoder_calls < counts[2].decoder_calls

@@ -16,7 +16,7 @@ from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.loop import run
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
-from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
+from espnet_medusa.search.walk import Draft, Hypothesis, Strategy, Walk
 
 BEST, ALLOWED = "best", "allowed"
 
@@ -142,13 +142,14 @@ class GreedyStrategy(Strategy):
             return
         for walk in walks:
             drafted = [*(walk.draft.nodes | walk.draft.ends).items()]
-            sofar, nodes = drafted[0][1], dict(drafted[:1])
+            sofar, nodes, steps = drafted[0][1], dict(drafted[:1]), walk.steps
             for prefix, score in drafted[1:]:
                 if not self.rule.accepts_draft(torch.tensor(score - sofar)):
                     break
                 walk.write(prefix, score - sofar, self.scoring.eos)
                 sofar = nodes[prefix] = score
-            walk.draft.nodes, walk.draft.ends = nodes, {}
+            walk.statistics.count_drafts(walk.draft.depth, walk.steps - steps)
+            walk.draft = Draft([], nodes)
 
     def _judge(self, walks: Sequence[GreedyWalk]) -> None:
         """What the base head says of new prefixes: its best token, and which drafts it allows."""
