@@ -124,6 +124,7 @@ class BeamSearch:
         run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt)
         for walk in walks:
             walk.ended.sort(key=self._rank, reverse=True)
+            walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
         empty = [row for row, walk in enumerate(walks) if not walk.ended]
         if empty and limits.minlenratio >= SHORTER:
             # As ESPnet: nothing was long enough, so shorter ones may do.

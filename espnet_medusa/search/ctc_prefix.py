@@ -67,20 +67,12 @@ class CTCPrefix:
         blank = torch.stack([state.blank for state in states])[:, None]
         last = torch.tensor([prefix.token for prefix in prefixes], device=tokens.device)
         before = torch.where((tokens == last[:, None])[..., None], blank, total)
-        emitted = self.by_token[tokens]
-        first = self._first_frame(prefixes[0])
-        paths = before[..., first - 1 : -1] + emitted[..., first:]
-        if self._labels(prefixes[0]) == 0:
-            paths = torch.cat([emitted[..., :1], paths], dim=-1)
-        if paths.size(-1) == 0:
-            scores = torch.full_like(emitted[..., 0], LOG_ZERO)
-        else:
-            scores = paths.logsumexp(-1)
+        scores = self._enter(before, self.by_token[tokens], self._labels(prefixes[0]))
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
-        sofar = torch.tensor([state.score for state in states], device=tokens.device)
-        return scores - sofar.double()[:, None]
+        sofar = torch.tensor([state.score for state in states], dtype=torch.float64)
+        return scores - sofar.to(scores.device)[:, None]
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
         """States of prefixes of one length; those of their parents are there already."""
@@ -98,33 +90,49 @@ class CTCPrefix:
     def _extend(self, prefixes: Sequence[Prefix]) -> None:
         parents = [prefix.parent for prefix in prefixes]
         states = self.states(parents)
-        tokens = torch.tensor([[prefix.token] for prefix in prefixes], device=self.by_token.device)
-        scores = self.score(parents, tokens).flatten().tolist()
+        tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.by_token.device)
         before = torch.stack(
             [
                 state.blank if prefix.token == prefix.parent.token else state.total
                 for prefix, state in zip(prefixes, states, strict=True)
             ]
         )
-        first = self._first_frame(parents[0])
-        emitted = self.by_token[tokens[:, 0]].cumsum(-1)
+        labels = self._labels(parents[0])
+        emitted = self.by_token[tokens]
+        scores = self._enter(before, emitted, labels).tolist()
+        first = self._first_frame(labels)
+        emitted = emitted.cumsum(-1)
         entered = torch.full_like(before, LOG_ZERO)
         entered[:, first:] = (before - emitted)[:, first - 1 : -1]
-        if self._labels(parents[0]) == 0:
+        if labels == 0:
             entered[:, 0] = 0.0
         nonblank = (emitted + entered.logcumsumexp(-1)).clamp_(min=LOG_ZERO)
         entered = torch.full_like(before, LOG_ZERO)
         entered[:, 1:] = (nonblank - self.cumulated_blank)[:, :-1]
         blank = (self.cumulated_blank + entered.logcumsumexp(-1)).clamp_(min=LOG_ZERO)
         total = torch.logaddexp(nonblank, blank)
-        for row, (prefix, state) in enumerate(zip(prefixes, states, strict=True)):
-            prefix.memo[STATE] = CTCState(
-                nonblank[row], total[row], blank[row], state.score + scores[row]
-            )
+        for row, prefix in enumerate(prefixes):
+            prefix.memo[STATE] = CTCState(nonblank[row], total[row], blank[row], scores[row])
 
     def _labels(self, prefix: Prefix) -> int:
         return self.prompt_labels + prefix.length
 
-    def _first_frame(self, prefix: Prefix) -> int:
-        """The first frame at which the next label can be emitted."""
-        return min(max(self._labels(prefix), 1), self.by_token.size(1))
+    def _first_frame(self, labels: int) -> int:
+        """The first frame at which the label after so many can be emitted."""
+        return min(max(labels, 1), self.by_token.size(1))
+
+    def _enter(self, before: torch.Tensor, emitted: torch.Tensor, labels: int) -> torch.Tensor:
+        """Log-probability of all sequences that go on with a label, whenever it is emitted.
+
+        Args:
+            before: (..., T) paths of the prefix that may go on, up to each frame.
+            emitted: (..., T) the label's log-probabilities.
+            labels: Labels of the prefix.
+        """
+        first = self._first_frame(labels)
+        paths = before[..., first - 1 : -1] + emitted[..., first:]
+        if labels == 0:
+            paths = torch.cat([emitted[..., :1], paths], dim=-1)
+        if paths.size(-1) == 0:
+            return torch.full_like(emitted[..., 0], LOG_ZERO)
+        return paths.logsumexp(-1)

@@ -1,0 +1,88 @@
+"""ESPnet's BatchBeamSearch over a decoder without cache: what beam search has to equal."""
+
+import pytest
+import torch
+from espnet2.asr.ctc import CTC
+from espnet2.lm.transformer_lm import TransformerLM
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE
+
+from espnet_medusa.compat import (
+    BatchBeamSearch,
+    BatchScorerInterface,
+    CTCPrefixScorer,
+    LengthBonus,
+)
+
+
+class UncachedScorer(BatchScorerInterface):
+    """The whole prefix through the teacher-forced forward at every step.
+
+    Args:
+        decoder: Its ``forward`` is asked.
+        constraints: Applied one position at a time.
+        prompt_length: P.
+    """
+
+    def __init__(self, decoder, constraints=None, prompt_length=1):
+        self.decoder, self.constraints, self.prompt_length = decoder, constraints, prompt_length
+
+    def batch_score(self, ys, states, xs):
+        lengths = torch.full((len(ys),), xs.size(1))
+        with torch.no_grad():
+            logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
+        scores = logits[:, -1].log_softmax(-1)
+        if self.constraints is not None:
+            position = torch.full((len(ys),), ys.size(1) - self.prompt_length)
+            scores = self.constraints.apply(scores, position)
+        return scores, [None] * len(ys)
+
+    def score(self, y, state, x):
+        scores, _ = self.batch_score(y[None], [state], x[None])
+        return scores[0], None
+
+
+class Bigrams(BatchScorerInterface):
+    """An n-gram scorer as ESPnet's: scores one hypothesis at a time, the state is its own."""
+
+    def __init__(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randn(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE, generator=generator)
+        self.table = table.log_softmax(-1)
+
+    def init_state(self, x):
+        return 0
+
+    def score(self, y, state, x):
+        return self.table[state, y[-1]], int(y[-1])
+
+
+def make_scorers(seed):
+    """Scorers beside the decoder, with random weights: LM, bigrams, length bonus; and CTC."""
+    torch.manual_seed(seed)
+    ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
+    sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
+    lm = TransformerLM(VOCAB_SIZE, pos_enc=None, **sizes).eval()
+    return {"lm": lm, "ngram": Bigrams(seed), "length_bonus": LengthBonus(VOCAB_SIZE)}, ctc
+
+
+def make_weights(ctc=0.0, lm=0.0, ngram=0.0, length_bonus=0.0):
+    """Weights as ESPnet's Speech2Text makes them."""
+    return {
+        "decoder": 1 - ctc, "ctc": ctc, "lm": lm, "ngram": ngram, "length_bonus": length_bonus,
+    }  # fmt: skip
+
+
+def espnet_search(scorer, seed, weights, beam_size, kind=BatchBeamSearch, **options):
+    """ESPnet's beam search with ``scorer`` as its decoder."""
+    scorers, ctc = make_scorers(seed)
+    scorers |= {"decoder": scorer, "ctc": CTCPrefixScorer(ctc=ctc, eos=EOS)}
+    return kind(
+        scorers, weights, beam_size, VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", **options
+    )
+
+
+def assert_same_nbest(found, expected):
+    """Tokens, order and scores of two n-best lists: (tokens, score) each."""
+    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+    for (_, ours), (_, theirs) in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)

@@ -1,0 +1,219 @@
+"""Invariant 1, beam part: the n-best list is BatchBeamSearch's, whatever was drafted."""
+
+import random
+
+import pytest
+import torch
+from beam_oracle import (
+    UncachedScorer,
+    assert_same_nbest,
+    espnet_search,
+    make_scorers,
+    make_weights,
+)
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.search.beam import BeamSearch, LengthLimits
+
+IMPOSSIBLE = -1e8
+HEADS = ["none", "linear", "block", "recurrent"]
+
+
+def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **options):
+    scorers, ctc = make_scorers(seed)
+    constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    return BeamSearch(
+        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
+        decoder.surrogate(), shape, **options,
+    )  # fmt: skip
+
+
+def random_shape(rng, decoder, beam_size):
+    """How to draft: from nothing to twice the beam's width."""
+    most = 7 if decoder.num_heads and decoder.surrogate().max_steps is None else decoder.num_heads
+    return DraftShape(
+        rng.randint(0, most),
+        rng.choice([1, beam_size, 2 * beam_size]),
+        rng.choice([None, None, 1, 6, 20]),
+        left_out=frozenset(rng.choice([[], ["lm"]])),
+    )
+
+
+def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
+    walks = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits)
+    for row, walk in enumerate(walks):
+        with torch.no_grad():
+            expected = oracle(
+                memory[row, : lengths[row]],
+                maxlenratio=limits.maxlenratio,
+                minlenratio=limits.minlenratio,
+            )
+        expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
+        found = [([*prompt, *ended.tokens], ended.score) for ended in walk.ended]
+        # What has no probability fills beams that lack candidates; among it order means nothing.
+        assert_same_nbest(
+            [(tokens, score) for tokens, score in found if score > IMPOSSIBLE],
+            [(tokens, score) for tokens, score in expected if score > IMPOSSIBLE],
+        )
+    return walks
+
+
+@pytest.mark.parametrize("seed", range(160))
+def test_nbest_equals_batch_beam_search(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, HEADS[seed % 4], rng.choice([1, 4, 6]))
+    beam_size = rng.randint(1, 8)
+    weights = make_weights(
+        ctc=rng.choice([0.0, 0.3]),
+        lm=rng.choice([0.0, 0.4]),
+        ngram=rng.choice([0.0, 0.0, 0.2]),
+        length_bonus=rng.choice([0.0, 0.3, -0.2]),
+    )
+    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
+    frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 6))]
+    memory, lengths = random_memory(seed, frames)
+    normalize = {"normalize_length": rng.random() < 0.3}
+    shape = random_shape(rng, decoder, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, **normalize)
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
+    compare(search, memory, lengths, oracle, limits)
+
+
+CONSTRAINTS = [
+    {"suppress_tokens": [0, 2]},
+    {"begin_suppress_tokens": [1, 3, 4]},
+    {"forced_prefix": [4, 4, 9, 2, 1]},
+    {"exponential_decay_length_penalty": [3, 1.2]},
+    {"exponential_decay_length_penalty": [2, 0.9], "suppress_tokens": [5]},
+]
+
+
+@pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_constraints_equal_one_token_at_a_time(seed, options):
+    rng = random.Random(f"{seed} {options}")
+    decoder = tiny_decoder(seed, HEADS[1 + seed % 3], 4)
+    memory, lengths = random_memory(seed, [12, 9, 14])
+    weights = make_weights(ctc=rng.choice([0.0, 0.3]), length_bonus=0.1)
+    beam_size = rng.randint(1, 4)
+    constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    shape = random_shape(rng, decoder, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, constraints)
+    scorer = UncachedScorer(decoder, constraints)
+    oracle = espnet_search(scorer, seed, weights, beam_size)
+    compare(search, memory, lengths, oracle, LengthLimits(-7))
+
+
+@pytest.mark.parametrize("maxlenratio", [0.0, 0.9, -3])
+@pytest.mark.parametrize("ctc", [0.0, 0.3])
+def test_a_prompt_of_several_tokens(maxlenratio, ctc):
+    decoder = tiny_decoder(4)
+    memory, lengths = random_memory(4, [10, 12])
+    weights, prompt = make_weights(ctc=ctc), [3, 1, 2]
+    search = our_search(decoder, 4, weights, 3, DraftShape(4, 3))
+    oracle = espnet_search(
+        UncachedScorer(decoder, prompt_length=3), 4, weights, 3, hyp_primer=prompt
+    )
+    limits = LengthLimits(maxlenratio)
+    if ctc and maxlenratio == 0.0:
+        # With the prompt more labels than frames: ESPnet's CTC scorer fails there.
+        limits = LengthLimits(0.7)
+    compare(search, memory, lengths, oracle, limits, prompt)
+
+
+def test_one_frame():
+    decoder = tiny_decoder(3, "block")
+    memory, lengths = random_memory(3, [1])
+    for ctc in (0.0, 0.3):
+        weights = make_weights(ctc=ctc)
+        search = our_search(decoder, 3, weights, 4, DraftShape(4, 4))
+        oracle = espnet_search(UncachedScorer(decoder), 3, weights, 4)
+        compare(search, memory, lengths, oracle, LengthLimits())
+
+
+def test_positions_run_out_before_the_frames():
+    decoder = tiny_decoder(5, "recurrent", max_target_positions=12)
+    memory, lengths = random_memory(5, [40, 30])
+    weights = make_weights(length_bonus=3.0)
+    search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
+    oracle = espnet_search(UncachedScorer(decoder), 5, weights, 3)
+    walks = compare(search, memory, lengths, oracle, LengthLimits(-12))
+    longest = max(len(ended.tokens) for walk in walks for ended in walk.ended)
+    # A bonus that nobody would end for: as many tokens as there are positions, and the end.
+    assert longest == 12 + 1
+    for walk in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
+        assert all(len(ended.tokens) <= 13 for ended in walk.ended)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batch_equals_singles(seed):
+    decoder = tiny_decoder(seed, "recurrent", 4)
+    memory, lengths = random_memory(seed, [14, 9, 17, 8])
+    search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
+    together = search(memory, lengths, torch.tensor([[EOS]] * 4))
+    for row, walk in enumerate(together):
+        size = lengths[row : row + 1]
+        alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
+        assert_same_nbest(
+            [(e.tokens, e.score) for e in walk.ended], [(e.tokens, e.score) for e in alone.ended]
+        )
+        assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
+        assert walk.statistics.nodes == alone.statistics.nodes
+
+
+def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
+    """Drafts of the decoder's own probabilities: the run-ahead is the search, no step is missed."""
+    decoder = tiny_decoder(2, "none")
+    memory, lengths = random_memory(2, [16])
+
+    class Clairvoyant:
+        max_steps = None
+
+        def start(self, prefixes):
+            return [prefix.tokens() for prefix in prefixes]
+
+        def advance(self, states, tokens):
+            return [[*state, token] for state, token in zip(states, tokens, strict=True)]
+
+        def logits(self, states):
+            ys = torch.tensor([[EOS, *state] for state in states])
+            size = torch.full((len(ys),), 16)
+            return decoder(memory.expand(len(ys), -1, -1), size, ys, size)[0][:, -1]
+
+    search = our_search(decoder, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
+    search.drafter.surrogate = Clairvoyant()
+    oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
+    walk = compare(search, memory, lengths, oracle, LengthLimits())[0]
+    # The prompt's call has no drafts; each other call serves the step it is for and six more.
+    assert walk.statistics.decoder_calls == 1 + -(-(walk.steps - 1) // 7)
+
+
+def test_memory_holds_cross_attention_once_and_few_nodes():
+    decoder = tiny_decoder(1, "block", max_target_positions=64)
+    memory, lengths = random_memory(1, [40, 33])
+    states, start = [], decoder.start
+
+    def watched(*arguments, **options):
+        states.append(start(*arguments, **options))
+        return states[-1]
+
+    decoder.start = watched
+    search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
+    search(memory, lengths, torch.tensor([[EOS]] * 2))
+    assert states[0].memory[0][0].size(0) <= 2, "keys of the memory exist once per utterance"
+    # Living nodes: 6 hypotheses of at most 40 tokens and what was drafted last.
+    assert states[0].cache.slots.size(4) <= 2 * 6 * 40
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_statistics_of_drafts(seed):
+    decoder = tiny_decoder(seed, "recurrent", 4)
+    memory, lengths = random_memory(seed, [15])
+    search = our_search(decoder, seed, make_weights(ctc=0.3), 3, DraftShape(4, 9))
+    walk = search(memory, lengths, torch.tensor([[EOS]]))[0]
+    counts = walk.statistics
+    assert walk.steps == counts.decoder_calls + sum(counts.accepted)
+    assert counts.tokens == len(walk.ended[0].tokens)
+    assert all(kept <= tried for kept, tried in zip(counts.accepted, counts.drafted, strict=True))
