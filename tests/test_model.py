@@ -103,8 +103,9 @@ def test_frozen_base_gets_no_gradient_and_no_dropout(heads):
     assert all(parameter.grad is not None for parameter in model.decoder.heads.parameters())
 
 
-def test_divergence_from_the_original_last_layer():
-    decoder = tiny_decoder(0, "linear", 2, keep_original_last_layer=True)
+@pytest.mark.parametrize("heads", ["linear", "recurrent"])
+def test_divergence_from_the_original_last_layer(heads):
+    decoder = tiny_decoder(0, heads, 2, keep_original_last_layer=True)
     decoder.original_last_layer.load_state_dict(decoder.layers[-1].state_dict())
     conf = {"ctc_weight": 0.0, "length_normalized_loss": True, "kl_weight": 0.01}
     model = model_of(decoder, **conf).eval()
@@ -125,6 +126,16 @@ def test_divergence_from_the_original_last_layer():
     assert float(loss.detach()) == pytest.approx(
         float(plain / 3 + 0.01 * stats["loss_kl"]), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+def test_more_heads_than_labels_train(heads):
+    model = model_of(tiny_decoder(0, heads, 9), ctc_weight=0.0, kl_weight=0.1)
+    loss, stats, _ = model(**batch())
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(stats["acc_heads"])
+    assert float(stats["loss_head6"]) > 0 and float(stats["loss_head7"]) == 0
+    assert all(torch.isfinite(p.grad).all() for p in model.decoder.heads.parameters())
 
 
 def test_divergence_by_hand():
