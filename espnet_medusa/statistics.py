@@ -10,12 +10,15 @@ from pathlib import Path
 class DecodingStatistics:
     """Counts of one utterance; sums of them describe a set.
 
+    In a batch each utterance counts the calls and nodes that it took part in, as if it were alone;
+    the seconds are shared out evenly among those present.
+
     Attributes:
-        decoder_calls: Times the decoder ran.
+        decoder_calls: Times the decoder ran for it.
         nodes: Tokens it evaluated in them, drafts included.
         tokens: Tokens of the hypothesis, without prompt, with the end symbol if it was decoded.
-        drafted: Per head, how often it drafted.
-        accepted: Per head, how often its draft was written.
+        drafted: Per step ahead (head), how often it was drafted.
+        accepted: Per step ahead, how often the search took it without a further call.
         decoder_seconds: Search without the encoder.
         total_seconds: All of it.
         audio_seconds: Length of the audio.
@@ -31,6 +34,14 @@ class DecodingStatistics:
     total_seconds: float = 0.0
     audio_seconds: float = 0.0
     words: int = 0
+
+    def count_drafts(self, drafted: int, accepted: int) -> None:
+        """Count a draft of so many steps, of which so many were taken."""
+        missing = [0] * (drafted - len(self.drafted))
+        self.drafted, self.accepted = self.drafted + missing, self.accepted + missing
+        for step in range(drafted):
+            self.drafted[step] += 1
+            self.accepted[step] += step < accepted
 
     def __add__(self, other: "DecodingStatistics") -> "DecodingStatistics":
         return DecodingStatistics(
@@ -55,7 +66,10 @@ class DecodingStatistics:
 
 
 def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> float:
-    """Decoder calls per word: 2 nu / (N_ref + N_hyp) (multi-token Speech-LLaMA, eq. 13)."""
+    """Decoder calls per word: 2 nu / (N_ref + N_hyp) (multi-token Speech-LLaMA, eq. 13).
+
+    Decoding knows no reference: scoring computes it, for the comparison in RESULTS.md.
+    """
     return _ratio(2 * decoder_calls, reference_words + hypothesis_words)
 
 

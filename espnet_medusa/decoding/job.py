@@ -1,24 +1,34 @@
 """Decode the utterances of one job; a bad one stops nobody else."""
 
 import logging
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
+from espnet_medusa.decoding.batches import (
+    FRAMES_PER_S,
+    Utterance,
+    decode_together,
+    log_traceback,
+    make_batches,
+    one_line,
+    read_pools,
+)
 from espnet_medusa.decoding.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.audio import check_audio, read_audio
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import scan_table
 from espnet_medusa.log_mel import HOP_SAMPLES
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.speech2text import Decoding, Speech2Text
 
 logger = logging.getLogger(__name__)
 
 AUDIO_TYPES = ("sound", "kaldi_ark")
+
+Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,13 @@ def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
 
 
 def decode_job(
-    speech2text: Speech2Text, job: JobInput, journal: Journal, allow_pipes: bool, preprocess=None
+    speech2text: Speech2Text,
+    job: JobInput,
+    journal: Journal,
+    allow_pipes: bool,
+    preprocess: Preprocess | None = None,
+    batch_size: int = 1,
+    max_batch_frames: int | None = None,
 ) -> int:
     """Decode what the journal does not hold yet, and write the outputs.
 
@@ -90,59 +106,91 @@ def decode_job(
         journal: Gets results and failures.
         allow_pipes: Whether commands in wav.scp may run.
         preprocess: ESPnet's preprocessing function ``(id, data) -> data``, or None.
+        batch_size: Most utterances that are decoded together.
+        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
 
     Returns:
         Number of utterances without a result.
     """
-    done = sum(key in journal.decoded for key in job.keys)
+    todo = [key for key in job.keys if key not in journal.decoded]
+    done = len(job.keys) - len(todo)
     if done:
         logger.info(f"resumed: {done} of {len(job.keys)} utterances were decoded before")
-    for key in tqdm(job.keys, desc="decoding", unit="utt", mininterval=2.0):
-        if key in journal.decoded:
-            continue
-        if key in job.problems:
-            journal.fail(key, job.problems[key])
-            continue
-        try:
-            journal.add(_decode(speech2text, key, job.entries[key], allow_pipes, preprocess))
-        except Exception as error:  # whatever it was, the others go on
-            if not isinstance(error, ValueError):
-                logger.error(traceback.format_exc())
-            journal.fail(key, f"{job.entries[key]}: {key}: {_one_line(error)}")
-        if key in journal.failed:
-            logger.error(f"failed: {journal.failed[key]}")
+    with tqdm(
+        total=len(job.keys), initial=done, desc="decoding", unit="utt", mininterval=2.0
+    ) as bar:
+        run = _Run(speech2text, job, journal, allow_pipes, preprocess, bar)
+        for pool in read_pools(run.read(todo), batch_size):
+            lengths = [utterance.frames for utterance in pool]
+            for batch in make_batches(lengths, batch_size, max_batch_frames):
+                utterances = [pool[index] for index in batch]
+                for utterance, outcome in decode_together(speech2text.decode, utterances):
+                    run.record(utterance.key, outcome)
     journal.write_outputs(job.keys)
     return len(journal.failed)
 
 
-def _decode(
-    speech2text: Speech2Text, key: str, entry: str, allow_pipes: bool, preprocess
-) -> Decoded:
-    samples, rate_hz = read_audio(
-        entry, allow_pipes=allow_pipes, max_duration_s=speech2text.window_s
-    )
-    check_audio(
-        samples,
-        rate_hz,
-        expected_rate_hz=speech2text.sample_rate_hz,
-        max_duration_s=speech2text.window_s,
-        min_samples=HOP_SAMPLES,
-    )
-    data = {"speech": samples.astype(np.float32)}
-    if preprocess is not None:
-        data = preprocess(key, data)
-    results = speech2text(data["speech"])
-    nbest = [
-        Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
-        for text, token, token_int, hypothesis in results
-    ]
-    if not nbest:
-        raise InputError("no hypothesis ended; allow shorter ones with a smaller minlenratio")
-    return Decoded(key, nbest, speech2text.statistics)
+@dataclass(frozen=True)
+class _Run:
+    """Between audio files and journal."""
 
+    speech2text: Speech2Text
+    job: JobInput
+    journal: Journal
+    allow_pipes: bool
+    preprocess: Preprocess | None
+    bar: tqdm
 
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else 'failed'}" + (
-        "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
-    )
+    def read(self, keys: Iterable[str]) -> Iterator[Utterance]:
+        """Read one utterance after the other; those that cannot be read go to the journal."""
+        for key in keys:
+            if key in self.job.problems:
+                self._fail(key, self.job.problems[key])
+                continue
+            try:
+                utterance = self._read(key)
+            except Exception as error:  # whatever it was, the others go on
+                self.record(key, error)
+            else:
+                yield utterance
+
+    def record(self, key: str, outcome: Decoding | Exception) -> None:
+        """Put a result or the reason why there is none into the journal."""
+        if isinstance(outcome, Exception):
+            log_traceback(outcome)
+            self._fail(key, f"{self.job.entries[key]}: {key}: {one_line(outcome)}")
+        elif not outcome.results:
+            reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
+            self._fail(key, f"{self.job.entries[key]}: {key}: {reason}")
+        else:
+            nbest = [
+                Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
+                for text, token, token_int, hypothesis in outcome.results
+            ]
+            self.journal.add(Decoded(key, nbest, outcome.statistics))
+            self.bar.update()
+
+    def _fail(self, key: str, reason: str) -> None:
+        self.journal.fail(key, reason)
+        logger.error(f"failed: {self.journal.failed[key]}")
+        self.bar.update()
+
+    def _read(self, key: str) -> Utterance:
+        rate_hz, window_s = self.speech2text.sample_rate_hz, self.speech2text.window_s
+        samples, read_rate_hz = read_audio(
+            self.job.entries[key], allow_pipes=self.allow_pipes, max_duration_s=window_s
+        )
+        check_audio(
+            samples,
+            read_rate_hz,
+            expected_rate_hz=rate_hz,
+            max_duration_s=window_s,
+            min_samples=HOP_SAMPLES,
+        )
+        data = {"speech": samples.astype(np.float32)}
+        if self.preprocess is not None:
+            data = self.preprocess(key, data)
+        frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
+        if getattr(self.speech2text.asr_model.encoder, "pad_to_window", False):
+            frames = round(window_s * FRAMES_PER_S)
+        return Utterance(key, data["speech"], frames)

@@ -84,7 +84,7 @@ class Journal:
             self.folder / "statistics.json",
             {decoded.key: decoded.statistics for decoded in done},
         )
-        failed = "".join(f"{key} {reason}\n" for key, reason in self.failed.items())
+        failed = "".join(f"{key} {self.failed[key]}\n" for key in keys if key in self.failed)
         (self.folder / FAILED).write_text(failed, encoding="utf-8")
 
     def _read_lines(self) -> list[str]:

@@ -36,7 +36,9 @@ def _seconds(start: str, end: str) -> float:
 def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
     """Pair each `speech length: N` line with the `best hypo` line that follows it.
 
-    An utterance that failed has no second line and is left out.
+    An utterance that failed has no second line and is left out. Utterances decoded together are
+    logged one after the other, each with its share of the batch's time
+    (``decoding.timing_log``), so times add up.
 
     Args:
         logs: Inference logs, one per job.

@@ -1,0 +1,195 @@
+"""Decoding jobs in batches: every utterance has a result or a reason, in order, whatever fails."""
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from experiment import make_experiment, read_lines, write_noise
+
+from espnet_medusa.decoding.job import decode_job, read_input
+from espnet_medusa.decoding.journal import Journal
+from espnet_medusa.speech2text import Decoding, Speech2Text
+from espnet_medusa.statistics import DecodingStatistics
+
+RATE_HZ = 16000
+
+
+@dataclass
+class FakeSpeech2Text:
+    """Writes down how long the audio was; fails on demand."""
+
+    most_rows: int = 100
+    bad_samples: int | None = None
+    pad_to_window: bool = False
+    sample_rate_hz: int = RATE_HZ
+    window_s: float = 2.0
+    tried: list[list[int]] = field(default_factory=list)
+
+    @property
+    def asr_model(self):
+        return SimpleNamespace(encoder=SimpleNamespace(pad_to_window=self.pad_to_window))
+
+    def decode(self, speeches) -> list[Decoding]:
+        sizes = [len(speech) for speech in speeches]
+        self.tried.append(sizes)
+        if len(sizes) > self.most_rows:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        if self.bad_samples in sizes:
+            raise ValueError("this one is cursed")
+        return [self._decoding(size) for size in sizes]
+
+    def _decoding(self, size: int) -> Decoding:
+        hypothesis = SimpleNamespace(score=torch.tensor(-1.5))
+        statistics = DecodingStatistics(
+            decoder_calls=size, tokens=2 * size, audio_seconds=size / RATE_HZ
+        )
+        return Decoding([(f"t{size}", [str(size)], [size], hypothesis)], statistics)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Nine utterances whose lengths are no order of their ids; the length in samples by id."""
+    sizes = {f"u{number}": 3200 + 160 * (number * 7 % 9) for number in range(9)}
+    lines = []
+    for number, (key, size) in enumerate(sizes.items()):
+        write_noise(tmp_path / f"{key}.wav", size / RATE_HZ, seed=number)
+        lines.append(f"{key} {tmp_path / key}.wav\n")
+    (tmp_path / "wav.scp").write_text("".join(lines))
+    return sizes
+
+
+def run(folder, speech2text, *, made_with=None, preprocess=None, **limits):
+    job = read_input([(str(folder / "wav.scp"), "speech", "sound")], None)
+    journal = Journal(folder / "output", made_with or {})
+    failed = decode_job(speech2text, job, journal, False, preprocess, **limits)
+    return failed, journal
+
+
+def texts(folder):
+    return read_lines(folder / "output" / "1best_recog" / "text")
+
+
+def test_like_lengths_go_together_and_results_come_in_the_order_of_the_keys(corpus, tmp_path):
+    fake = FakeSpeech2Text()
+    failed, _ = run(tmp_path, fake, batch_size=4)
+    assert failed == 0
+    descending = sorted(corpus.values(), reverse=True)
+    assert fake.tried == [descending[:4], descending[4:8], descending[8:]]
+    assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
+
+
+def test_without_a_batch_size_utterances_come_one_by_one_in_order(corpus, tmp_path):
+    fake = FakeSpeech2Text()
+    run(tmp_path, fake)
+    assert fake.tried == [[size] for size in corpus.values()]
+
+
+def test_frames_are_bounded_and_a_padded_window_counts_as_a_whole(corpus, tmp_path):
+    fake = FakeSpeech2Text()
+    run(tmp_path, fake, batch_size=9, max_batch_frames=66)
+    assert [len(sizes) for sizes in fake.tried] == [2, 2, 2, 3]
+    assert all(len(sizes) * max(sizes) / 160 <= 66 for sizes in fake.tried)
+    padded = FakeSpeech2Text(pad_to_window=True)
+    run(tmp_path, padded, made_with={"again": 1}, batch_size=9, max_batch_frames=600)
+    assert [len(sizes) for sizes in padded.tried] == [3, 3, 3]
+    assert sum(padded.tried, []) == sorted(corpus.values(), reverse=True)
+
+
+def test_out_of_memory_loses_nothing(corpus, tmp_path, caplog):
+    fake = FakeSpeech2Text(most_rows=3)
+    failed, _ = run(tmp_path, fake, batch_size=9)
+    assert failed == 0
+    assert texts(tmp_path) == {key: f"t{size}" for key, size in corpus.items()}
+    assert "lower max_batch_frames or batch_size" in caplog.text
+
+
+def test_an_utterance_that_breaks_its_batch_is_named_and_the_others_are_decoded(corpus, tmp_path):
+    fake = FakeSpeech2Text(bad_samples=corpus["u4"])
+    failed, journal = run(tmp_path, fake, batch_size=5)
+    assert failed == 1 and [*journal.failed] == ["u4"]
+    reasons = read_lines(tmp_path / "output" / "failed_utterances")
+    assert reasons == {"u4": f"{tmp_path / 'u4.wav'}: u4: this one is cursed"}
+    assert [*texts(tmp_path)] == [key for key in corpus if key != "u4"]
+
+
+def test_unreadable_files_are_named_and_never_reach_a_batch(corpus, tmp_path):
+    (tmp_path / "u2.wav").write_bytes(b"RIFF" + bytes(100))
+    (tmp_path / "u6.wav").unlink()
+    fake = FakeSpeech2Text()
+    failed, _ = run(tmp_path, fake, batch_size=4)
+    assert failed == 2
+    assert [len(sizes) for sizes in fake.tried] == [4, 3]
+    assert [*read_lines(tmp_path / "output" / "failed_utterances")] == ["u2", "u6"]
+    assert [*texts(tmp_path)] == [key for key in corpus if key not in ("u2", "u6")]
+
+
+def test_results_are_written_down_batch_by_batch_and_the_rest_is_resumed(corpus, tmp_path, caplog):
+    fake = FakeSpeech2Text()
+    decode, fake_decode = fake.decode, []
+
+    def interrupted(speeches):
+        fake_decode.append(len(speeches))
+        if len(fake_decode) == 3:
+            raise KeyboardInterrupt
+        return decode(speeches)
+
+    fake.decode = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, fake, batch_size=3)
+    assert len((tmp_path / "output" / "journal.jsonl").read_text().splitlines()) == 1 + 6
+    fake.decode, fake.tried = decode, []
+    with caplog.at_level("INFO"):
+        failed, _ = run(tmp_path, fake, batch_size=2)
+    assert failed == 0 and "resumed: 6 of 9" in caplog.text
+    shortest = sorted(corpus.values(), reverse=True)[6:]
+    assert fake.tried == [shortest[:2], shortest[2:]]
+    assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
+
+
+def test_preprocessing_and_statistics_are_each_utterances_own(corpus, tmp_path):
+    seen = []
+
+    def preprocess(key, data):
+        seen.append((key, len(data["speech"])))
+        return {"speech": data["speech"][:-1600]}
+
+    run(tmp_path, FakeSpeech2Text(), preprocess=preprocess, batch_size=4)
+    assert seen == [*corpus.items()]
+    report = json.loads((tmp_path / "output" / "statistics.json").read_text())
+    for key, size in corpus.items():
+        row = report["utterances"][key]
+        assert row["decoder_calls"] == size - 1600
+        assert row["audio_seconds"] == pytest.approx((size - 1600) / RATE_HZ)
+        assert row["tokens_per_call"] == 2
+    assert report["set"]["num_utterances"] == 9
+    assert report["set"]["decoder_calls"] == sum(corpus.values()) - 9 * 1600
+
+
+@pytest.mark.parametrize("options", [{"search": "greedy"}, {"beam_size": 3, "ctc_weight": 0.3}])
+def test_a_batch_of_a_real_model_gives_what_single_utterances_give(
+    corpus, tmp_path, tmp_path_factory, options
+):
+    experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
+    outputs = []
+    for batch_size in (1, 4):
+        speech2text = Speech2Text(
+            experiment.config, experiment.model, maxlenratio=-12, batch_size=batch_size, **options
+        )
+        failed, journal = run(
+            tmp_path, speech2text, made_with={"rows": batch_size}, batch_size=batch_size
+        )
+        assert failed == 0
+        outputs.append([*journal.decoded.values()])
+    single, batch = ({entry.key: entry for entry in decoded} for decoded in outputs)
+    for key in corpus:
+        here, there = single[key].nbest[0], batch[key].nbest[0]
+        assert (here.text, here.token_int) == (there.text, there.token_int)
+        scores = [float(entry.score[len("tensor(") : -1]) for entry in (here, there)]
+        assert np.allclose(*scores, atol=1e-3)
+        for name in ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "audio_seconds"):
+            here, there = (getattr(entry[key].statistics, name) for entry in (single, batch))
+            assert here == there, name
+        assert batch[key].statistics.tokens > 0 and batch[key].statistics.decoder_seconds > 0

@@ -1,0 +1,71 @@
+"""The log lines of ESPnet's real-time factor, one utterance or several at a time."""
+
+import logging
+import re
+from datetime import datetime
+
+import pytest
+
+from espnet_medusa.decoding.timing_log import log_decoded
+from espnet_medusa.recipe.rtf import calculate_rtf
+
+FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A logger like the inference command's, and its file."""
+    path = tmp_path / "asr_inference.1.log"
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(FORMAT))
+    logger = logging.getLogger("test_timing_log")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield logger, path
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def espnet_seconds(path) -> tuple[int, float]:
+    """As ESPnet's script counts: the n-th end minus the n-th start, as many of each."""
+    times = {"speech length": [], "best hypo": []}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if match := re.search("INFO: (speech length|best hypo)", line):
+            stamp = datetime.strptime(line.split(" (")[0], "%Y-%m-%d %H:%M:%S,%f")
+            times[match[1]].append(stamp)
+    pairs = [*zip(times["speech length"], times["best hypo"], strict=True)]
+    return len(pairs), sum((end - start).total_seconds() for start, end in pairs)
+
+
+def test_batches_count_once_in_espnets_script_and_in_ours(log):
+    logger, path = log
+    began = datetime(2026, 11, 21, 1, 0, 0).timestamp()
+    for batch, (rows, seconds) in enumerate([(1, 0.7), (7, 2.0), (3, 1.3)]):
+        share = seconds / rows
+        for row in range(rows):
+            started = began + 100 * batch + row * share
+            log_decoded(logger, 16000 * (row + 1), f"t{row}", started, share)
+    utterances, seconds = espnet_seconds(path)
+    assert utterances == 11 and seconds == pytest.approx(4.0, abs=0.005)
+    ours = calculate_rtf([path], 16000)
+    assert (ours.utterances, ours.audio_s) == (11, 1 + 28 + 6)
+    assert ours.decoding_s == pytest.approx(seconds)
+
+
+def test_lines_carry_the_time_of_the_share(log):
+    logger, path = log
+    began = datetime(2026, 11, 21, 1, 0, 59).timestamp() + 0.25
+    log_decoded(logger, 8000, "a b", began, 1.5)
+    first, second = path.read_text().splitlines()
+    assert first.startswith("2026-11-21 01:00:59,250 (")
+    assert first.endswith(" INFO: speech length: 8000")
+    assert second.startswith("2026-11-21 01:01:00,750 (") and second.endswith(
+        " INFO: best hypo: a b"
+    )
+
+
+def test_a_quiet_logger_stays_quiet(log):
+    logger, path = log
+    logger.setLevel(logging.WARNING)
+    log_decoded(logger, 8000, "a", 0.0, 1.0)
+    assert path.read_text() == ""
