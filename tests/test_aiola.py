@@ -5,11 +5,15 @@ import torch
 from safetensors.torch import load_file
 
 from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.draft.run_ahead import DraftShape
 from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.search.greedy import GreedySearch
 
 NUM_HEADS = 4
+CHAIN = DraftShape(NUM_HEADS)
+CHOICES = DraftShape(NUM_HEADS, choices=(3, 2, 1, 1))  # [1, 3, 2, 1, 1] of aiola's tree models
 MAX_LENGTH = 64
 
 
@@ -132,18 +136,20 @@ def test_divergence_of_every_head_but_for_padding(fixture):
     assert 0 < float(masked) < float(expected[1])
 
 
-def search(fixture, sample, rule, eos, num_drafts=None):
+def search(fixture, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
     memory = fixture.memory(sample)
-    greedy = GreedySearch(fixture.decoder, rule, eos, num_drafts)
+    decoder = fixture.decoder
+    greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.surrogate(), shape)
     return greedy(memory, torch.tensor([150]), prompt, [MAX_LENGTH - 2], [0])[0].tokens
 
 
+@pytest.mark.parametrize("shape", [CHAIN, CHOICES], ids=["chain", "choices"])
 @pytest.mark.parametrize("sample", [0, 1])
-def test_exact_greedy_text(fixture, sample):
+def test_exact_greedy_text(fixture, sample, shape):
     rule = build_rule(AcceptanceOptions("exact"))
     expected = fixture.tensors[f"fx.greedy_row0.{sample}"][0].tolist()[2:]
-    assert search(fixture, sample, rule, eos=200) == expected
+    assert search(fixture, sample, rule, eos=200, shape=shape) == expected
     # aiola stops up to num_heads tokens early, but writes the same until then.
     theirs = fixture.tensors[f"fx.gen.exact.{sample}.sequence"][0].tolist()[2:]
     assert theirs == expected[: len(theirs)]

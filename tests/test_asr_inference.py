@@ -173,8 +173,23 @@ def test_killed_job_leaves_its_results(experiment, tmp_path):
     [
         (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
         (["--acceptance", "any"], "acceptance: 'any'.*exact, typical"),
-        (["--num_drafts", "4"], "num_drafts: 4; allowed: 0 to 3"),
-        (["--batch_size", "2"], "batch_size: 2; allowed: at most 1"),
+        (["--draft_depth", "4"], "draft_depth: 4; allowed: at most 3"),
+        (["--draft_depth", "-1"], "draft_depth: -1 is too small; allowed: 0 or more"),
+        (["--draft_width", "0"], "draft_width: 0 is too small; allowed: 1 or more"),
+        (["--draft_budget", "0"], "draft_budget: 0 is too small"),
+        (["--medusa_choices", "1", "2", "1", "1", "1"], "medusa_choices: depth: 4.*at most 3"),
+        (["--medusa_choices", "2", "2"], r"medusa_choices: \[2, 2\]; allowed: 1 for the root"),
+        (["--search", "beam", "--medusa_choices", "1", "2"], "medusa_choices: allowed with search"),
+        (["--beam_size", "0"], "beam_size: 0 is too small; allowed: 1 or more"),
+        (["--typical_alpha", "-0.3"], "typical_alpha: -0.3.*above 0"),
+        (["--top_m", "0"], "top_m: 0 is too small"),
+        (["--threshold", "1.5"], "threshold: 1.5"),
+        (["--search", "beam", "--acceptance", "typical"], "acceptance: typical; allowed with sea"),
+        (["--suppress_tokens", "99"], "suppress_tokens: 99; allowed: a list of token ids, 0 to 13"),
+        (["--exponential_decay_length_penalty", "1"], "exponential_decay_length_penalty"),
+        (["--batch_size", "0"], "batch_size: 0 is too small"),
+        (["--batch_size", "2", "--search", "beam", "--streaming", "true"], "batch_size: 2.*stream"),
+        (["--max_batch_frames", "0"], "max_batch_frames: 0 is too small"),
         (["--nbest", "3"], "nbest: 3; allowed with search: greedy: 1"),
         (["--asr_model_file", "nowhere.pth"], "nowhere.pth: no such checkpoint"),
     ],
@@ -185,6 +200,15 @@ def test_bad_options_stop_before_audio_is_read(experiment, tmp_path, change, mes
     with pytest.raises(SystemExit, match=message):
         asr_inference.main(job(experiment, tmp_path, wav_scp, *change))
     assert not (tmp_path / "output" / "failed_utterances").exists()
+
+
+def test_unverified_drafts_of_untrained_heads_are_refused(tmp_path):
+    untrained = make_experiment(tmp_path / "exp", keep_weights=True)
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("a never-read.wav\n")
+    command = job(untrained, tmp_path, wav_scp, "--acceptance", "threshold")
+    with pytest.raises(SystemExit, match="acceptance: threshold.*never trained.*allowed: exact"):
+        asr_inference.main(command)
 
 
 def test_unknown_key_in_a_decode_config_is_refused(experiment, tmp_path, capsys):
@@ -241,18 +265,23 @@ def test_stock_espnet_with_the_plugin_writes_the_same(experiment, tmp_path):
     for rank in ("1best_recog", "2best_recog"):
         names = {path.name for path in (tmp_path / "stock" / rank).iterdir()}
         assert names == {"text", "token", "token_int", "score"}
-        for name in names:
+        for name in names - {"score"}:
             ours, theirs = (tmp_path / side / rank / name for side in ("ours", "stock"))
             assert ours.read_text() == theirs.read_text()
+        ours, theirs = (read_lines(tmp_path / side / rank / "score") for side in ("ours", "stock"))
+        for key, score in theirs.items():
+            # Both are written as ESPnet writes them: tensor(-12.3456).
+            assert ours[key].startswith("tensor(") and ours[key].endswith(")")
+            assert float(ours[key][7:-1]) == pytest.approx(float(score[7:-1]), abs=1e-3)
 
 
 def test_speech2text_has_espnets_signature_and_result(experiment):
     settings = {"asr_train_config": str(experiment.config), "asr_model_file": str(experiment.model)}
     speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
     texts = []
-    for num_drafts in (0, None):
+    for draft_depth in (0, None):
         speech2text = Speech2Text(
-            *settings.values(), search="greedy", num_drafts=num_drafts, maxlenratio=-12
+            *settings.values(), search="greedy", draft_depth=draft_depth, maxlenratio=-12
         )
         [(text, token, token_int, hypothesis)] = speech2text(speech)
         assert hypothesis.yseq.tolist()[0] == hypothesis.yseq.tolist()[-1] == 13

@@ -41,8 +41,8 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("num_drafts", [0, None])
-def test_greedy_text_is_transformers_own(folder, tmp_path, num_drafts):
+@pytest.mark.parametrize("draft_depth", [0, None])
+def test_greedy_text_is_transformers_own(folder, tmp_path, draft_depth):
     experiment = make_experiment(
         tmp_path / "exp",
         tokens=WORDS,
@@ -61,7 +61,7 @@ def test_greedy_text_is_transformers_own(folder, tmp_path, num_drafts):
     whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
     speech2text = Speech2Text(
         asr_train_config=str(experiment.config), asr_model_file=str(experiment.model),
-        search="greedy", num_drafts=num_drafts, maxlenratio=-20,
+        search="greedy", draft_depth=draft_depth, maxlenratio=-20,
     )  # fmt: skip
     for seed in range(3):
         speech = 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)

@@ -70,4 +70,4 @@ def test_ours_are_espnets_commands_with_the_plugin():
     done = run("-m", "espnet_medusa.bin.asr_train", "--print_config", "--model", "medusa")
     assert done.returncode == 0 and "model: medusa" in done.stdout
     done = run("-m", "espnet_medusa.bin.asr_inference", "--help")
-    assert done.returncode == 0 and "--num_drafts" in done.stdout and "--beam_size" in done.stdout
+    assert done.returncode == 0 and "--draft_depth" in done.stdout and "--beam_size" in done.stdout

@@ -2,75 +2,36 @@
 
 import pytest
 import torch
-from espnet2.asr.ctc import CTC
-from espnet2.lm.transformer_lm import TransformerLM
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
+from tiny import EOS, random_memory, tiny_decoder
 
-from espnet_medusa.compat import (
-    BatchBeamSearch,
-    BatchScorerInterface,
-    BeamSearch,
-    CTCPrefixScorer,
-    LengthBonus,
-)
+from espnet_medusa.compat import BeamSearch
 
 SOS = EOS
 
 
-class UncachedScorer(BatchScorerInterface):
-    """The oracle: the whole prefix through the teacher-forced forward at every step."""
-
-    def __init__(self, decoder):
-        self.decoder = decoder
-
-    def batch_score(self, ys, states, xs):
-        lengths = torch.full((len(ys),), xs.size(1))
-        with torch.no_grad():
-            logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
-        return logits[:, -1].log_softmax(-1), [None] * len(ys)
-
-    def score(self, y, state, x):
-        scores, _ = self.batch_score(y[None], [state], x[None])
-        return scores[0], None
+def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
+    with torch.no_grad():
+        found = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
+    assert found
+    return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in found]
 
 
-def search(scorer, seed, beam_size, ctc_weight, lm_weight, kind=BatchBeamSearch, primer=None):
-    torch.manual_seed(seed)
-    ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
-    lm = TransformerLM(VOCAB_SIZE, pos_enc=None, embed_unit=8, att_unit=8, head=2, unit=8, layer=1)
-    scorers = {
-        "decoder": scorer,
-        "ctc": CTCPrefixScorer(ctc=ctc, eos=EOS),
-        "lm": lm.eval(),
-        "length_bonus": LengthBonus(VOCAB_SIZE),
-    }
-    weights = {
-        "decoder": 1 - ctc_weight, "ctc": ctc_weight, "lm": lm_weight, "length_bonus": 0.2,
-    }  # fmt: skip
-    return kind(
-        scorers, weights, beam_size, VOCAB_SIZE, SOS, EOS, pre_beam_score_key="full",
-        hyp_primer=primer,
-    )  # fmt: skip
+def compare(decoder, *arguments, **options):
+    assert_same_nbest(
+        nbest(decoder, *arguments, **options),
+        nbest(UncachedScorer(decoder), *arguments, **options),
+    )
 
 
-def assert_same_nbest(found, expected):
-    assert len(found) == len(expected) > 0
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.yseq.tolist() == theirs.yseq.tolist()
-        assert float(ours.score) == pytest.approx(float(theirs.score), abs=1e-4)
-
-
-@pytest.mark.parametrize(("ctc_weight", "lm_weight"), [(0.0, 0.0), (0.3, 0.0), (0.3, 0.4)])
+@pytest.mark.parametrize(("ctc", "lm"), [(0.0, 0.0), (0.3, 0.0), (0.3, 0.4)])
 @pytest.mark.parametrize("beam_size", [1, 4, 7])
 @pytest.mark.parametrize("seed", range(3))
-def test_nbest_equals_uncached(seed, beam_size, ctc_weight, lm_weight):
+def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
     decoder = tiny_decoder(seed, "block")
     memory, _ = random_memory(seed, [14])
-    arguments = (seed, beam_size, ctc_weight, lm_weight)
-    with torch.no_grad():
-        found = search(decoder, *arguments)(memory[0], maxlenratio=-10)
-        expected = search(UncachedScorer(decoder), *arguments)(memory[0], maxlenratio=-10)
-    assert_same_nbest(found, expected)
+    weights = make_weights(ctc, lm, length_bonus=0.2)
+    compare(decoder, seed, weights, beam_size, memory[0], {"maxlenratio": -10})
 
 
 @pytest.mark.parametrize("maxlenratio", [0.0, 0.9, -3])
@@ -78,34 +39,24 @@ def test_nbest_equals_uncached(seed, beam_size, ctc_weight, lm_weight):
 def test_length_ratios_and_primer(maxlenratio, minlenratio):
     decoder = tiny_decoder(4)
     memory, _ = random_memory(4, [10])
-    with torch.no_grad():
-        found, expected = (
-            search(scorer, 4, 3, 0.3, 0.0, primer=[3, 1, 2])(
-                memory[0], maxlenratio=maxlenratio, minlenratio=minlenratio
-            )
-            for scorer in (decoder, UncachedScorer(decoder))
-        )
-    assert_same_nbest(found, expected)
+    limits = {"maxlenratio": maxlenratio, "minlenratio": minlenratio}
+    compare(decoder, 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
 
 
 def test_unbatched_beam_search_scores_sibling_by_sibling():
     decoder = tiny_decoder(6)
     memory, _ = random_memory(6, [8])
-    with torch.no_grad():
-        found, expected = (
-            search(scorer, 6, 4, 0.0, 0.0, kind=BeamSearch)(memory[0], maxlenratio=-12)
-            for scorer in (decoder, UncachedScorer(decoder))
-        )
-    assert_same_nbest(found, expected)
+    limits = {"maxlenratio": -12}
+    compare(decoder, 6, make_weights(), 4, memory[0], limits, kind=BeamSearch)
 
 
 def test_each_step_evaluates_one_node_per_hypothesis_and_forgets_dead_ones():
     decoder = tiny_decoder(1, max_target_positions=64)
     memory, _ = random_memory(1, [12])
-    beam = search(decoder, 1, 4, 0.0, 0.0)
+    beam = espnet_search(decoder, 1, make_weights(), 4)
     with torch.no_grad():
-        nbest = beam(memory[0], maxlenratio=-40)
-    state = nbest[0].states["decoder"].shared.state
+        found = beam(memory[0], maxlenratio=-40)
+    state = found[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes never outnumber the living: at most two times 4 hypotheses of 40 tokens.
     assert state.tree.num_nodes <= 2 * 4 * 41
