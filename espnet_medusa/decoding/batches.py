@@ -129,9 +129,8 @@ def _attempt(
     try:
         return decode([utterance.speech for utterance in utterances]), None
     except torch.cuda.OutOfMemoryError as error:
-        # Its traceback would keep the tensors alive that have to go.
-        error.__context__ = None
-        return [], error.with_traceback(None)
+        # A new one: the traceback would keep the tensors alive that have to go.
+        return [], torch.cuda.OutOfMemoryError(str(error))
     except Exception as error:  # whatever it was, the others go on
         return [], error
 
