@@ -15,6 +15,7 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import BatchBeamSearch, Hypothesis
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.decoding.timing_log import log_decoded
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
 from espnet_medusa.options import build_options, check_at_least
@@ -185,10 +186,8 @@ class Speech2Text(ESPnetSpeech2Text):
         """
         if self.search is None:
             return [Decoding(self(speech), self.statistics) for speech in speeches]
-        started = time.perf_counter()
+        began, started = time.time(), time.perf_counter()
         speeches = [torch.as_tensor(speech) for speech in speeches]
-        for speech in speeches:
-            logger.info(f"speech length: {len(speech)}")
         lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
         padded = torch.nn.utils.rnn.pad_sequence(speeches, batch_first=True)
         padded = padded.to(self.device, getattr(torch, self.dtype))
@@ -205,9 +204,12 @@ class Speech2Text(ESPnetSpeech2Text):
             walks = self.search(memory, frames, prompt, limits)
         decodings = [self._decoding(walk) for walk in walks]
         seconds = (time.perf_counter() - started) / len(speeches)
-        for speech, decoding in zip(speeches, decodings, strict=True):
+        for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
             decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
             decoding.statistics.total_seconds = seconds
+            if decoding.results:
+                best = "".join(decoding.results[0][1])
+                log_decoded(logger, len(speech), best, began + row * seconds, seconds)
         return decodings
 
     def _decoding(self, walk: GreedyWalk | BeamWalk) -> Decoding:
@@ -219,9 +221,8 @@ class Speech2Text(ESPnetSpeech2Text):
             hypotheses = [self._hypothesis(e.tokens, e.score, e.parts) for e in ended]
         results = [self._result(hypothesis) for hypothesis in hypotheses]
         if results:
-            text, tokens, *_ = results[0]
+            text = results[0][0]
             walk.statistics.words = 0 if text is None else len(text.split())
-            logger.info("best hypo: " + "".join(tokens) + "\n")
         else:
             logger.warning("there is no N-best result; allow shorter ones with minlenratio")
         return Decoding(results, walk.statistics)

@@ -114,7 +114,15 @@ def inference(options: dict) -> int:
     )
     journal = Journal(options["output_dir"], _fingerprint(options))
     preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
-    return decode_job(speech2text, job, journal, options["allow_pipes"], preprocess)
+    return decode_job(
+        speech2text,
+        job,
+        journal,
+        options["allow_pipes"],
+        preprocess,
+        batch_size=options["batch_size"],
+        max_batch_frames=options["max_batch_frames"],
+    )
 
 
 def _speech2text_options(options: dict) -> dict:
@@ -126,6 +134,8 @@ def _speech2text_options(options: dict) -> dict:
 def _fingerprint(options: dict) -> dict:
     """What results depend on: options, and the files that they name."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
+    # A batch gives what single utterances give: a job that ran out of memory resumes with less.
+    ignored |= {"batch_size", "max_batch_frames"}
     kept = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in kept.values() if isinstance(value, str) and os.path.isfile(value)]
     return {"options": kept, "files": {path: os.stat(path).st_mtime_ns for path in files}}

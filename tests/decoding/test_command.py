@@ -1,0 +1,80 @@
+"""The inference command in batches: same outputs as one by one, RTF counted once, resumed."""
+
+import logging
+import re
+
+import pytest
+from experiment import make_experiment, read_lines, write_noise
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.recipe.rtf import calculate_rtf
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.statistics import read_statistics
+
+FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """How many utterances each call of ``decode`` got."""
+    seen, decode = [], Speech2Text.decode
+
+    def counted(self, speeches):
+        seen.append(len(speeches))
+        return decode(self, speeches)
+
+    monkeypatch.setattr(Speech2Text, "decode", counted)
+    return seen
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The job's log file, as a recipe's redirection would write it."""
+    path = tmp_path / "asr_inference.1.log"
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(FORMAT))
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    yield path
+    root.removeHandler(handler)
+    root.setLevel(level)
+    handler.close()
+
+
+def test_batches_write_what_single_utterances_write(tmp_path, rows, log, caplog):
+    experiment = make_experiment(tmp_path / "exp")
+    lines = []
+    for number in range(7):
+        path = tmp_path / f"{number}.wav"
+        write_noise(path, 0.3 + 0.04 * (number * 3 % 7), seed=number)
+        lines.append(f"u{number} {path}\n")
+    (tmp_path / "wav.scp").write_text("".join(lines))
+    command = [*experiment.options(), "--search", "greedy", "--maxlenratio", "-12"]
+    command += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
+    for name, options in {
+        "single": [],
+        "batch": ["--batch_size", "4"],
+        "frames": ["--batch_size", "7", "--max_batch_frames", "115"],
+    }.items():
+        rows.append(name)
+        log.write_text("")
+        asr_inference.main([*command, "--output_dir", str(tmp_path / name), *options])
+    assert rows == ["single", *[1] * 7, "batch", 4, 3, "frames", 2, 2, 3]
+    for name in ("text", "token", "token_int"):
+        single = read_lines(tmp_path / "single" / "1best_recog" / name)
+        assert [*single] == [f"u{number}" for number in range(7)]
+        for folder in ("batch", "frames"):
+            assert read_lines(tmp_path / folder / "1best_recog" / name) == single
+    times = calculate_rtf([log], 16000)
+    statistics = read_statistics(tmp_path / "frames" / "statistics.json").values()
+    assert times.utterances == 7
+    assert times.audio_s == pytest.approx(sum(row.audio_seconds for row in statistics))
+    seconds = sum(row.total_seconds for row in statistics)
+    assert times.decoding_s == pytest.approx(seconds, abs=0.002 * 7)
+    assert len(re.findall("INFO: best hypo", log.read_text())) == 7
+    # The batch size changes no result, so a job goes on with a smaller one.
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        asr_inference.main([*command, "--output_dir", str(tmp_path / "batch")])
+    assert "resumed: 7 of 7" in caplog.text
