@@ -73,6 +73,24 @@ def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> floa
     return _ratio(2 * decoder_calls, reference_words + hypothesis_words)
 
 
+def add_eta(
+    path: Path, reference_words: Mapping[str, int], hypothesis_words: Mapping[str, int]
+) -> None:
+    """Add eta to each utterance and to the set in ``statistics.json``, once texts are scored.
+
+    Args:
+        path: The file.
+        reference_words: Words by utterance, of the whole set.
+        hypothesis_words: The same of the hypotheses.
+    """
+    report = json.loads(Path(path).read_text(encoding="utf-8"))
+    for key, row in report["utterances"].items():
+        row["eta"] = eta(row["decoder_calls"], reference_words[key], hypothesis_words[key])
+    words = sum(reference_words.values()), sum(hypothesis_words.values())
+    report["set"]["eta"] = eta(report["set"]["decoder_calls"], *words)
+    Path(path).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
 def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
     """``{"utterances": {id: summary}, "set": summary}``."""
     total = sum(utterances.values(), DecodingStatistics())

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,6 +210,40 @@ def test_unverified_drafts_of_untrained_heads_are_refused(tmp_path):
     command = job(untrained, tmp_path, wav_scp, "--acceptance", "threshold")
     with pytest.raises(SystemExit, match="acceptance: threshold.*never trained.*allowed: exact"):
         asr_inference.main(command)
+
+
+DECODE_CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "decode"
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory):
+    sizes = {
+        "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
+        "heads": "recurrent", "heads_conf": {"num_heads": 3},
+    }  # fmt: skip
+    return make_experiment(tmp_path_factory.mktemp("recurrent"), decoder_conf=sizes)
+
+
+@pytest.mark.parametrize(
+    "config", sorted(DECODE_CONFIGS.glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_each_decode_config_decodes(recurrent, tmp_path, config):
+    wav_scp = tmp_path / "wav.scp"
+    wav_scp.write_text("\n".join(write_good(tmp_path, 3)) + "\n")
+    command = [*recurrent.options(), "--config", str(config), "--maxlenratio", "-9"]
+    command += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
+    asr_inference.main([*command, "--output_dir", str(tmp_path / "output")])
+    assert len(read_lines(tmp_path / "output" / "1best_recog" / "text")) == 3
+    exact = "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty"
+    if config.stem in exact:
+        plain = [*command, "--draft_depth", "0", "--output_dir", str(tmp_path / "plain")]
+        plain[plain.index(str(config))] = str(DECODE_CONFIGS / "plain.yaml")
+        asr_inference.main(plain)
+        ours, theirs = (
+            read_lines(tmp_path / side / "1best_recog" / "token_int")
+            for side in ("output", "plain")
+        )
+        assert ours == theirs
 
 
 def test_unknown_key_in_a_decode_config_is_refused(experiment, tmp_path, capsys):

@@ -14,6 +14,7 @@ from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.recipe.merge import read_results
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
+from espnet_medusa.statistics import add_eta
 
 Tokenize = Callable[[str], list[str]]
 
@@ -117,7 +118,7 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
         options: How to score.
 
     Returns:
-        The result.txt files.
+        The result.txt files. Where decoding left statistics.json, it gets eta.
 
     Raises:
         ValueError: Ids do not match, or sclite fails.
@@ -138,12 +139,17 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     for name, tokenize in tokenizers(options).items():
         folder = output_dir / f"score_{name}"
         folder.mkdir(parents=True, exist_ok=True)
+        sizes = []
         for side, texts, cleaner in (
             ("ref", references, clean),
             ("hyp", hypotheses, clean_hyp),
         ):
             tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
+            sizes.append({key: len(words) for key, words in tokens.items()})
         write_report(options, folder)
+        statistics = output_dir / "statistics.json"
+        if name == "wer" and statistics.is_file():
+            add_eta(statistics, *sizes)
         results.append(folder / "result.txt")
     return results

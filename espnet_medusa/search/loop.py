@@ -159,8 +159,12 @@ def _evaluate(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> No
 
 
 def _leave(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> list[Row]:
-    """Let finished utterances go."""
+    """Let finished utterances go, with all they hold."""
     going = [index for index, row in enumerate(rows) if not row.walk.done]
+    for row in rows:
+        if row.walk.done:
+            for prefix in filter(None, row.slots):
+                _forget(prefix)
     if 0 < len(going) < len(rows):
         decoder.select(state, torch.tensor(going, device=state.tree.tokens.device))
     return [rows[index] for index in going]

@@ -1,11 +1,14 @@
 """Scoring of a test set: files, joining by id, cleaners."""
 
+import json
+
 import pytest
 
 from espnet_medusa.bin import score
 from espnet_medusa.recipe.score import ScoreOptions, sclite_command
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
 from espnet_medusa.scoring.tables import parse_sum
+from espnet_medusa.statistics import DecodingStatistics, write_statistics
 
 
 @pytest.fixture
@@ -36,6 +39,19 @@ def test_folders_and_totals(folders, capsys):
     lines = (output / "score_wer" / "ref.trn").read_text().splitlines()
     assert lines[0] == "one two three\t(s1-s1-a)"
     assert "<space>" in (output / "score_cer" / "hyp.trn").read_text()
+
+
+def test_statistics_get_eta(folders):
+    calls = {"s1-a": 6, "s1-b": 2}
+    written = {key: DecodingStatistics(decoder_calls=count) for key, count in calls.items()}
+    write_statistics(folders[1] / "statistics.json", written)
+    (folders[1] / "text").write_text("s1-a one two\ns1-b four five\n")
+    run_score(folders, "--allow_missing", "true")
+    report = json.loads((folders[1] / "statistics.json").read_text())
+    assert report["utterances"]["s1-a"]["eta"] == 2 * 6 / (3 + 2)
+    assert report["utterances"]["s1-b"]["eta"] == 2 * 2 / (2 + 2)
+    # The lost utterance's words count, too.
+    assert report["set"]["eta"] == 2 * 8 / (6 + 4)
 
 
 def test_token_error_rate_with_a_bpe_model(folders, tmp_path):
