@@ -46,11 +46,10 @@ class CTCPrefix:
     """
 
     def __init__(self, log_probs: torch.Tensor, blank: int, eos: int, prompt_length: int = 1):
-        # Sums of many frames: float32 would lose what hypotheses differ in.
-        self.by_token = log_probs.double().t().contiguous()
+        self.by_token = log_probs.t()
         self.blank, self.eos = blank, eos
         self.prompt_labels = prompt_length - 1
-        self.cumulated_blank = self.by_token[blank].cumsum(0)
+        self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
         """Log-probability gained by each token.
@@ -67,7 +66,7 @@ class CTCPrefix:
         blank = torch.stack([state.blank for state in states])[:, None]
         last = torch.tensor([prefix.token for prefix in prefixes], device=tokens.device)
         before = torch.where((tokens == last[:, None])[..., None], blank, total)
-        scores = self._enter(before, self.by_token[tokens], self._labels(prefixes[0]))
+        scores = self._enter(before, self._emitted(tokens), self._labels(prefixes[0]))
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
@@ -98,7 +97,7 @@ class CTCPrefix:
             ]
         )
         labels = self._labels(parents[0])
-        emitted = self.by_token[tokens]
+        emitted = self._emitted(tokens)
         scores = self._enter(before, emitted, labels).tolist()
         first = self._first_frame(labels)
         emitted = emitted.cumsum(-1)
@@ -113,6 +112,10 @@ class CTCPrefix:
         total = torch.logaddexp(nonblank, blank)
         for row, prefix in enumerate(prefixes):
             prefix.memo[STATE] = CTCState(nonblank[row], total[row], blank[row], scores[row])
+
+    def _emitted(self, tokens: torch.Tensor | int) -> torch.Tensor:
+        """(...,) tokens to (..., T): sums over frames in float32 would lose what they differ in."""
+        return self.by_token[tokens].double()
 
     def _labels(self, prefix: Prefix) -> int:
         return self.prompt_labels + prefix.length
