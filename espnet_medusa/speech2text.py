@@ -80,6 +80,8 @@ class Speech2Text(ESPnetSpeech2Text):
         check_options(self.search_options, options.get("beam_size", 20))
         self._build(options)
         self.search = self._build_search(options)
+        if self.search is not None:
+            logger.info(f"{type(self.search).__name__}, drafts: {self.search.drafter.shape}")
         if self.search is None and batch_size > 1:
             raise InputError(
                 f"batch_size: {batch_size}; allowed where ESPnet's own search decodes "

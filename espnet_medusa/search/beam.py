@@ -257,7 +257,7 @@ class BeamStrategy(Strategy):
             if not enough or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:
-            hypothesis.prefix.logits = None
+            walk.scorers.settle(hypothesis.prefix)
         walk.finish_step(beam, self.scoring.eos)
         return True
 

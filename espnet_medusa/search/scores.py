@@ -71,8 +71,21 @@ class UtteranceScorers:
     def _state(self, name: str, prefix: Prefix) -> Any:
         if prefix.parent is None:
             return self.full[name].batch_init_state(self.memory)
-        self.full_scores(name, [prefix.parent])
+        if name not in prefix.parent.memo:
+            self.full_scores(name, [prefix.parent])
         return prefix.parent.memo[name][1]
+
+    def settle(self, prefix: Prefix) -> None:
+        """The step behind a prefix is taken: keep what its children need, free the rest.
+
+        Prefixes of a beam have one length, so nobody needs their parents' states any more.
+        """
+        prefix.logits = None
+        prefix.memo.pop(CANDIDATES)
+        for name in self.full:
+            prefix.memo[name] = (None, prefix.memo[name][1])
+        if prefix.parent is not None:
+            prefix.parent.memo.clear()
 
 
 class Request(NamedTuple):

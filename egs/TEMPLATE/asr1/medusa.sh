@@ -9,7 +9,7 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # options
 stage=1             # first stage
 stop_stage=13       # last stage; the comparison follows stage 13
-heads="linear block"        # kinds of heads to train, a conf/train_<kind>.yaml each
+heads="linear block recurrent"  # kinds of heads to train, a conf/train_<kind>.yaml each
 decodings="exact typical"   # ways to decode with heads, a conf/decode/<way>.yaml each
 base_model=valid.acc.ave.pth        # checkpoint of the base model
 heads_model=valid.acc_heads.ave.pth # checkpoint of the models with heads
