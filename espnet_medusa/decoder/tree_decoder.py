@@ -73,7 +73,13 @@ class TreeDecoder(ABC):
         """
 
     @abstractmethod
-    def extend(self, state: TreeState, tokens: torch.Tensor, parents: torch.Tensor) -> NodeOutputs:
+    def extend(
+        self,
+        state: TreeState,
+        tokens: torch.Tensor,
+        parents: torch.Tensor,
+        present: torch.Tensor | None = None,
+    ) -> NodeOutputs:
         """Evaluate new nodes: one decoder call.
 
         Args:
@@ -81,6 +87,7 @@ class TreeDecoder(ABC):
             tokens: (U, T).
             parents: (U, T), as ``TokenTree.add`` takes them. A row with fewer nodes is padded
                 with any token under ``ROOT``; nobody may descend from it.
+            present: (U, T) bool, False where padded, to save the work; None: compute all.
         """
 
     def keep(self, state: TreeState, nodes: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ import torch
 from espnet2.asr.decoder.abs_decoder import AbsDecoder
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-from espnet_medusa.decoder.layer import attend_memory, extend_layer
+from espnet_medusa.decoder.layer import Packing, attend_memory, extend_layer
 from espnet_medusa.decoder.node_cache import NodeCache
 from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 from espnet_medusa.decoder.tree_scorer import TreeScorer
@@ -196,22 +196,30 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             with_heads=with_heads,
         )
 
-    def extend(self, state: TreeState, tokens: torch.Tensor, parents: torch.Tensor) -> NodeOutputs:
+    def extend(
+        self,
+        state: TreeState,
+        tokens: torch.Tensor,
+        parents: torch.Tensor,
+        present: torch.Tensor | None = None,
+    ) -> NodeOutputs:
         num_new = tokens.size(1)
         state.tree = state.tree.add(tokens, parents)
         state.cache.reserve(num_new)
         visible = state.tree.visible[:, -num_new:]
-        hidden = self._embed(tokens, visible.sum(-1) - 1)
+        packing = Packing(present, tuple(tokens.shape))
+        hidden = packing.pack(self._embed(tokens, visible.sum(-1) - 1))
         for index, layer in enumerate(self.layers):
-            hidden = extend_layer(layer, index, hidden, visible, state)
+            hidden = extend_layer(layer, index, hidden, visible, packing, state)
         hidden = self.whisper.layer_norm(hidden)
         head_input = hidden
         if len(state.memory) > len(self.layers):
-            head_input = extend_layer(self.heads.block, len(self.layers), hidden, visible, state)
+            block, last = self.heads.block, len(self.layers)
+            head_input = extend_layer(block, last, hidden, visible, packing, state)
         state.cache.commit(num_new)
         state.calls += 1
-        state.nodes += tokens.numel()
-        return NodeOutputs(hidden, head_input)
+        state.nodes += len(hidden)
+        return NodeOutputs(packing.unpack(hidden), packing.unpack(head_input))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.heads is not None and self.heads.base is not None:

@@ -138,7 +138,8 @@ def _evaluate(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> No
     """One decoder call for the drafts of all rows."""
     first = state.tree.num_nodes
     placed = [row.place() for row in rows]
-    width = max(len(tokens) for tokens, _ in placed)
+    sizes = [len(tokens) for tokens, _ in placed]
+    width, padded = max(sizes), min(sizes) < max(sizes)
     for row, (tokens, parents) in zip(rows, placed, strict=True):
         row.walk.statistics.decoder_calls += 1
         row.walk.statistics.nodes += len(tokens)
@@ -148,7 +149,9 @@ def _evaluate(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> No
         row.slots += [None] * padding
     device = state.tree.tokens.device
     tokens, parents = torch.tensor(placed, device=device).unbind(1)
-    outputs = decoder.extend(state, tokens, parents)
+    sizes = torch.tensor(sizes, device=device)
+    present = torch.arange(width, device=device) < sizes[:, None] if padded else None
+    outputs = decoder.extend(state, tokens, parents, present)
     nodes = [(index, prefix) for index, row in enumerate(rows) for prefix in row.walk.draft.nodes]
     places = torch.tensor([(index, prefix.slot - first) for index, prefix in nodes], device=device)
     utterances, columns = places.unbind(1)
