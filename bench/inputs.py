@@ -1,0 +1,71 @@
+"""Utterances and trained models, as the benchmarks read them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.audio import read_audio
+from espnet_medusa.kaldi.audio_source import source_paths
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.speech2text import Speech2Text
+
+MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One line of a data directory.
+
+    Attributes:
+        id: Utterance id.
+        speech: (samples,) in [-1, 1].
+        seconds: Length of the audio.
+        text: Reference.
+    """
+
+    id: str
+    speech: np.ndarray
+    seconds: float
+    text: str
+
+
+def enter_recipe(data_dir: Path) -> None:
+    """Change to the recipe's folder, from which wav.scp and model configs name their files.
+
+    Raises:
+        InputError: No parent of ``data_dir`` has the files of wav.scp.
+    """
+    entry = next(iter(read_table(data_dir / "wav.scp").values()))
+    for folder in (Path.cwd(), *data_dir.resolve().parents):
+        if all((folder / path).exists() for path in source_paths(entry)):
+            os.chdir(folder)
+            return
+    raise InputError(f"{data_dir}/wav.scp: no parent folder has {entry}; run from the recipe")
+
+
+def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]:
+    """Audio and references of ``count`` utterances spread over a data directory; None: of all."""
+    texts = read_table(data_dir / "text")
+    entries = [*read_table(data_dir / "wav.scp").items()]
+    if count is not None and count < len(entries):
+        entries = [entries[index * len(entries) // count] for index in range(count)]
+    utterances = []
+    for name, entry in entries:
+        speech, rate_hz = read_audio(entry)
+        utterances.append(Utterance(name, speech, len(speech) / rate_hz, texts[name]))
+    return utterances
+
+
+def load_model(exp_dir: Path) -> Speech2Text:
+    """The averaged model of an experiment, with CTC at hand.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = [exp_dir / name for name in MODELS if (exp_dir / name).exists()]
+    if not found:
+        raise InputError(f"{exp_dir}: none of {', '.join(MODELS)}; train the model first")
+    return Speech2Text(exp_dir / "config.yaml", found[0], ctc_weight=0.3, lm_weight=0.0)
