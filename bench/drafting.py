@@ -6,7 +6,8 @@ python bench/drafting.py --exp_dir egs/mini_synth/asr1/exp --heads linear block 
 The models are EXP_DIR/asr_HEADS, heads on the frozen EXP_DIR/asr_base. Each utterance is encoded
 once and then searched in every way, one after the other, on one thread. Writes table.md, table.json
 and plots. The exit status is 1 if any n-best list differs from that of the search without drafts.
-About 13 minutes for 120 utterances on one idle core; --searches and --num_utterances take less.
+120 utterances took 16 minutes on a core of a busy machine; --num_utterances 80 or --searches take
+less.
 """
 
 import argparse
