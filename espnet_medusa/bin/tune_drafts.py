@@ -33,6 +33,7 @@ from espnet_medusa.tuning.report import (
     write_report,
 )
 from espnet_medusa.tuning.stopwatch import Clock
+from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuner import Tuner
 
 # What decoding depends on beside the plugin's own options: kept when given on the command line.
@@ -120,15 +121,16 @@ def work(
     clock = Clock(device)
     sizes = options["batch_size"], options["max_batch_frames"]
     batches = encode(speech2text, speeches, *sizes, clock)
-    tuning = Tuner(
+    task = Task(
         speech2text.search,
         speech2text.search_options,
         batches,
         LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
         speech2text.nbest,
         clock,
-        exact_arithmetic=speech2text.dtype not in ROUNDED,
-    ).tune()
+        rounding=speech2text.dtype in ROUNDED,
+    )
+    tuning = Tuner(task).tune()
     about = circumstances(options, command, _wav_scp(own), batches, device)
     own.output.parent.mkdir(parents=True, exist_ok=True)
     write_config(own.output, given, tuning, about)

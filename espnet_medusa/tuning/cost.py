@@ -23,7 +23,7 @@ OTHER_NAMES = ("iteration", "row", "node")
 
 @dataclass(frozen=True)
 class CallCost:
-    """Seconds of a decoder call: medians by nodes per row, in between interpolated.
+    """Seconds of a decoder call: medians by nodes per row, interpolated.
 
     Attributes:
         knots: By class of batch rows (1, 2, 4, ...): nodes per row, seconds, samples.
@@ -34,7 +34,11 @@ class CallCost:
     def __call__(self, rows: int, row_nodes: float) -> float:
         """Seconds of a call with so many rows and nodes in each."""
         nodes, seconds, _ = zip(*self.knots[_class_of_rows(rows)], strict=True)
-        return float(np.interp(row_nodes, nodes, seconds))
+        found = float(np.interp(row_nodes, nodes, seconds))
+        if len(nodes) > 1 and row_nodes > nodes[-1]:  # the larger half of the last class
+            slope = (seconds[-1] - seconds[-2]) / (nodes[-1] - nodes[-2])
+            found += max(slope, 0.0) * (row_nodes - nodes[-1])
+        return found
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,11 @@ def median_regression(quantities: np.ndarray, seconds: np.ndarray) -> tuple[floa
     Returns:
         Q coefficients; iteratively reweighted least squares.
     """
-    used = [*range(quantities.shape[1])]
+    used = []
+    for column in range(quantities.shape[1]):
+        # In a batch of one, utterances and iterations are the same.
+        if not any((quantities[:, column] == quantities[:, other]).all() for other in used):
+            used.append(column)
     floor = max(1e-3 * float(np.median(np.abs(seconds))), 1e-12)
     while True:
         columns = quantities[:, used]

@@ -56,8 +56,8 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
         axis.set_title(title, fontsize=10)
         legend = axis.legend(title="numbers: depth", fontsize=8, title_fontsize=8)
         for handle in legend.legend_handles[:-1]:
+            handle.set_array(None)
             handle.set_facecolor("0.5")
-            handle.set_edgecolor("0.5")
         figure.colorbar(dots, label="predicted speed of the search over no drafts")
         figure.savefig(path, bbox_inches="tight")
         pyplot.close(figure)

@@ -94,7 +94,7 @@ def summary(tuning: Tuning, about: Circumstances) -> list[str]:
     """The result in a few lines."""
     lines = [
         f"{about.num_utterances} utterances ({about.audio_seconds:.0f} s), batch_size "
-        f"{about.batch_size}, {about.machine}, {about.threads} threads, torch {about.torch}"
+        f"{about.batch_size}, {about.machine}, threads: {about.threads}, torch {about.torch}"
     ]
     plain = tuning.trials[NO_DRAFTS]
     if tuning.check is None:

@@ -1,9 +1,10 @@
-"""One setting tried on the held-out utterances with the real search."""
+"""Settings tried on the held-out utterances with the real search."""
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+
+from tqdm import tqdm
 
 from espnet_medusa.draft.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk, LengthLimits
@@ -15,15 +16,15 @@ from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock, Iteration, PhaseLog, timed
 
+Search = GreedySearch | BeamSearch
 Output = tuple[tuple[int, ...], ...]  # token ids of an utterance's n-best list
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trial:
     """What a setting gave and cost.
 
     Attributes:
-        setting: How was drafted.
         statistics: Of all utterances.
         iterations: Of all batches.
         outputs: N-best tokens by utterance id.
@@ -33,19 +34,78 @@ class Trial:
         seconds: Of the searches, with the timing in it, once.
     """
 
-    setting: DraftSetting
-    statistics: DecodingStatistics
-    iterations: list[Iteration]
-    outputs: dict[str, Output]
-    scores: dict[str, list[float]]
-    most_nodes: int
-    setup_seconds: float
-    seconds: float
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    iterations: list[Iteration] = field(default_factory=list)
+    outputs: dict[str, Output] = field(default_factory=dict)
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    most_nodes: int = 0
+    setup_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def run(self, search: Search, batch: HeldOutBatch, task: "Task") -> None:
+        """Decode one batch with the timing on, and add what it gave."""
+        log, started = PhaseLog(task.clock), task.clock.now()
+        log.begin()
+        walks = batch.decode(timed(search, log), task.limits)
+        log.close()
+        self.seconds += task.clock.now() - started
+        self.setup_seconds += log.setup_seconds
+        self.most_nodes = max(self.most_nodes, log.most_nodes)
+        self.iterations += log.iterations
+        for key, walk in zip(batch.keys, walks, strict=True):
+            self.outputs[key], self.scores[key] = output_of(walk, task.nbest)
+            self.statistics += walk.statistics
 
 
-def redraft(
-    search: GreedySearch | BeamSearch, options: SearchOptions, setting: DraftSetting
-) -> GreedySearch | BeamSearch:
+@dataclass(frozen=True)
+class Task:
+    """What is the same for all settings.
+
+    Attributes:
+        search: To be tuned.
+        options: Those it was built from.
+        batches: Held-out utterances.
+        limits: Of the lengths.
+        nbest: Hypotheses to compare.
+        clock: Tells the time.
+        rounding: Whether the arithmetic is so coarse that other sums give other tokens.
+    """
+
+    search: Search
+    options: SearchOptions
+    batches: list[HeldOutBatch]
+    limits: LengthLimits
+    nbest: int
+    clock: Clock
+    rounding: bool = False
+
+
+def run_trials(
+    task: Task, settings: Sequence[DraftSetting], title: str
+) -> dict[DraftSetting, Trial]:
+    """Decode all utterances with every setting, batch by batch.
+
+    Every batch is decoded with all settings in turn, beginning with another one each time: when
+    the machine gets busy it does so for all of them.
+
+    Args:
+        task: What to decode, and with which search.
+        settings: How to draft.
+        title: Of the progress bar.
+    """
+    searches = {setting: redraft(task.search, task.options, setting) for setting in settings}
+    trials = {setting: Trial() for setting in searches}
+    total = len(searches) * len(task.batches)
+    with tqdm(total=total, desc=title, unit="run", mininterval=1.0) as bar:
+        for number, batch in enumerate(task.batches):
+            first = number % len(searches)
+            for setting in [*searches][first:] + [*searches][:first]:
+                trials[setting].run(searches[setting], batch, task)
+                bar.update()
+    return trials
+
+
+def redraft(search: Search, options: SearchOptions, setting: DraftSetting) -> Search:
     """The same search with other drafts.
 
     Args:
@@ -70,43 +130,6 @@ def redraft(
     return changed
 
 
-def run_trial(
-    search: GreedySearch | BeamSearch,
-    setting: DraftSetting,
-    batches: Sequence[HeldOutBatch],
-    limits: LengthLimits,
-    nbest: int,
-    clock: Clock,
-) -> Trial:
-    """Decode all batches with the timing on.
-
-    Args:
-        search: Drafts as ``setting`` says.
-        setting: To note it.
-        batches: Held-out utterances.
-        limits: Of the lengths.
-        nbest: Hypotheses to compare.
-        clock: Tells the time.
-    """
-    total, iterations, outputs, scores = DecodingStatistics(), [], {}, {}
-    most_nodes, setup_seconds, seconds = 0, 0.0, 0.0
-    for batch in batches:
-        log = PhaseLog(clock)
-        started = clock.now()
-        log.begin()
-        walks = batch.decode(timed(search, log), limits)
-        log.close()
-        seconds += clock.now() - started
-        setup_seconds += log.setup_seconds
-        most_nodes = max(most_nodes, log.most_nodes)
-        iterations += log.iterations
-        for key, walk in zip(batch.keys, walks, strict=True):
-            outputs[key], scores[key] = output_of(walk, nbest)
-            total += walk.statistics
-    total.audio_seconds = sum(batch.audio_seconds for batch in batches)
-    return Trial(setting, total, iterations, outputs, scores, most_nodes, setup_seconds, seconds)
-
-
 def output_of(walk: Walk, nbest: int) -> tuple[Output, list[float]]:
     """Token ids of the best hypotheses, and their scores."""
     if isinstance(walk, BeamWalk):
@@ -121,21 +144,14 @@ def differing(trial: Trial, plain: Trial, tie: float = 0.0) -> list[str]:
     Args:
         trial: To be looked at.
         plain: What it should have given.
-        tie: Hypotheses whose scores differ by no more may have changed places.
+        tie: Where the scores of all ranks differ by less, hypotheses have only changed places.
     """
     found = []
     for key, expected in plain.outputs.items():
-        got = trial.outputs[key]
-        if got == expected:
+        if trial.outputs[key] == expected:
             continue
-        gaps = [abs(x - y) for x, y in zip(trial.scores[key], plain.scores[key], strict=False)]
-        if sorted(got) != sorted(expected) or max(gaps, default=0.0) > tie:
+        scores = trial.scores[key], plain.scores[key]
+        same_size = len(trial.outputs[key]) == len(expected)
+        if not same_size or max(abs(x - y) for x, y in zip(*scores, strict=True)) >= tie:
             found.append(key)
     return found
-
-
-def time_batch(search: Any, batch: HeldOutBatch, limits: LengthLimits, clock: Clock) -> float:
-    """Seconds of one search over a batch, nothing in between timed."""
-    started = clock.now()
-    batch.decode(search, limits)
-    return clock.now() - started

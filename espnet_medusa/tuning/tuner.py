@@ -7,24 +7,20 @@
 4. Again: the best few and no drafts, in turns, to have more samples of what they cost.
 5. Check: the winner against no drafts in turns, nothing in between timed.
 
-After each stage costs are fitted to all trials so far; «best» is what they predict from each
-setting's own counts. Counts are the same whenever they are taken, so no setting wins because the
-machine was quiet while it ran.
+No drafts and the best so far take part in every stage. After each stage costs are fitted to all
+runs so far; «best» is what they predict from each setting's own counts. Counts do not depend on
+what else the machine does, and costs are medians over all runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
-from espnet_medusa.search.build import SearchOptions
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.tuning.cost import SearchCost, fit_cost
-from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import (
     NO_DRAFTS,
     DraftSetting,
@@ -34,15 +30,13 @@ from espnet_medusa.tuning.setting import (
     widths,
     with_budgets,
 )
-from espnet_medusa.tuning.stopwatch import Clock
-from espnet_medusa.tuning.trial import Trial, differing, redraft, run_trial, time_batch
+from espnet_medusa.tuning.trial import Output, Task, Trial, differing, redraft, run_trials
 
-PLAIN_EVERY = 6  # trials: no drafts is tried again so often
 FINALISTS = 3
 FINAL_ROUNDS = 2
 CHECK_ROUNDS = 5
 AS_GOOD = 0.02  # of two settings so close the one with fewer nodes wins
-TIE = 1e-3  # scores so close may change places: other sums round otherwise
+TIE = 1e-4  # hypotheses whose scores are so close may change places: sums round differently
 
 
 @dataclass(frozen=True)
@@ -116,35 +110,16 @@ class Tuner:
     """Tries settings on held-out utterances.
 
     Args:
-        search: To be tuned.
-        options: Those it was built from.
-        batches: Held-out utterances.
-        limits: Of the lengths.
-        nbest: Hypotheses that have to stay the same.
-        clock: Tells the time.
-        exact_arithmetic: Whether differing outputs are an error; in half precision rounding
-            alone makes some.
+        task: What to decode, and with which search.
     """
 
-    def __init__(
-        self,
-        search: GreedySearch | BeamSearch,
-        options: SearchOptions,
-        batches: Sequence[HeldOutBatch],
-        limits: LengthLimits,
-        nbest: int,
-        clock: Clock,
-        exact_arithmetic: bool = True,
-    ):
-        self.search = search
-        self.options = options
-        self.batches = batches
-        self.limits = limits
-        self.nbest = nbest
-        self.clock = clock
-        self.must_agree = exact_arithmetic and options.acceptance == "exact"
+    def __init__(self, task: Task):
+        self.task = task
         self.found = Tuning()
-        self.since_plain = 0
+        self.must_agree = task.options.acceptance == "exact" and not task.rounding
+        beam = isinstance(task.search, BeamSearch)
+        self.beam_size = task.search.strategy.beam_size if beam else None
+        self.widths = widths(self.beam_size, chain_only=task.options.acceptance == "threshold")
 
     def tune(self) -> Tuning:
         """Find the fastest setting.
@@ -152,57 +127,42 @@ class Tuner:
         Raises:
             InputError: A setting's output is not that of no drafts although the rule is exact.
         """
-        found, surrogate = self.found, self.search.decoder.surrogate()
-        self._run(NO_DRAFTS)  # warms up what a first run sets up
-        self._try([NO_DRAFTS], "no drafts")
+        found, decoder = self.found, self.task.search.decoder
+        run_trials(self.task, [NO_DRAFTS], "warming up")
+        surrogate = decoder.surrogate()
         if surrogate is None:
+            self._try([], "no drafts")
             return found
-        tried = depths(self.search.decoder.num_heads, surrogate.max_steps)
-        self._try(grid(tried, self._widths()), "depths and widths")
+        tried = depths(decoder.num_heads, surrogate.max_steps)
+        self._try(grid(tried, self.widths), "depths and widths")
         best = found.best_drafts()
         more = between(tried, best.depth, surrogate.max_steps)
-        self._try(grid(more, [best.width]), "more depths")
-        by_width = [found.best_drafts(width) for width in self._widths()]
+        self._try([best, *grid(more, [best.width])], "more depths")
+        by_width = [found.best_drafts(width) for width in self.widths]
         most_nodes = [found.trials[setting].most_nodes for setting in by_width]
-        self._try(with_budgets(by_width, most_nodes, self._beam_size or 1), "budgets")
+        limited = with_budgets(by_width, most_nodes, self.beam_size or 1)
+        self._try([found.best_drafts(), *limited], "budgets")
         finalists = [setting for setting in found.ranking() if setting.depth > 0][:FINALISTS]
-        self._run_again([NO_DRAFTS, *finalists] * FINAL_ROUNDS, "the best again")
-        found.chosen = found.ranking()[0]
-        found.drafted = found.best_drafts()
+        for _ in range(FINAL_ROUNDS):
+            self._try(finalists, "the best again")
+        found.chosen, found.drafted = found.ranking()[0], found.best_drafts()
         found.check = self._check(found.drafted)
         if found.check.ratio <= 1:
             found.chosen = NO_DRAFTS
         return found
 
-    @property
-    def _beam_size(self) -> int | None:
-        return self.search.strategy.beam_size if isinstance(self.search, BeamSearch) else None
-
-    def _widths(self) -> list[int]:
-        return widths(self._beam_size, chain_only=self.options.acceptance == "threshold")
-
-    def _try(self, settings: Iterable[DraftSetting], stage: str) -> None:
-        """Run settings that were not run before, and learn from them."""
+    def _try(self, settings: Sequence[DraftSetting], stage: str) -> None:
+        """Run settings and no drafts, and learn from them."""
         found = self.found
-        todo = [setting for setting in settings if setting not in found.trials]
-        for setting in tqdm(todo, desc=stage, unit="setting", mininterval=1.0):
-            found.trials[setting] = trial = self._run(setting)
-            plain = found.trials[NO_DRAFTS]
-            found.different[setting] = differing(trial, plain, TIE if self._beam_size else 0.0)
+        for setting, trial in run_trials(self.task, [NO_DRAFTS, *settings], stage).items():
+            if setting in found.trials:
+                found.reruns.append(trial)
+                continue
+            found.trials[setting] = trial
+            tie = 0.0 if self.beam_size is None else TIE
+            found.different[setting] = differing(trial, found.trials[NO_DRAFTS], tie)
             self._compare(setting)
-            self.since_plain += 1
-            if self.since_plain % PLAIN_EVERY == 0:
-                found.reruns.append(self._run(NO_DRAFTS))
         found.fit()
-
-    def _run_again(self, settings: Sequence[DraftSetting], stage: str) -> None:
-        for setting in tqdm(settings, desc=stage, unit="run", mininterval=1.0):
-            self.found.reruns.append(self._run(setting))
-        self.found.fit()
-
-    def _run(self, setting: DraftSetting) -> Trial:
-        search = redraft(self.search, self.options, setting)
-        return run_trial(search, setting, self.batches, self.limits, self.nbest, self.clock)
 
     def _compare(self, setting: DraftSetting) -> None:
         """Refuse drafts that change what the exact rule may not change."""
@@ -218,19 +178,19 @@ class Tuner:
 
     def _check(self, setting: DraftSetting) -> Check:
         """Time a setting against no drafts, batch by batch and in turns."""
-        searches = [redraft(self.search, self.options, s) for s in (NO_DRAFTS, setting)]
-        seconds = np.zeros((CHECK_ROUNDS, len(self.batches), 2))
+        task = self.task
+        searches = [redraft(task.search, task.options, s) for s in (NO_DRAFTS, setting)]
+        seconds = np.zeros((CHECK_ROUNDS, len(task.batches), 2))
         for turn in tqdm(range(CHECK_ROUNDS), desc="check", unit="round", mininterval=1.0):
-            for number, batch in enumerate(self.batches):
-                order = (0, 1) if (turn + number) % 2 == 0 else (1, 0)
-                for which in order:
-                    seconds[turn, number, which] = time_batch(
-                        searches[which], batch, self.limits, self.clock
-                    )
+            for number, batch in enumerate(task.batches):
+                for which in (0, 1) if (turn + number) % 2 == 0 else (1, 0):
+                    started = task.clock.now()
+                    batch.decode(searches[which], task.limits)
+                    seconds[turn, number, which] = task.clock.now() - started
         plain, tuned = np.median(seconds, axis=0).sum(axis=0).tolist()
         return Check(plain, tuned)
 
 
-def _brief(output: Any, most: int = 12) -> str:
+def _brief(output: Output, most: int = 12) -> str:
     best = output[0] if output else ()
-    return str(list(best[:most]))[:-1] + (", ...]" if len(best) > most else "]")
+    return str([*best[:most], *(["..."] if len(best) > most else [])])
