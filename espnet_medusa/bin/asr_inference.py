@@ -100,18 +100,9 @@ def inference(options: dict) -> int:
     Raises:
         InputError: Nothing can be decoded at all: an option, a table or the model is bad.
     """
-    if options["ngpu"] > 1:
-        raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
-    if options["max_batch_frames"] is not None:
-        check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
-    device = "cuda" if options["ngpu"] >= 1 else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     set_all_random_seed(options["seed"])
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
-    speech2text = Speech2Text.from_pretrained(
-        options["model_tag"], device=device, **_speech2text_options(options)
-    )
+    speech2text = load(options)
     journal = Journal(options["output_dir"], _fingerprint(options))
     preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
     return decode_job(
@@ -125,10 +116,23 @@ def inference(options: dict) -> int:
     )
 
 
-def _speech2text_options(options: dict) -> dict:
+def load(options: dict) -> Speech2Text:
+    """The model and its search.
+
+    Raises:
+        InputError: An option or the model is not usable.
+    """
+    if options["ngpu"] > 1:
+        raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
+    if options["max_batch_frames"] is not None:
+        check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
+    device = "cuda" if options["ngpu"] == 1 else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {entry.name for entry in dataclasses.fields(SearchOptions)}
-    return {name: value for name, value in options.items() if name in names}
+    chosen = {name: value for name, value in options.items() if name in names}
+    return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 
 
 def _fingerprint(options: dict) -> dict:

@@ -117,8 +117,7 @@ def work(
     speeches = read_utterances(
         job, own.num_utterances, speech2text, options["allow_pipes"], preprocess
     )
-    device = torch.device(speech2text.device)
-    clock = Clock(device)
+    clock = Clock(torch.device(speech2text.device))
     sizes = options["batch_size"], options["max_batch_frames"]
     batches = encode(speech2text, speeches, *sizes, clock)
     task = Task(
@@ -131,7 +130,7 @@ def work(
         rounding=speech2text.dtype in ROUNDED,
     )
     tuning = Tuner(task).tune()
-    about = circumstances(options, command, _wav_scp(own), batches, device)
+    about = circumstances(options, command, _wav_scp(own), batches, clock)
     own.output.parent.mkdir(parents=True, exist_ok=True)
     write_config(own.output, given, tuning, about)
     write_report(own.output.with_suffix(".json"), given, tuning, about)
@@ -146,16 +145,8 @@ def load(options: dict[str, Any]) -> Speech2Text:
     Raises:
         InputError: An option or the model is not usable.
     """
-    if options["ngpu"] > 1:
-        raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
-    device = "cuda" if options["ngpu"] == 1 else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     # Whatever the config drafts now, another model may not be able to.
-    options = options | dict.fromkeys(DRAFT_KEYS)
-    speech2text = Speech2Text.from_pretrained(
-        options["model_tag"], device=device, **asr_inference._speech2text_options(options)
-    )
+    speech2text = asr_inference.load(options | dict.fromkeys(DRAFT_KEYS))
     if speech2text.search is None:
         raise InputError(
             f"nothing to tune: ESPnet's own search decodes this model or config "
