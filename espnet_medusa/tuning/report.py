@@ -13,8 +13,10 @@ import yaml
 from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
+from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.tuner import Tuning
 
+FAR = 0.25  # between predicted and measured ratio
 DRAFT_KEYS = ("draft_depth", "draft_width", "draft_budget")
 
 
@@ -31,6 +33,7 @@ class Circumstances:
         batch_size: Utterances that are decoded together.
         audio_seconds: Length of the audio.
         encoder_seconds: Of encoding all of it.
+        own_time: Whether seconds leave out those in which other processes had the processor.
         machine: Processor or GPU.
         threads: Of torch, on the processor.
         torch: Its version.
@@ -44,6 +47,7 @@ class Circumstances:
     batch_size: int
     audio_seconds: float
     encoder_seconds: float
+    own_time: bool
     machine: str
     threads: int
     torch: str
@@ -54,7 +58,7 @@ def circumstances(
     command: str,
     wav_scp: Path,
     batches: list[HeldOutBatch],
-    device: torch.device,
+    clock: Clock,
 ) -> Circumstances:
     """Of this run.
 
@@ -63,7 +67,7 @@ def circumstances(
         command: That was run.
         wav_scp: Where the utterances come from.
         batches: Those that were taken.
-        device: Where the model runs.
+        clock: That told the time.
     """
     return Circumstances(
         command=command,
@@ -74,7 +78,8 @@ def circumstances(
         batch_size=options["batch_size"],
         audio_seconds=sum(batch.audio_seconds for batch in batches),
         encoder_seconds=sum(batch.encoder_seconds for batch in batches),
-        machine=machine_name(device),
+        own_time=clock.own_time,
+        machine=machine_name(clock.device),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
     )
@@ -102,15 +107,18 @@ def summary(tuning: Tuning, about: Circumstances) -> list[str]:
     drafted, check = tuning.drafted, tuning.check
     statistics = tuning.trials[drafted].statistics
     figures = statistics.summary()
+    predicted = predicted_ratio(tuning, drafted)
     lines += [
         f"{drafted}: {plain.statistics.decoder_calls / statistics.decoder_calls:.2f} times fewer "
         f"decoder calls than without drafts, {figures['tokens_per_call']:.1f} tokens and "
         f"{figures['nodes_per_call']:.1f} nodes a call",
         f"search {check.plain_seconds / about.num_utterances:.4f} s an utterance without drafts, "
         f"{check.tuned_seconds / about.num_utterances:.4f} s with: {check.ratio:.2f} times as "
-        f"fast (predicted {predicted_ratio(tuning, drafted):.2f}), "
+        f"fast (predicted {predicted:.2f}), "
         f"{whole_ratio(tuning, about):.2f} with the encoder",
     ]
+    if abs(predicted / check.ratio - 1) > FAR:
+        lines.append("prediction and check are far apart: tune again when the machine is less busy")
     if tuning.different[drafted]:
         lines.append(
             f"{len(tuning.different[drafted])} of {about.num_utterances} utterances differ from "

@@ -5,7 +5,8 @@
 2. Refinement: depths halfway to the neighbours of the best one, at its width.
 3. Budgets: for the best depth of each width, shares of its largest draft.
 4. Again: the best few and no drafts, in turns, to have more samples of what they cost.
-5. Check: the winner against no drafts in turns, nothing in between timed.
+5. Check: the best drafts against no drafts in turns, nothing in between timed. It decides whether
+   drafts pay at all.
 
 No drafts and the best so far take part in every stage. After each stage costs are fitted to all
 runs so far; «best» is what they predict from each setting's own counts. Counts do not depend on
@@ -35,17 +36,17 @@ from espnet_medusa.tuning.trial import Output, Task, Trial, differing, redraft, 
 FINALISTS = 3
 FINAL_ROUNDS = 2
 CHECK_ROUNDS = 5
-AS_GOOD = 0.02  # of two settings so close the one with fewer nodes wins
+AS_GOOD = 0.02  # of two settings so close the one with fewer nodes wins, or no drafts
 TIE = 1e-4  # hypotheses whose scores are so close may change places: sums round differently
 
 
 @dataclass(frozen=True)
 class Check:
-    """Winner against no drafts, in turns.
+    """The best drafts against no drafts, in turns.
 
     Attributes:
         plain_seconds: Search over all utterances without drafts, median of the rounds by batch.
-        tuned_seconds: The same with the winner's drafts.
+        tuned_seconds: The same with drafts.
     """
 
     plain_seconds: float
@@ -53,7 +54,7 @@ class Check:
 
     @property
     def ratio(self) -> float:
-        """How many times faster the winner was."""
+        """How many times faster drafts were."""
         return self.plain_seconds / self.tuned_seconds
 
 
@@ -66,7 +67,7 @@ class Tuning:
         reruns: Further runs, for their times.
         cost: Fitted to all of them.
         seconds: Predicted by it, of the search over all utterances, by setting.
-        chosen: The fastest by prediction; no drafts where the check finds that drafts do not pay.
+        chosen: The best drafts where the check finds that they pay, else no drafts.
         drafted: The best setting that drafts, by prediction; None when there is none.
         check: Its times against no drafts; None when there is nothing to check.
         different: Utterances whose output is not that of no drafts, by setting.
@@ -145,10 +146,10 @@ class Tuner:
         finalists = [setting for setting in found.ranking() if setting.depth > 0][:FINALISTS]
         for _ in range(FINAL_ROUNDS):
             self._try(finalists, "the best again")
-        found.chosen, found.drafted = found.ranking()[0], found.best_drafts()
+        found.drafted = found.best_drafts()
         found.check = self._check(found.drafted)
-        if found.check.ratio <= 1:
-            found.chosen = NO_DRAFTS
+        if found.check.ratio > 1 + AS_GOOD:
+            found.chosen = found.drafted
         return found
 
     def _try(self, settings: Sequence[DraftSetting], stage: str) -> None:
