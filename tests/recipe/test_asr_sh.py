@@ -108,6 +108,9 @@ def test_all_stages_with_own_data(recipe):
         ids = [line.split()[0] for line in (test_dir / name).read_text().splitlines()]
         assert ids == ["s-u0", "s-u1"]
     assert "RTF: " in (test_dir / "logdir" / "calculate_rtf.log").read_text()
+    command = (test_dir / "logdir" / "asr_inference.1.log").read_text().splitlines()[0]
+    assert "--config conf/beam2.yaml" in command
+    assert "--batch_size" not in command, "the decoding configuration's must stand"
     assert (test_dir / "score_wer" / "result.txt").is_file()
     assert (test_dir / "score_cer" / "result.txt").is_file()
     results = (exp_dir / "RESULTS.md").read_text()

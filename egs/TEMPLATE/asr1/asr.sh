@@ -79,7 +79,7 @@ feats_normalize=global_mvn          # global_mvn, utterance_mvn, or "" for none
 asr_speech_fold_length=800          # frames, for batch_type folded
 asr_text_fold_length=150            # tokens, for batch_type folded
 lm_fold_length=150      # tokens, for the language model
-batch_size=1            # of decoding
+batch_size=             # of decoding; default: the decoding configuration's
 inference_config=       # decoding configuration
 inference_configs=      # several of them, each decoded and scored
 inference_args=         # more options for decoding
@@ -94,7 +94,8 @@ hf_repo=                # Hugging Face repository for stage 15
 # shellcheck source=/dev/null
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
-require_whole_numbers stage stop_stage ngpu train_nj nj inference_nj nbpe ngram_num batch_size
+require_whole_numbers stage stop_stage ngpu train_nj nj inference_nj nbpe ngram_num
+[ -z "${batch_size}" ] || require_whole_numbers batch_size
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 # shellcheck source-path=SCRIPTDIR source=cmd.sh
@@ -452,6 +453,8 @@ decode() { # CONFIG TEST_SET
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     rm -f "${logs}"/asr_inference.*.log
     [ -z "$1" ] || inference+=(--config "$1")
+    # On the command line it would win over the configuration.
+    [ -z "${batch_size}" ] || inference+=(--batch_size "${batch_size}")
     [ "${use_lm}" = false ] || inference+=(--lm_train_config "${lm_exp}/config.yaml"
         --lm_file "${lm_exp}/${inference_lm}")
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
@@ -459,7 +462,7 @@ decode() { # CONFIG TEST_SET
         --cmd "${decode_prefix}" --spread_gpus "${gpu_inference}" --on_failure wait \
         --partial_file "${logs}/output.JOB/failed_utterances" \
         "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
-        "${python}" -m "${inference_module}" --batch_size "${batch_size}" --ngpu "${decode_ngpu}" \
+        "${python}" -m "${inference_module}" --ngpu "${decode_ngpu}" \
         --data_path_and_name_and_type "${keys},speech,${sound_type}" \
         --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \
