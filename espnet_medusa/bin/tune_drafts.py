@@ -84,9 +84,6 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         options: Parsed command line.
-
-    Raises:
-        InputError: The file is no mapping.
     """
     own = {}
     if options["config"] is not None:
