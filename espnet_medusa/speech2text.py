@@ -190,13 +190,8 @@ class Speech2Text(ESPnetSpeech2Text):
             return [Decoding(self(speech), self.statistics) for speech in speeches]
         began, started = time.time(), time.perf_counter()
         speeches = [torch.as_tensor(speech) for speech in speeches]
-        lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
-        padded = torch.nn.utils.rnn.pad_sequence(speeches, batch_first=True)
-        padded = padded.to(self.device, getattr(torch, self.dtype))
-        memory, frames = self.asr_model.encode(padded, lengths)
-        if isinstance(memory, tuple):  # with outputs of intermediate CTC
-            memory = memory[0]
-        prompt = torch.tensor([self._prompt()] * len(speeches), device=self.device)
+        memory, frames = self.encode(speeches)
+        prompt = torch.tensor([self.prompt] * len(speeches), device=self.device)
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
         if isinstance(self.search, GreedySearch):
             sizes = frames.tolist()
@@ -213,6 +208,15 @@ class Speech2Text(ESPnetSpeech2Text):
                 best = "".join(decoding.results[0][1])
                 log_decoded(logger, len(speech), best, began + row * seconds, seconds)
         return decodings
+
+    def encode(self, speeches: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encoder output (U, S, D) of U times (samples,), and its lengths (U,)."""
+        lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
+        padded = torch.nn.utils.rnn.pad_sequence(speeches, batch_first=True)
+        padded = padded.to(self.device, getattr(torch, self.dtype))
+        memory, frames = self.asr_model.encode(padded, lengths)
+        # A tuple holds the outputs of intermediate CTC, too.
+        return (memory[0] if isinstance(memory, tuple) else memory), frames
 
     def _decoding(self, walk: GreedyWalk | BeamWalk) -> Decoding:
         if isinstance(walk, GreedyWalk):
@@ -232,13 +236,15 @@ class Speech2Text(ESPnetSpeech2Text):
     def _hypothesis(self, tokens: list[int], score: float, parts: Sequence[float]) -> Hypothesis:
         names = self.search.strategy.scoring.names
         scores = {name: torch.tensor(part) for name, part in zip(names, parts, strict=True)}
-        return Hypothesis(torch.tensor([*self._prompt(), *tokens]), torch.tensor(score), scores)
+        return Hypothesis(torch.tensor([*self.prompt, *tokens]), torch.tensor(score), scores)
 
-    def _prompt(self) -> list[int]:
+    @property
+    def prompt(self) -> list[int]:
+        """Tokens that every hypothesis starts from."""
         return list(self.beam_search.hyp_primer or [self.asr_model.sos])
 
     def _result(self, hypothesis: Hypothesis) -> Result:
-        ids = hypothesis.yseq.tolist()[len(self._prompt()) : -1]
+        ids = hypothesis.yseq.tolist()[len(self.prompt) : -1]
         ids = [token for token in ids if token not in self.hidden_ids]
         tokens = self.converter.ids2tokens(ids)
         text = None if self.tokenizer is None else self.tokenizer.tokens2text(tokens)

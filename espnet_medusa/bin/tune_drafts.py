@@ -111,12 +111,12 @@ def work(
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     speech2text = load(options)
     preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
-    speeches = read_utterances(
+    utterances = read_utterances(
         job, own.num_utterances, speech2text, options["allow_pipes"], preprocess
     )
     clock = Clock(torch.device(speech2text.device))
     sizes = options["batch_size"], options["max_batch_frames"]
-    batches = encode(speech2text, speeches, *sizes, clock)
+    batches = encode(speech2text, utterances, *sizes, clock)
     task = Task(
         speech2text.search,
         speech2text.search_options,

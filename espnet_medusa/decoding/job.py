@@ -148,7 +148,13 @@ class _Run:
                 self._fail(key, self.job.problems[key])
                 continue
             try:
-                utterance = self._read(key)
+                utterance = read_utterance(
+                    self.speech2text,
+                    key,
+                    self.job.entries[key],
+                    self.allow_pipes,
+                    self.preprocess,
+                )
             except Exception as error:  # whatever it was, the others go on
                 self.record(key, error)
             else:
@@ -175,22 +181,39 @@ class _Run:
         logger.error(f"failed: {self.journal.failed[key]}")
         self.bar.update()
 
-    def _read(self, key: str) -> Utterance:
-        rate_hz, window_s = self.speech2text.sample_rate_hz, self.speech2text.window_s
-        samples, read_rate_hz = read_audio(
-            self.job.entries[key], allow_pipes=self.allow_pipes, max_duration_s=window_s
-        )
-        check_audio(
-            samples,
-            read_rate_hz,
-            expected_rate_hz=rate_hz,
-            max_duration_s=window_s,
-            min_samples=HOP_SAMPLES,
-        )
-        data = {"speech": samples.astype(np.float32)}
-        if self.preprocess is not None:
-            data = self.preprocess(key, data)
-        frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
-        if getattr(self.speech2text.asr_model.encoder, "pad_to_window", False):
-            frames = round(window_s * FRAMES_PER_S)
-        return Utterance(key, data["speech"], frames)
+
+def read_utterance(
+    speech2text: Speech2Text,
+    key: str,
+    entry: str,
+    allow_pipes: bool,
+    preprocess: Preprocess | None = None,
+) -> Utterance:
+    """One utterance's audio, checked and preprocessed.
+
+    Args:
+        speech2text: Says which audio its model takes.
+        key: Utterance id.
+        entry: Its value in wav.scp.
+        allow_pipes: Whether a command there may run.
+        preprocess: ESPnet's preprocessing function, or None.
+
+    Raises:
+        ValueError: The audio cannot be read or does not suit the model.
+    """
+    rate_hz, window_s = speech2text.sample_rate_hz, speech2text.window_s
+    samples, read_rate_hz = read_audio(entry, allow_pipes=allow_pipes, max_duration_s=window_s)
+    check_audio(
+        samples,
+        read_rate_hz,
+        expected_rate_hz=rate_hz,
+        max_duration_s=window_s,
+        min_samples=HOP_SAMPLES,
+    )
+    data = {"speech": samples.astype(np.float32)}
+    if preprocess is not None:
+        data = preprocess(key, data)
+    frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
+    if getattr(speech2text.asr_model.encoder, "pad_to_window", False):
+        frames = round(window_s * FRAMES_PER_S)
+    return Utterance(key, data["speech"], frames)
