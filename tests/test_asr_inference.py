@@ -166,6 +166,7 @@ def test_killed_job_leaves_its_results(experiment, tmp_path):
                 break
             time.sleep(0.1)
         child.kill()
+    os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))  # its cat ends, too
     assert journal.read_text().count("\n") == 1 + 3
 
 
