@@ -24,7 +24,7 @@ from inputs import Utterance, enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.speech2text import Speech2Text
 
@@ -169,11 +169,7 @@ def run_once(
     frames = [len(one.memory) for one in encoded]
     prompt = torch.full((len(encoded), 1), model.asr_model.sos)
     started = time.perf_counter()
-    if isinstance(search, GreedySearch):
-        most, least = ([rule(size) for size in frames] for rule in (LIMITS.most, LIMITS.least))
-        walks = search(memory, torch.tensor(frames), prompt, most, least)
-    else:
-        walks = search(memory, torch.tensor(frames), prompt, LIMITS)
+    walks = search_within(search, memory, torch.tensor(frames), prompt, LIMITS)
     seconds = (time.perf_counter() - started) / len(encoded)
     outcomes = []
     for one, walk in zip(encoded, walks, strict=True):

@@ -6,7 +6,6 @@ ESPnet 202511 has them in ``espnet.nets``; its master moves them to ``espnet2.le
 try:
     from espnet.nets.batch_beam_search import BatchBeamSearch
     from espnet.nets.beam_search import BeamSearch, Hypothesis
-    from espnet.nets.e2e_asr_common import end_detect
     from espnet.nets.pytorch_backend.transformer.add_sos_eos import add_sos_eos
     from espnet.nets.scorer_interface import BatchScorerInterface
     from espnet.nets.scorers.ctc import CTCPrefixScorer
@@ -14,7 +13,6 @@ try:
 except ImportError:
     from espnet2.legacy.nets.batch_beam_search import BatchBeamSearch
     from espnet2.legacy.nets.beam_search import BeamSearch, Hypothesis
-    from espnet2.legacy.nets.e2e_asr_common import end_detect
     from espnet2.legacy.nets.pytorch_backend.transformer.add_sos_eos import add_sos_eos
     from espnet2.legacy.nets.scorer_interface import BatchScorerInterface
     from espnet2.legacy.nets.scorers.ctc import CTCPrefixScorer
@@ -28,5 +26,4 @@ __all__ = [
     "Hypothesis",
     "LengthBonus",
     "add_sos_eos",
-    "end_detect",
 ]

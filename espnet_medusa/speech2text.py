@@ -27,6 +27,7 @@ from espnet_medusa.search.build import (
     build_beam,
     build_greedy,
     check_options,
+    search_within,
 )
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.statistics import DecodingStatistics
@@ -193,12 +194,7 @@ class Speech2Text(ESPnetSpeech2Text):
         memory, frames = self.encode(speeches)
         prompt = torch.tensor([self.prompt] * len(speeches), device=self.device)
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
-        if isinstance(self.search, GreedySearch):
-            sizes = frames.tolist()
-            most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
-            walks = self.search(memory, frames, prompt, most, least)
-        else:
-            walks = self.search(memory, frames, prompt, limits)
+        walks = search_within(self.search, memory, frames, prompt, limits)
         decodings = [self._decoding(walk) for walk in walks]
         seconds = (time.perf_counter() - started) / len(speeches)
         for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):

@@ -11,11 +11,12 @@ from beam_oracle import (
     make_scorers,
     make_weights,
 )
+from espnet.nets.e2e_asr_common import end_detect
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.draft.run_ahead import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, LengthLimits, end_detected
 
 IMPOSSIBLE = -1e8
 HEADS = ["none", "linear", "block", "recurrent"]
@@ -161,6 +162,18 @@ def test_batch_equals_singles(seed):
         )
         assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
         assert walk.statistics.nodes == alone.statistics.nodes
+
+
+def test_end_detection_is_espnets():
+    rng, stops = random.Random(0), 0
+    for _ in range(500):
+        lengths = [rng.randint(2, 7) for _ in range(rng.randint(0, 12))]
+        ended = [EndedHypothesis([], rng.uniform(-40, 0), (), length) for length in lengths]
+        rows = [{"score": one.score, "yseq": range(one.length)} for one in ended]
+        step = rng.randint(2, 8)
+        assert end_detected(ended, step) == end_detect(rows, step)
+        stops += end_detected(ended, step)
+    assert 0 < stops < 500
 
 
 def test_a_surrogate_that_knows_the_decoder_saves_most_calls():

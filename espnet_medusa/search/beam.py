@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.compat import end_detect
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.draft.run_ahead import PLAIN, DraftShape, RunAhead
@@ -32,6 +31,8 @@ from espnet_medusa.search.walk import Hypothesis, Strategy, Walk, best_continuat
 NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
 LENGTH_BONUS = "length_bonus"  # 1 for every token
 MARGIN = 1e-4  # rounding of scores
+END_LENGTHS = 3  # lengths in a row whose best hypotheses are hopeless,
+END_GAP = -10.0  # that is, so far below the best of all
 SHORTER = 0.1  # ESPnet's step of minlenratio when no hypothesis was long enough
 
 
@@ -213,10 +214,7 @@ class BeamWalk(Walk):
                 self.ended.append(
                     EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
                 )
-        if self.detect_end and self.ended:
-            # end_detect asks for the length of sequences alone.
-            ended = [{"score": e.score, "yseq": range(e.length)} for e in self.ended]
-            self.stopped = end_detect(ended, step)
+        self.stopped = self.detect_end and end_detected(self.ended, step)
 
 
 class BeamStrategy(Strategy):
@@ -260,6 +258,24 @@ class BeamStrategy(Strategy):
             walk.scorers.settle(hypothesis.prefix)
         walk.finish_step(beam, self.scoring.eos)
         return True
+
+
+def end_detected(ended: Sequence[EndedHypothesis], step: int) -> bool:
+    """Whether hypotheses that end now no longer come near the best.
+
+    Eq. 50 of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End Speech
+    Recognition", with ESPnet's constants.
+
+    Args:
+        ended: Finished hypotheses.
+        step: Steps before this one.
+    """
+    best = max((hypothesis.score for hypothesis in ended), default=-math.inf)
+    for length in range(step, step - END_LENGTHS, -1):
+        scores = [hypothesis.score for hypothesis in ended if hypothesis.length == length]
+        if not scores or max(scores) - best >= END_GAP:
+            return False
+    return True
 
 
 def _evaluated(hypotheses: Sequence[Hypothesis]) -> list[Prefix]:

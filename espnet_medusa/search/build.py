@@ -13,8 +13,8 @@ from espnet_medusa.draft.run_ahead import DraftShape
 from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 
 BEAM, GREEDY = "beam", "greedy"
 
@@ -139,6 +139,29 @@ def build_beam(
         shape,
         normalize_length,
     )
+
+
+def search_within(
+    search: GreedySearch | BeamSearch,
+    memory: torch.Tensor,
+    frames: torch.Tensor,
+    prompt: torch.Tensor,
+    limits: LengthLimits,
+) -> list[GreedyWalk] | list[BeamWalk]:
+    """Run either search under ESPnet's length options.
+
+    Args:
+        search: What to run.
+        memory: (U, S, D) encoder output.
+        frames: (U,) lengths of it.
+        prompt: (U, P) tokens to start from.
+        limits: Of the lengths, in frames.
+    """
+    if isinstance(search, GreedySearch):
+        sizes = frames.tolist()
+        most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
+        return search(memory, frames, prompt, most, least)
+    return search(memory, frames, prompt, limits)
 
 
 def _surrogate(decoder: TreeDecoder, shape: DraftShape) -> Surrogate | None:

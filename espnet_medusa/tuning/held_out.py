@@ -11,7 +11,7 @@ from espnet_medusa.decoding.batches import Utterance, make_batches
 from espnet_medusa.decoding.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.build import search_within
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.stopwatch import Clock
@@ -39,11 +39,7 @@ class HeldOutBatch:
 
     def decode(self, search: Any, limits: LengthLimits) -> list[Walk]:
         """Run a greedy or a beam search."""
-        if isinstance(search, GreedySearch):
-            sizes = self.frames.tolist()
-            most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
-            return search(self.memory, self.frames, self.prompt, most, least)
-        return search(self.memory, self.frames, self.prompt, limits)
+        return search_within(search, self.memory, self.frames, self.prompt, limits)
 
 
 def choose_keys(keys: Sequence[str], count: int) -> list[str]:
