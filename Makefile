@@ -1,11 +1,17 @@
 # Two commands: `make demo` runs the mini recipe, `make test` checks and tests everything.
-# Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda
+# A third, `make bench`, compares with other Whisper decoders, in an environment of its own.
+# Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?= auto
 BIN := $(abspath $(VENV))/bin
 
-.PHONY: setup demo lint test clean
+BENCH_VENV ?= .venv-bench
+BENCH_BIN := $(abspath $(BENCH_VENV))/bin
+RECIPE := egs/mini_synth/asr1
+BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
+
+.PHONY: setup demo lint test bench clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -24,5 +30,20 @@ lint: setup
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+$(BENCH_VENV)/.installed: setup.py tools/setup_env.py tools/setup_bench.py
+	$(PYTHON) tools/setup_bench.py --venv $(BENCH_VENV) --torch $(TORCH)
+	@touch $@
+
+# The models that it compares on, where they are missing: the mini recipe's and a draft model.
+$(RECIPE)/exp/asr_recurrent/valid.acc_heads.ave.pth: | $(BENCH_VENV)/.installed
+	cd $(RECIPE) && PATH="$(BENCH_BIN):$$PATH" ./run.sh --heads recurrent
+
+$(RECIPE)/exp/asr_draft/valid.acc.ave.pth: | $(RECIPE)/exp/asr_recurrent/valid.acc_heads.ave.pth
+	cd $(RECIPE) && PATH="$(BENCH_BIN):$$PATH" ./run.sh --stage 11 --stop_stage 11 \
+		--heads draft --ignore_init_mismatch true
+
+bench: $(BENCH_VENV)/.installed $(RECIPE)/exp/asr_draft/valid.acc.ave.pth
+	$(BENCH_BIN)/python bench/compare.py $(BENCH)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info

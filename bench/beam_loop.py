@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 from espnet2.asr.ctc import CTC
@@ -30,6 +31,7 @@ from inputs import enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
 from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam
@@ -42,7 +44,8 @@ WHISPER_SHAPES = {  # layers, hidden size
 WHISPER_VOCAB_SIZE = 51865
 CTC_PROJECTION = "log_softmax"
 MODEL_SETUP = ("start", CTC_PROJECTION)  # once an utterance
-PARTS = ("start", "extend", "logits", "keep", "forward", CTC_PROJECTION)
+RUNTIME_PARTS = ("start", "extend", "logits", "keep")
+PARTS = (*RUNTIME_PARTS, "forward", CTC_PROJECTION)
 UNCACHED, CACHED, OURS, DRAFTED = "uncached", "cached", "ours", "drafted"
 
 
@@ -76,9 +79,19 @@ class Clock:
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.calls = dict.fromkeys(PARTS, 0)
         self.busy = False
-        for name in PARTS:
-            part = model.ctc if name == CTC_PROJECTION else model.decoder
+        self._time(model.ctc, [CTC_PROJECTION])
+        self._time(model.decoder, ["forward"])
+        make = model.decoder.runtime
+
+        def runtime(precision: str | None = None) -> TreeDecoder:
+            return self._time(make(precision), RUNTIME_PARTS)
+
+        model.decoder.runtime = runtime
+
+    def _time(self, part: Any, names: Sequence[str]) -> Any:
+        for name in names:
             setattr(part, name, self._timed(name, getattr(part, name)))
+        return part
 
     def _timed(self, name: str, function: Callable) -> Callable:
         def timed(*args, **options):

@@ -23,6 +23,7 @@ from drafting_settings import SEARCHES, Setting, make_settings
 from inputs import Utterance, enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
+from espnet_medusa.draft.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
@@ -157,7 +158,9 @@ def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | Be
         torch.device("cpu"),
     )
     # What decode options offer for a language model alone.
-    built.drafter.shape = replace(built.drafter.shape, left_out=frozenset(setting.left_out))
+    drafter = built.drafter
+    shape = replace(drafter.shape, left_out=frozenset(setting.left_out))
+    built.drafter = RunAhead(built.strategy, drafter.surrogate, shape)
     return built
 
 

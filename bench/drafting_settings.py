@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.heads import Heads, RecurrentHeads
 from espnet_medusa.speech2text import Speech2Text
 
 PLAIN = "plain"
@@ -78,7 +78,7 @@ def make_settings(
     for search in (SEARCHES[name] for name in searches):
         singles, batched = [Setting(search)], [Setting(search)]
         for heads, model in models.items():
-            drafts = _drafts(search, heads, model.asr_model.decoder)
+            drafts = _drafts(search, heads, model.asr_model.decoder.heads)
             singles += drafts
             batched.append(drafts[0 if search.beam_size == 0 else 1])
         settings += singles
@@ -87,11 +87,11 @@ def make_settings(
     return settings
 
 
-def _drafts(search: Search, heads: str, decoder: TreeDecoder) -> list[Setting]:
+def _drafts(search: Search, heads: str, module: Heads) -> list[Setting]:
     own = search.beam_size or 2
-    chain, *wide = [Setting(search, heads, decoder.num_heads, width) for width in (1, own, 2 * own)]
+    chain, *wide = [Setting(search, heads, module.num_heads, width) for width in (1, own, 2 * own)]
     drafts = [chain, *wide]
-    if decoder.surrogate().max_steps is None:
+    if isinstance(module, RecurrentHeads):
         # A chain serves one hypothesis: for beams its length makes no difference.
         drafts += [replace(one, depth=DEEP) for one in (wide if search.beam_size else drafts)]
     if search.beam_size == 0 and heads == "block":

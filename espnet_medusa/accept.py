@@ -32,10 +32,12 @@ class AcceptanceRule:
     Attributes:
         allowed: (logits (E, V), tokens (E,)) -> (E,) bool, of a rule that verifies.
         accepts_draft: (draft_log_probs (E,)) -> (E,) bool, of a rule that verifies nothing.
+        best_only: Whether ``allowed`` is true of the best token alone, which a search knows anyway.
     """
 
     allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
     accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
+    best_only: bool = False
 
     def __post_init__(self) -> None:
         assert (self.allowed is None) != (self.accepts_draft is None)
@@ -134,7 +136,7 @@ def build_rule(options: AcceptanceOptions) -> AcceptanceRule:
     check_above(options.threshold, 0, "threshold", at_most=1)
     epsilon, alpha = options.typical_epsilon, options.typical_alpha
     rules = {
-        "exact": AcceptanceRule(exact),
+        "exact": AcceptanceRule(exact, best_only=True),
         "typical": AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha)),
         "top_m": AcceptanceRule(partial(top_m, m=options.top_m)),
         "threshold": AcceptanceRule(accepts_draft=partial(threshold, tau=options.threshold)),

@@ -6,7 +6,7 @@ it would be one token at a time. Values are those of transformers' processors of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,17 @@ class Constraints:
     def is_empty(self) -> bool:
         """Whether ``apply`` without ``min_lengths`` returns its input."""
         return self.blocked is None and self.penalty is None
+
+    def restricted(self, vocabulary: torch.Tensor | None) -> Constraints:
+        """The same over columns (V',) of the vocabulary, ``eos`` among them; None: over all."""
+        if vocabulary is None:
+            return self
+        blocked = self.blocked
+        return replace(
+            self,
+            eos=int((vocabulary == self.eos).nonzero()),
+            blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
+        )
 
     def apply(
         self,

@@ -108,6 +108,8 @@ class MedusaASRModel(ESPnetASRModel):
         stats: Stats,
     ) -> torch.Tensor:
         tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
+        if self.training and self.decoder.num_heads > 0:
+            self.decoder.count_tokens(labels[labels != self.ignore_id])
         outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
         base_logits = self.decoder.logits(outputs.hidden)
         loss_base = self.criterion_att(base_logits, labels)

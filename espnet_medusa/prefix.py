@@ -21,8 +21,9 @@ class Prefix:
         length: Tokens behind the prompt.
         children: Longer by one token.
         slot: Node of the decoder's token tree, or ``UNEVALUATED``.
-        logits: (V,) base logits for the token that follows, once evaluated.
-        head_input: (D,) what heads draft from, once evaluated.
+        logits: (V,) base logits for the token that follows, once evaluated and until judged.
+        head_input: Rows of a decoder call, (R, D), and the one that heads draft from, once
+            evaluated.
         memo: What scorers and surrogates have worked out for this prefix; dies with it.
     """
 
@@ -32,7 +33,7 @@ class Prefix:
     children: dict[int, Prefix] = field(default_factory=dict)
     slot: int = UNEVALUATED
     logits: torch.Tensor | None = None
-    head_input: torch.Tensor | None = None
+    head_input: tuple[torch.Tensor, int] | None = None
     memo: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -14,7 +14,8 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import BatchBeamSearch, Hypothesis
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.decoder.tree_scorer import TreeScorer
+from espnet_medusa.decoder.whisper import TOKEN_COUNTS
 from espnet_medusa.decoding.timing_log import log_decoded
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
@@ -116,7 +117,12 @@ class Speech2Text(ESPnetSpeech2Text):
                 "config and token list that it was trained with"
             ) from error
         if not options.get("quantize_asr_model", False):
-            check_shapes(weights, self.asr_model.state_dict(), model_file, complete=True)
+            expected = {
+                name: value
+                for name, value in self.asr_model.state_dict().items()
+                if name in weights or not name.endswith(TOKEN_COUNTS)
+            }
+            check_shapes(weights, expected, model_file, complete=True)
 
     def _build_search(self, options: dict[str, Any]) -> GreedySearch | BeamSearch | None:
         """Our search; None where the decoder or the options are for ESPnet's own."""
@@ -127,7 +133,7 @@ class Speech2Text(ESPnetSpeech2Text):
             _check_greedy(decoder, options)
             return build_greedy(self.search_options, decoder, *sizes, device)
         espnet = self.beam_search
-        if not isinstance(decoder, TreeDecoder) or type(espnet) is not BatchBeamSearch:
+        if not isinstance(decoder, TreeScorer) or type(espnet) is not BatchBeamSearch:
             return None
         scorers = dict(espnet.full_scorers)
         if scorers.pop("decoder", None) is None or not espnet.part_scorers.keys() <= {"ctc"}:
@@ -257,7 +263,7 @@ def _check_batch(batch_size: int, options: dict[str, Any]) -> None:
 
 def _check_greedy(decoder: torch.nn.Module, options: dict[str, Any]) -> None:
     """Refuse what greedy search cannot do, say what it does not look at."""
-    if not isinstance(decoder, TreeDecoder):
+    if not isinstance(decoder, TreeScorer):
         raise InputError(
             f"search: greedy needs decoder: whisper_medusa, this model has "
             f"{type(decoder).__name__}; allowed here: beam"

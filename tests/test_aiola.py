@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.search.greedy import GreedySearch
 
@@ -85,9 +85,20 @@ def test_logits_of_every_head(fixture):
     with torch.no_grad():
         outputs = fixture.decoder.hidden_states(memory, torch.tensor([150]), tokens)
         base = fixture.decoder.logits(outputs.hidden)
-        heads = fixture.decoder.head_logits(outputs.head_input)
-    found = torch.cat([base[None], heads])
+        heads = head_logits(fixture.decoder, outputs.head_input)
+    found = torch.stack([base, *heads])
     torch.testing.assert_close(found, fixture.tensors["fx.logits"], rtol=0, atol=1e-4)
+
+
+def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
+    """What each head drafts behind every position (B, L, D), as searches ask for it: (B, L, V)."""
+    surrogate, found = decoder.runtime().surrogate(), []
+    states = surrogate.start(head_input.flatten(0, 1))
+    for _ in range(NUM_HEADS):
+        # Parallel heads do not look at the tokens.
+        states = surrogate.advance(states, torch.zeros(head_input[..., 0].numel()).long())
+        found.append(surrogate.logits(states).unflatten(0, head_input.shape[:2]))
+    return found
 
 
 def labels_of(fixture, name: str) -> torch.Tensor:
@@ -112,7 +123,7 @@ def test_short_labels_leave_late_heads_without_loss(fixture):
         outputs = fixture.decoder.hidden_states(fixture.memory(0), torch.tensor([150]), tokens)
         logits = [
             fixture.decoder.logits(outputs.hidden),
-            *fixture.decoder.head_logits(outputs.head_input),
+            *head_logits(fixture.decoder, outputs.head_input),
         ]
     expected = fixture.tensors["fx.loss.ce_short.orig_true"]
     found = [head_cross_entropy(row, labels, head) for head, row in enumerate(logits)]
@@ -139,7 +150,7 @@ def test_divergence_of_every_head_but_for_padding(fixture):
 def search(fixture, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
     memory = fixture.memory(sample)
-    decoder = fixture.decoder
+    decoder = fixture.decoder.runtime()
     greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.surrogate(), shape)
     return greedy(memory, torch.tensor([150]), prompt, [MAX_LENGTH - 2], [0])[0].tokens
 

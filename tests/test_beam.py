@@ -11,11 +11,12 @@ from beam_oracle import (
     make_scorers,
     make_weights,
 )
+from clairvoyant import PathDecoder, PathSurrogate, foresight
 from espnet.nets.e2e_asr_common import end_detect
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, LengthLimits, end_detected
 
 IMPOSSIBLE = -1e8
@@ -23,6 +24,8 @@ HEADS = ["none", "linear", "block", "recurrent"]
 
 
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **options):
+    """Beam search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
+    decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
     scorers, ctc = make_scorers(seed)
     constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     return BeamSearch(
@@ -33,7 +36,8 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
 
 def random_shape(rng, decoder, beam_size):
     """How to draft: from nothing to twice the beam's width."""
-    most = 7 if decoder.num_heads and decoder.surrogate().max_steps is None else decoder.num_heads
+    surrogate = decoder.runtime().surrogate()
+    most = 0 if surrogate is None else surrogate.max_steps or 7
     return DraftShape(
         rng.randint(0, most),
         rng.choice([1, beam_size, 2 * beam_size]),
@@ -80,6 +84,20 @@ def test_nbest_equals_batch_beam_search(seed):
     search = our_search(decoder, seed, weights, beam_size, shape, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
     compare(search, memory, lengths, oracle, limits)
+
+
+@pytest.mark.parametrize("left_out", ["lm", "ctc"])
+@pytest.mark.parametrize("heads", HEADS[1:])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_scorer_that_drafts_do_without(seed, heads, left_out):
+    """The decoder alone scores while running ahead, and not alone otherwise."""
+    decoder = tiny_decoder(seed, heads, 4)
+    memory, lengths = random_memory(seed, [14, 9, 11])
+    weights = make_weights(**{left_out: 0.4})
+    shape = DraftShape(4, 3 + seed, left_out=frozenset([left_out]))
+    search = our_search(decoder, seed, weights, 4, shape)
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
+    compare(search, memory, lengths, oracle, LengthLimits())
 
 
 CONSTRAINTS = [
@@ -181,22 +199,8 @@ def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
     decoder = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16])
 
-    class Clairvoyant:
-        max_steps = None
-
-        def start(self, prefixes):
-            return [prefix.tokens() for prefix in prefixes]
-
-        def advance(self, states, tokens):
-            return [[*state, token] for state, token in zip(states, tokens, strict=True)]
-
-        def logits(self, states):
-            ys = torch.tensor([[EOS, *state] for state in states])
-            size = torch.full((len(ys),), 16)
-            return decoder(memory.expand(len(ys), -1, -1), size, ys, size)[0][:, -1]
-
-    search = our_search(decoder, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    search.drafter.surrogate = Clairvoyant()
+    drafting = PathDecoder(decoder.runtime(), PathSurrogate(foresight(decoder, memory)))
+    search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
     walk = compare(search, memory, lengths, oracle, LengthLimits())[0]
     # The prompt's call has no drafts; each other call serves the step it is for and six more.
@@ -204,7 +208,7 @@ def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
 
 
 def test_memory_holds_cross_attention_once_and_few_nodes():
-    decoder = tiny_decoder(1, "block", max_target_positions=64)
+    decoder = tiny_decoder(1, "block", max_target_positions=64).runtime()
     memory, lengths = random_memory(1, [40, 33])
     states, start = [], decoder.start
 
@@ -215,9 +219,9 @@ def test_memory_holds_cross_attention_once_and_few_nodes():
     decoder.start = watched
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
     search(memory, lengths, torch.tensor([[EOS]] * 2))
-    assert states[0].memory[0][0].size(0) <= 2, "keys of the memory exist once per utterance"
+    assert states[0].memory[0].size(0) <= 2, "keys of the memory exist once per utterance"
     # Living nodes: 6 hypotheses of at most 40 tokens and what was drafted last.
-    assert states[0].cache.slots.size(4) <= 2 * 6 * 40
+    assert states[0].cache.capacity <= 2 * 6 * 40
 
 
 @pytest.mark.parametrize("seed", range(4))

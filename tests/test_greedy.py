@@ -4,13 +4,12 @@ import random
 
 import pytest
 import torch
+from clairvoyant import PathDecoder, PathSurrogate
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.accept import AcceptanceOptions, AcceptanceRule, build_rule, exact
 from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.draft.run_ahead import DraftShape
-from espnet_medusa.draft.surrogate import Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.search.greedy import GreedySearch
 
 PROMPT = [3, 1]
@@ -26,12 +25,13 @@ def decode(
     rule=EXACT,
     min_lengths=None,
     shape=None,
-    surrogate=None,
     **constraints,
 ):
+    """Greedy search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
+    decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
     limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
-    search = GreedySearch(decoder, rule, limits, surrogate or decoder.surrogate(), shape)
+    search = GreedySearch(decoder, rule, limits, decoder.surrogate(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
     least = min_lengths or [0] * len(lengths)
     return search(memory, lengths, prompt, max_lengths, least)
@@ -87,25 +87,9 @@ def test_minimum_length_holds_inside_drafts(seed):
     )
 
 
-class KnownFuture(Surrogate):
+def known_future(future: list[int]) -> PathSurrogate:
     """Drafts what it is told that greedy search will write."""
-
-    max_steps = None
-
-    def __init__(self, future: list[int]):
-        self.future = future
-
-    def start(self, prefixes):
-        return [prefix.length for prefix in prefixes]
-
-    def advance(self, states, tokens):
-        return [state + 1 for state in states]
-
-    def logits(self, states):
-        rows = torch.zeros(len(states), VOCAB_SIZE)
-        for row, state in zip(rows, states, strict=True):
-            row[self.future[state]] = 9.0
-        return rows
+    return PathSurrogate(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
 def ending_seed(max_length: int) -> int:
@@ -125,8 +109,8 @@ def test_end_symbol_inside_a_draft(depth):
     memory, lengths = random_memory(seed, [5])
     decoder = tiny_decoder(seed, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
-    surrogate = KnownFuture([*tokens, EOS, *([0] * 20)])
-    found = decode(decoder, memory, lengths, [30], shape=DraftShape(depth), surrogate=surrogate)[0]
+    decoder = PathDecoder(decoder.runtime(), known_future([*tokens, EOS, *([0] * 20)]))
+    found = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
     assert ended and found.ended
     assert found.tokens == tokens
     # The first call has no drafts yet; then each writes its drafts and one more while they last.
@@ -181,6 +165,7 @@ def test_batch_equals_singles():
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
     """The rules' oracle: each draft is judged by a forward of everything before it."""
     written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
+    surrogate = decoder.runtime().surrogate()
     with torch.no_grad():
         while len(written) < max_length:
             outputs = decoder.hidden_states(memory, lengths, torch.tensor([[*PROMPT, *written]]))
@@ -193,28 +178,19 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
                 token = int(logits.argmax())
                 # The last place belongs to the base head: a draft there would save no call.
                 left = max(max_length - len(written) - 2, 0)
-                prefixes = [stand_in(outputs.head_input[0, -1])]
-                drafts = draft_chain(
-                    decoder, prefixes, token, min(num_heads, left), len(written), constraints
-                )
+                head_input, count = outputs.head_input[0, -1:], min(num_heads, left)
+                drafts = draft_chain(surrogate, head_input, token, count, len(written), constraints)
             if token == EOS:
                 return written
             written.append(token)
     return written
 
 
-def stand_in(head_input):
-    prefix = Prefix(0)
-    prefix.head_input = head_input
-    return prefix
-
-
-def draft_chain(decoder, prefixes, token, count, length, constraints):
+def draft_chain(surrogate, head_input, token, count, length, constraints):
     """The surrogate's best tokens behind ``token``, up to the end symbol."""
-    surrogate, drafts = decoder.surrogate(), []
-    states = surrogate.start(prefixes)
+    drafts, states = [], surrogate.start(head_input)
     while len(drafts) < count and token != EOS:
-        states = surrogate.advance(states, [token])
+        states = surrogate.advance(states, torch.tensor([token]))
         logits = surrogate.logits(states)
         if constraints is not None:
             logits = constraints.apply(logits, torch.tensor([length + 1 + len(drafts)]))
@@ -280,15 +256,15 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     bold = build_rule(AcceptanceOptions("threshold", threshold=1e-9))
     found = decode(decoder, memory, lengths, [31], rule=bold)[0]
     # Every call writes the base token and all drafts.
-    expected, counts = [], found.statistics
+    expected, counts, surrogate = [], found.statistics, decoder.runtime().surrogate()
     with torch.no_grad():
         while len(expected) < 31 and EOS not in expected:
             prefix = torch.tensor([[*PROMPT, *expected]])
             outputs = decoder.hidden_states(memory, lengths, prefix)
             token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
             left = max(31 - len(expected) - 2, 0)
-            prefixes = [stand_in(outputs.head_input[0, -1])]
-            expected += [token, *draft_chain(decoder, prefixes, token, min(4, left), 0, None)]
+            head_input = outputs.head_input[0, -1:]
+            expected += [token, *draft_chain(surrogate, head_input, token, min(4, left), 0, None)]
     expected = expected[: expected.index(EOS)] if EOS in expected else expected
     assert found.tokens == expected
     assert counts.tokens == counts.decoder_calls + sum(counts.accepted)

@@ -23,7 +23,7 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_heads_start_untrained_and_say_so(heads, num_layers):
     decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
-    assert not decoder.heads_trained
+    assert not decoder.runtime().heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
     for step, logits in enumerate(decoder.unroll_heads(head_input, labels), start=1):
@@ -34,14 +34,14 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
         ..., 0
     ].sum().backward()
     optimizer.step()
-    assert decoder.heads_trained
+    assert decoder.runtime().heads_trained
 
 
 def test_training_the_base_head_trains_no_drafts():
     decoder = decoder_of("linear", num_heads=2, base_head=True)
     torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
-    assert not decoder.heads_trained
-    assert not decoder_of("none").heads_trained
+    assert not decoder.runtime().heads_trained
+    assert not decoder_of("none").runtime().heads_trained
 
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)

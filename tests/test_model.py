@@ -7,7 +7,6 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, tiny_decoder, tiny_encoder
 
 from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.model import MedusaASRModel
-from espnet_medusa.prefix import Prefix
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
 
@@ -71,7 +70,7 @@ def test_head_losses_pair_with_labels_further_on(heads):
     data = batch()
     _, stats, _ = model(**data)
     memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-    surrogate = model.decoder.surrogate()
+    surrogate = model.decoder.runtime().surrogate()
     expected = []
     for row, length in enumerate(data["text_lengths"]):
         labels = [*data["text"][row, :length].tolist(), EOS]
@@ -79,9 +78,9 @@ def test_head_losses_pair_with_labels_further_on(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            states = surrogate.start([Prefix(0, head_input=outputs.head_input[0, position])])
+            states = surrogate.start(outputs.head_input[:, position])
             for token in labels[position : position + 2]:
-                states = surrogate.advance(states, [token])
+                states = surrogate.advance(states, torch.tensor([token]))
             log_probs = surrogate.logits(states)[0].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
     assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)

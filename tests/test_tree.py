@@ -2,61 +2,102 @@
 
 import random
 
+import numpy as np
 import pytest
-import torch
 
-from espnet_medusa.tree import DEAD, ROOT, TokenTree, chain_parents
+from espnet_medusa.tree import ROOT, TokenTree, chain_parents, visibility
 
 
-def ancestors(parents: list[int], node: int) -> set[int]:
-    found = set()
+def ancestors(parents: list[int], node: int) -> list[int]:
+    """Node and ancestors, the root's first."""
+    found = []
     while node != ROOT:
-        found.add(node)
+        found.append(node)
         node = parents[node]
-    return found
+    return found[::-1]
 
 
-def assert_matches(tree: TokenTree, parents: list[list[int]]) -> None:
-    for row, of_row in enumerate(parents):
-        for node in range(len(of_row)):
-            expected = ancestors(of_row, node)
-            assert set(tree.path(row, node)) == expected
-            assert int(tree.depths()[row, node]) == len(expected) - 1
+def assert_matches(tree: TokenTree, parents: list[int]) -> None:
+    """Paths, depths and who sees whom, by the parents alone."""
+    assert len(tree) == len(parents)
+    for node in range(len(parents)):
+        expected = ancestors(parents, node)
+        assert tree.path(node) == expected
+        assert tree.depth(node) == len(expected) - 1
+        assert [slot for slot in range(len(tree)) if tree.visible[node] >> slot & 1] == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_growth_follows_the_parents(seed):
     rng = random.Random(seed)
-    num_utterances = rng.randint(1, 3)
-    tree = TokenTree.empty(num_utterances)
-    parents = [[] for _ in range(num_utterances)]
+    tree, parents = TokenTree(), []
     for _ in range(4):
-        num_new, num_old = rng.randint(1, 9), tree.num_nodes
-        new = [[rng.randint(ROOT, num_old + t - 1) for t in range(num_new)] for _ in parents]
-        tree = tree.add(torch.zeros(num_utterances, num_new, dtype=torch.long), torch.tensor(new))
-        for row, of_row in zip(parents, new, strict=True):
-            row.extend(of_row)
+        num_old = len(parents)
+        new = [rng.randint(ROOT, num_old + place - 1) for place in range(rng.randint(1, 9))]
+        tree.add(new)
+        parents += new
         assert_matches(tree, parents)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_keeps_its_paths(seed):
+    rng = random.Random(seed)
+    tree, names = TokenTree(), []  # names follow the nodes through all renumbering
+    paths = {}
+    for step in range(5):
+        for _ in range(rng.randint(1, 8)):
+            parent = rng.randint(ROOT, len(tree) - 1)
+            name = (step, len(tree))
+            paths[name] = ([] if parent == ROOT else paths[names[parent]]) + [name]
+            tree.add([parent])
+            names.append(name)
+        tips = rng.sample(range(len(tree)), min(2, len(tree)))
+        kept = sorted({slot for tip in tips for slot in tree.path(tip)})
+        tree.keep(kept)
+        names = [names[slot] for slot in kept]
+        for slot, name in enumerate(names):
+            assert [names[node] for node in tree.path(slot)] == paths[name]
+            assert tree.depth(slot) == len(paths[name]) - 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_visibility_of_several_trees_is_by_path(seed):
+    rng = random.Random(seed)
+    num_nodes = rng.choice([1, 7, 8, 9, 30, 64, 65])
+    trees = [TokenTree() for _ in range(rng.randint(1, 4))]
+    for tree in trees:
+        tree.add([rng.randint(ROOT, place - 1) for place in range(rng.randint(1, num_nodes))])
+        tree.fill(num_nodes)
+    first = rng.randint(0, num_nodes - 1)
+    found = visibility(trees, first)
+    assert found.shape == (len(trees), num_nodes - first, num_nodes) and found.dtype == bool
+    for tree, rows in zip(trees, found, strict=True):
+        for slot, row in enumerate(rows, start=first):
+            assert np.flatnonzero(row).tolist() == tree.path(slot)
+
+
 def test_a_long_chain_sees_all_before_it():
-    tree = TokenTree.empty(1)
-    tree = tree.add(torch.arange(100)[None], chain_parents(1, 100, torch.tensor([ROOT]), 0))
-    assert torch.equal(tree.visible[0], torch.ones(100, 100).tril().bool())
+    tree = TokenTree()
+    tree.add(chain_parents(100, ROOT, 0))
+    assert np.array_equal(visibility([tree], 0)[0], np.tri(100, dtype=bool))
+    tree.add(chain_parents(3, 49, 100))  # behind the fiftieth
+    expected = np.r_[np.ones(50), np.zeros(50), np.ones(3)].astype(bool)
+    assert np.array_equal(visibility([tree], 102)[0, 0], expected)
 
 
 def test_keep_renumbers_and_dead_slots_are_seen_by_nobody():
-    # Row 0: 0 - 1 - 2 and 0 - 3; row 1: 0 - 1 - 2 - 3.
-    tree = TokenTree.empty(2).add(
-        torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4]]), torch.tensor([[-1, 0, 1, 0], [-1, 0, 1, 2]])
-    )
-    kept = tree.keep(torch.tensor([[0, 3, DEAD], [0, 1, 2]]))
-    assert kept.tokens[0, :2].tolist() == [5, 8]
-    assert kept.path(0, 1) == [0, 1]
-    assert kept.path(1, 2) == [0, 1, 2]
-    assert not kept.visible[0, 2].any() and not kept.visible[0, :, 2].any()
-
-
-def test_select_keeps_rows_in_order():
-    tree = TokenTree.empty(3).add(torch.tensor([[1], [2], [3]]), torch.full((3, 1), ROOT))
-    assert tree.select(torch.tensor([2, 0])).tokens.flatten().tolist() == [3, 1]
+    # 0 - 1 - 2 and 0 - 3.
+    tree = TokenTree()
+    tree.add([ROOT, 0, 1, 0])
+    tree.keep([0, 3])
+    assert tree.parents == [ROOT, 0]
+    tree.fill(4)
+    assert len(tree) == 4
+    tree.add([1])
+    assert tree.path(4) == [0, 1, 4]
+    seen = visibility([tree], 0)[0]
+    assert np.flatnonzero(seen[2]).tolist() == [2] and np.flatnonzero(seen[:, 2]).tolist() == [2]
+    assert np.flatnonzero(seen[:, 3]).tolist() == [3]
+    # What is filled dies with the next keep.
+    tree.keep([0, 1, 4])
+    assert tree.path(2) == [0, 1, 2] and len(tree) == 3

@@ -1,5 +1,8 @@
 """Stock BatchBeamSearch over cached nodes: the n-best list of the uncached decoder."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
@@ -59,8 +62,8 @@ def test_each_step_evaluates_one_node_per_hypothesis_and_forgets_dead_ones():
     state = found[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes never outnumber the living: at most two times 4 hypotheses of 40 tokens.
-    assert state.tree.num_nodes <= 2 * 4 * 41
-    assert state.memory[0][0].size(0) == 1, "cross-attention keys exist once per utterance"
+    assert state.num_nodes <= 2 * 4 * 41
+    assert state.memory[0].size(0) == 1, "cross-attention keys exist once per utterance"
 
 
 def test_a_dropped_hypothesis_cannot_come_back():
@@ -75,3 +78,32 @@ def test_a_dropped_hypothesis_cannot_come_back():
         decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)
         with pytest.raises(RuntimeError, match="left the beam and came back"):
             decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
+
+
+@pytest.mark.parametrize("heads", ["none", "block"])
+def test_weights_that_change_between_utterances_are_noticed(heads):
+    decoder = tiny_decoder(3, heads)
+    memory, _ = random_memory(3, [9])
+    arguments = (3, make_weights(), 3, memory[0], {"maxlenratio": -8})
+    before = nbest(decoder, *arguments)
+    assert nbest(decoder, *arguments) == before
+    with torch.no_grad():
+        decoder.layers[1].fc2.weight.mul_(-1.5)
+    compare(decoder, *arguments)
+    assert nbest(decoder, *arguments) != before
+    decoder.load_state_dict(tiny_decoder(3, heads).state_dict())
+    assert nbest(decoder, *arguments) == before
+
+
+def test_a_decoder_that_has_scored_can_be_copied_and_saved():
+    # Large enough for weights in a layout of the kernels' own.
+    decoder = tiny_decoder(0, "none", vocab_size=5000)
+    memory, _ = random_memory(0, [5])
+    with torch.no_grad():
+        start = decoder.batch_init_state(memory[0])
+        expected, _ = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
+        for again in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
+            start = again.batch_init_state(memory[0])
+            assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
+            found, _ = again.batch_score(torch.tensor([[SOS]]), [start], memory)
+            assert torch.equal(found, expected)

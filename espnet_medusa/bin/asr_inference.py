@@ -15,7 +15,7 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
 from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
-from espnet2.utils.types import int_or_none, str2bool
+from espnet2.utils.types import int_or_none, str2bool, str_or_none
 
 from espnet_medusa.decoding.job import decode_job, read_input
 from espnet_medusa.decoding.journal import Journal
@@ -29,7 +29,9 @@ HELP = {
     "draft_depth": "steps drafted ahead per decoder call; none: as many as heads, 0: no drafts",
     "draft_width": "hypotheses drafted; none: 1 for greedy (a chain), beam_size for beam",
     "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",
+    "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
+    "decoder_precision": "float32, bfloat16 or float16; none: what the model is in",
     "draft_with_lm": "whether the language model takes part in drafting",
     "acceptance": "exact: greedy text; typical: probable tokens stand, too; top_m: the base "
     "head's M best stand; threshold: what the heads are sure of stands, unverified",
@@ -46,6 +48,8 @@ TYPES = {
     "draft_depth": {"type": int_or_none},
     "draft_width": {"type": int_or_none},
     "draft_budget": {"type": int_or_none},
+    "draft_vocab_size": {"type": int_or_none},
+    "decoder_precision": {"type": str_or_none},
     "draft_with_lm": {"type": str2bool},
     "medusa_choices": {"type": int, "nargs": "*"},
     "suppress_tokens": {"type": int, "nargs": "*"},

@@ -124,7 +124,7 @@ def work(
         LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
         speech2text.nbest,
         clock,
-        rounding=speech2text.dtype in ROUNDED,
+        rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
     )
     tuning = Tuner(task).tune()
     about = circumstances(options, command, _wav_scp(own), batches, clock)

@@ -1,23 +1,24 @@
 """What a decoder offers to searches: a token tree that is extended one call at a time."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.decoder.node_cache import NodeCache
 from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.tree import TokenTree
 
 
 @dataclass(frozen=True)
 class NodeOutputs:
-    """What one decoder call says about its new nodes.
+    """What one decoder call says about its R new nodes, one utterance's behind the other's.
 
     Attributes:
-        hidden: (U, T, D) last hidden state, for the base vocabulary projection.
-        head_input: (U, T, D) what the heads that draft start from; ``hidden`` itself without an
-            own block.
+        hidden: (R, D) last hidden state, for the base vocabulary projection.
+        head_input: (R, D) what the heads that draft start from; ``hidden`` itself without an own
+            block.
     """
 
     hidden: torch.Tensor
@@ -29,22 +30,27 @@ class TreeState:
     """Trees of U utterances with everything the decoder remembers of them.
 
     Attributes:
-        tree: Tokens and ancestors of the nodes.
+        trees: U, equally long: shorter ones are filled with dead slots.
         cache: Self-attention keys and values by node.
-        memory: Per layer, cross-attention keys and values (U, heads, S, size), once an utterance.
+        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size).
         memory_mask: (U, 1, 1, S) additive mask of padded encoder frames, or None.
         with_heads: Whether ``extend`` also computes what the heads start from.
         calls: Decoder calls so far.
         nodes: Nodes they evaluated, of all utterances.
     """
 
-    tree: TokenTree
+    trees: list[TokenTree]
     cache: NodeCache
-    memory: list[tuple[torch.Tensor, torch.Tensor]]
+    memory: list[torch.Tensor]
     memory_mask: torch.Tensor | None
     with_heads: bool
     calls: int = 0
     nodes: int = 0
+
+    @property
+    def num_nodes(self) -> int:
+        """N, the same for every utterance."""
+        return len(self.trees[0])
 
 
 class TreeDecoder(ABC):
@@ -76,30 +82,32 @@ class TreeDecoder(ABC):
     def extend(
         self,
         state: TreeState,
-        tokens: torch.Tensor,
-        parents: torch.Tensor,
-        present: torch.Tensor | None = None,
+        tokens: Sequence[Sequence[int]],
+        parents: Sequence[Sequence[int]],
     ) -> NodeOutputs:
         """Evaluate new nodes: one decoder call.
 
         Args:
-            state: Changed in place.
-            tokens: (U, T).
-            parents: (U, T), as ``TokenTree.add`` takes them. A row with fewer nodes is padded
-                with any token under ``ROOT``; nobody may descend from it.
-            present: (U, T) bool, False where padded, to save the work; None: compute all.
+            state: Changed in place. Each utterance's new nodes get the slots behind the ones
+                there are, N on.
+            tokens: Of the U utterances; one may have more than another.
+            parents: As ``TokenTree.add`` takes them.
         """
 
-    def keep(self, state: TreeState, nodes: torch.Tensor) -> None:
-        """Drop all nodes but these slots (U, M), as ``TokenTree.keep`` takes them."""
-        state.tree = state.tree.keep(nodes)
-        state.cache.keep(nodes)
+    def keep(self, state: TreeState, slots: Sequence[Sequence[int]]) -> None:
+        """Drop all nodes but these, as ``TokenTree.keep`` takes them, of each utterance."""
+        for tree, kept in zip(state.trees, slots, strict=True):
+            tree.keep(kept)
+        width = max(map(len, slots))
+        for tree in state.trees:
+            tree.fill(width)
+        state.cache.keep(slots)
 
-    def select(self, state: TreeState, utterances: torch.Tensor) -> None:
-        """Drop all utterances but these (indices)."""
-        state.tree = state.tree.select(utterances)
+    def select(self, state: TreeState, utterances: Sequence[int]) -> None:
+        """Drop all utterances but these."""
+        state.trees = [state.trees[row] for row in utterances]
         state.cache.select(utterances)
-        state.memory = [(keys[utterances], values[utterances]) for keys, values in state.memory]
+        state.memory = [keys_values[utterances] for keys_values in state.memory]
         if state.memory_mask is not None:
             state.memory_mask = state.memory_mask[utterances]
 
@@ -108,8 +116,12 @@ class TreeDecoder(ABC):
         """Base head: (..., D) to (..., V)."""
 
     @abstractmethod
-    def surrogate(self) -> Surrogate | None:
-        """What drafts from ``head_input``; None without heads."""
+    def surrogate(self, vocabulary: torch.Tensor | None = None) -> Surrogate | None:
+        """What drafts from ``head_input``; None without heads.
+
+        Args:
+            vocabulary: (V',) tokens that it may draft, ascending; None: all.
+        """
 
     @property
     @abstractmethod

@@ -4,12 +4,13 @@ ESPnet's own Whisper decoder recomputes the whole prefix at every step; here a s
 new node per hypothesis.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 
 from espnet_medusa.compat import BatchScorerInterface
-from espnet_medusa.decoder.tree_decoder import TreeState
+from espnet_medusa.decoder.tree_decoder import TreeDecoder, TreeState
 from espnet_medusa.tree import ROOT, chain_parents
 
 
@@ -18,10 +19,12 @@ class SharedTree:
     """One utterance's tree, shared by all its hypotheses.
 
     Attributes:
-        state: The decoder's.
+        decoder: Evaluates nodes.
+        state: Its memory of the utterance.
         generation: Counts compactions; a hypothesis of an older generation is no longer cached.
     """
 
+    decoder: TreeDecoder
     state: TreeState
     generation: int = 0
 
@@ -35,8 +38,34 @@ class NodeReference:
     generation: int
 
 
+@dataclass(frozen=True)
+class Made:
+    """The decoder made last, and from which weights; copies and files of its owner go without."""
+
+    version: list | None = None
+    decoder: TreeDecoder | None = None
+
+    def __reduce__(self) -> tuple:
+        return Made, ()  # blocked weights can be neither copied nor saved
+
+
 class TreeScorer(BatchScorerInterface):
-    """ESPnet's scorer interface over ``start``, ``extend`` and ``keep`` of a ``TreeDecoder``."""
+    """ESPnet's scorer interface over the ``TreeDecoder`` of a trained module.
+
+    That one is made when the first utterance begins, and anew when weights have changed.
+    """
+
+    _made = Made()
+
+    @abstractmethod
+    def runtime(self, precision: str | None = None) -> TreeDecoder:
+        """The decoder over token trees, with the module's weights at this moment."""
+
+    def _current_runtime(self) -> TreeDecoder:
+        version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
+        if self._made.version != version:
+            self._made = Made(version, self.runtime())
+        return self._made.decoder
 
     def init_state(self, x: torch.Tensor) -> NodeReference:
         """Begin an utterance.
@@ -45,7 +74,8 @@ class TreeScorer(BatchScorerInterface):
             x: (S, D) memory.
         """
         lengths = torch.tensor([x.size(0)], device=x.device)
-        shared = SharedTree(self.start(x[None], lengths, with_heads=False))
+        decoder = self._current_runtime()
+        shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
         return NodeReference(shared, ROOT, 0)
 
     def batch_score(
@@ -81,27 +111,27 @@ class TreeScorer(BatchScorerInterface):
         self, ys: torch.Tensor, states: list[NodeReference]
     ) -> tuple[torch.Tensor, list[NodeReference]]:
         shared = states[0].shared
-        parents = torch.tensor([[state.node for state in states]], device=ys.device)
-        tokens = ys[:, -1][None]
+        first = shared.state.num_nodes
+        tokens, parents = ys[:, -1].tolist(), [state.node for state in states]
         if states[0].node == ROOT:
-            tokens = ys[:1]
-            parents = chain_parents(1, ys.size(1), parents[:, 0], 0)
-        outputs = self.extend(shared.state, tokens, parents)
-        scores = torch.log_softmax(self.logits(outputs.hidden[0, -len(states) :]), dim=-1)
-        first = shared.state.tree.num_nodes - len(states)
+            tokens = ys[0].tolist()
+            parents = chain_parents(len(tokens), ROOT, first)
+        outputs = shared.decoder.extend(shared.state, [tokens], [parents])
+        scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-len(states) :]), dim=-1)
+        first = shared.state.num_nodes - len(states)
         return scores, [
             NodeReference(shared, first + row, shared.generation) for row in range(len(states))
         ]
 
     def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
         """Drop nodes of dead hypotheses once they outnumber the living."""
-        tree = shared.state.tree
-        alive = torch.nonzero(tree.visible[0, [state.node for state in states]].any(0)).flatten()
-        if 2 * len(alive) > tree.num_nodes:
+        tree = shared.state.trees[0]
+        alive = sorted({slot for state in states for slot in tree.path(state.node)})
+        if 2 * len(alive) > len(tree):
             return states
-        self.keep(shared.state, alive[None])
+        shared.decoder.keep(shared.state, [alive])
         shared.generation += 1
-        slots = {int(old): new for new, old in enumerate(alive)}
+        slots = {old: new for new, old in enumerate(alive)}
         return [NodeReference(shared, slots[s.node], shared.generation) for s in states]
 
 

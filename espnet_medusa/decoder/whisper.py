@@ -2,24 +2,35 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from espnet2.asr.decoder.abs_decoder import AbsDecoder
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-from espnet_medusa.decoder.layer import Packing, attend_memory, extend_layer
-from espnet_medusa.decoder.node_cache import NodeCache
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 from espnet_medusa.decoder.tree_scorer import TreeScorer
-from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
-from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
-from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS, HeadOptions, RecurrentHeads, build_heads
+from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
 from espnet_medusa.masks import causal_mask, padding_mask
 from espnet_medusa.options import build_options
-from espnet_medusa.tree import TokenTree
+from espnet_medusa.runtime.captured import CapturedWhisperRuntime
+from espnet_medusa.runtime.precision import resolve_precision
+from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.whisper_config import load_whisper, scratch_config
+
+TOKEN_COUNTS = "token_counts"
+
+
+class HiddenStates(NamedTuple):
+    """What whole sequences give: last hidden states, and what the heads start from.
+
+    Attributes:
+        hidden: (B, L, D).
+        head_input: (B, L, D); ``hidden`` itself without an own block.
+    """
+
+    hidden: torch.Tensor
+    head_input: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -37,11 +48,11 @@ class DecoderOptions:
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
 
 
-class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
+class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
     """Whisper decoder on transformers' modules, with Medusa heads on top.
 
-    Three views of the same weights: ``forward`` (teacher-forced, trained), ``start`` / ``extend``
-    (token tree with cached keys and values) and ESPnet's scorer (``TreeScorer``).
+    Three views of the same weights: ``forward`` (teacher-forced, trained), ``runtime`` (token tree
+    with cached keys and values) and ESPnet's scorer (``TreeScorer``).
 
     Args:
         vocab_size: V.
@@ -78,7 +89,12 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
             self.original_last_layer.load_state_dict(last_layer.state_dict())
             self.original_last_layer.requires_grad_(False)
+        if self.heads is not None:
+            # Of the labels that trained the heads; the most frequent ones are worth drafting.
+            counts = torch.zeros(vocab_size, dtype=torch.long)
+            self.register_buffer(TOKEN_COUNTS, counts)
         self.register_load_state_dict_pre_hook(_let_copies_follow)
+        self.register_load_state_dict_pre_hook(_count_from_zero)
 
     def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
         config = self.whisper.config
@@ -117,7 +133,7 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
 
     def hidden_states(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
-    ) -> NodeOutputs:
+    ) -> HiddenStates:
         """Hidden states of whole sequences, for the base head and for the heads.
 
         Args:
@@ -131,7 +147,7 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         head_input = hidden
         if self.heads is not None and self.heads.block is not None:
             head_input = _run_layers([self.heads.block], hidden, memory, memory_lengths)
-        return NodeOutputs(hidden, head_input)
+        return HiddenStates(hidden, head_input)
 
     def original_logits(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
@@ -165,81 +181,44 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
             for hidden in self.heads.unroll(head_input, labels, self.embed_tokens):
                 yield self.project(hidden)
 
-    # Token-tree view: the same layers, keys and values by node.
+    def count_tokens(self, tokens: torch.Tensor) -> None:
+        """Add training tokens (n,) to the counts; with several GPUs each keeps its own share."""
+        self.token_counts += torch.bincount(tokens, minlength=len(self.token_counts))
 
-    @property
-    def max_depth(self) -> int:
-        return self.whisper.config.max_target_positions
+    def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
+        """The most frequent training tokens, the end symbol among them: (N,) ids, ascending.
 
-    @property
-    def num_heads(self) -> int:
-        return 0 if self.heads is None else self.heads.num_heads
+        Args:
+            size: Most of them; tokens that training never saw are left out.
+            eos: End symbol.
 
-    def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> TreeState:
-        layers = self._tree_layers(with_heads)
-        attention = self.layers[0].self_attn
-        cache = NodeCache(
-            num_layers=len(layers),
-            num_utterances=memory.size(0),
-            num_attention_heads=attention.num_heads,
-            head_size=attention.head_dim,
-            dtype=memory.dtype,
-            device=memory.device,
-        )
-        return TreeState(
-            tree=TokenTree.empty(memory.size(0), memory.device),
-            cache=cache,
-            memory=[attend_memory(layer, memory) for layer in layers],
-            memory_mask=padding_mask(memory, memory_lengths),
-            with_heads=with_heads,
-        )
+        Raises:
+            InputError: The heads were trained without counting, or not at all.
+        """
+        counts = self.token_counts.clone() if self.num_heads else torch.zeros(1)
+        if not bool(counts.any()):
+            raise InputError(
+                f"draft_vocab_size: {size}; this model holds no counts of training tokens; train "
+                "its heads with this version, or leave draft_vocab_size out"
+            )
+        seen = int((counts > 0).sum())
+        counts[eos] = counts.max() + 1
+        return counts.topk(min(size, seen)).indices.sort().values
 
-    def extend(
-        self,
-        state: TreeState,
-        tokens: torch.Tensor,
-        parents: torch.Tensor,
-        present: torch.Tensor | None = None,
-    ) -> NodeOutputs:
-        num_new = tokens.size(1)
-        state.tree = state.tree.add(tokens, parents)
-        state.cache.reserve(num_new)
-        visible = state.tree.visible[:, -num_new:]
-        packing = Packing(present, tuple(tokens.shape))
-        hidden = packing.pack(self._embed(tokens, visible.sum(-1) - 1))
-        for index, layer in enumerate(self.layers):
-            hidden = extend_layer(layer, index, hidden, visible, packing, state)
-        hidden = self.whisper.layer_norm(hidden)
-        head_input = hidden
-        if len(state.memory) > len(self.layers):
-            block, last = self.heads.block, len(self.layers)
-            head_input = extend_layer(block, last, hidden, visible, packing, state)
-        state.cache.commit(num_new)
-        state.calls += 1
-        state.nodes += len(hidden)
-        return NodeOutputs(packing.unpack(hidden), packing.unpack(head_input))
+    # What searches call: the same weights at this moment, laid out for it.
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        if self.heads is not None and self.heads.base is not None:
-            hidden = self.heads.base(hidden)
-        return self.project(hidden)
+    def runtime(self, precision: str | None = None) -> WhisperRuntime:
+        """The decoder over token trees; weights that change later do not reach it.
 
-    def head_logits(self, head_input: torch.Tensor) -> torch.Tensor:
-        """Parallel heads: (..., D) to (K, ..., V); head k is for the token k behind the next."""
-        return self.project(self.heads(head_input))
+        Args:
+            precision: As the decode option ``decoder_precision``; None: the weights' own.
 
-    @property
-    def heads_trained(self) -> bool:
-        return self.heads is not None and self.heads.trained
-
-    def surrogate(self) -> Surrogate | None:
-        if self.heads is None:
-            return None
-        if isinstance(self.heads, RecurrentHeads):
-            return RecurrentHeadsSurrogate(self)
-        return ParallelHeadsSurrogate(self)
+        Raises:
+            InputError: Nothing this device computes with.
+        """
+        weight = self.whisper.embed_tokens.weight
+        kind = CapturedWhisperRuntime if weight.device.type == "cuda" else WhisperRuntime
+        return kind(self, resolve_precision(precision, weight.device, weight.dtype))
 
     # Parts that the views share.
 
@@ -248,23 +227,27 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer, TreeDecoder):
         """The decoder's own layers, without the heads' block."""
         return self.whisper.layers
 
-    def _tree_layers(self, with_heads: bool) -> list[torch.nn.Module]:
-        block = self.heads.block if with_heads and self.heads is not None else None
-        return [*self.layers] if block is None else [*self.layers, block]
+    @property
+    def num_heads(self) -> int:
+        """K, the heads that can draft; 0 without heads."""
+        return 0 if self.heads is None else self.heads.num_heads
 
     def _embed_sequence(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, L) tokens from position 0 on, with dropout while the base is trained."""
-        hidden = self._embed(tokens, torch.arange(tokens.size(1), device=tokens.device))
+        hidden = self.embed_tokens(tokens) + self.whisper.embed_positions.weight[: tokens.size(1)]
         return torch.nn.functional.dropout(
             hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
 
-    def _embed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return self.embed_tokens(tokens) + self.whisper.embed_positions.weight[positions]
-
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings without positions: (...) to (..., D)."""
         return self.whisper.embed_tokens(tokens) * self.whisper.embed_scale
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Base head: (..., D) to (..., V)."""
+        if self.heads is not None and self.heads.base is not None:
+            hidden = self.heads.base(hidden)
+        return self.project(hidden)
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Shared vocabulary projection, tied to the token embedding: (..., D) to (..., V)."""
@@ -313,3 +296,10 @@ def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:
         if untrained:
             for part in current:
                 state_dict[prefix + name + part] = state_dict[last + part]
+
+
+def _count_from_zero(decoder, state_dict, prefix, *_) -> None:
+    """Checkpoints of heads from elsewhere, or from before tokens were counted, have no counts."""
+    if hasattr(decoder, TOKEN_COUNTS):
+        counts = torch.zeros_like(decoder.token_counts)
+        state_dict.setdefault(prefix + TOKEN_COUNTS, counts)

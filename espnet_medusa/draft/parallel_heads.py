@@ -2,56 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from espnet_medusa.draft.surrogate import Surrogate
-from espnet_medusa.prefix import Prefix
-
-if TYPE_CHECKING:
-    from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelState:
-    """Where a drafted prefix stands.
+@dataclass(frozen=True)
+class ParallelStates:
+    """Where R drafted prefixes stand.
 
     Attributes:
-        table: (K, V) logits of all heads at the evaluated prefix it began with.
-        step: Tokens behind that prefix; what follows them is head ``step``'s.
+        tables: (P, K, V') logits of all heads at P evaluated prefixes.
+        origins: (R,) which of these each drafted prefix began with.
+        steps: (R,) tokens behind it; what follows them is head ``step``'s.
     """
 
-    table: torch.Tensor
-    step: int = 0
+    tables: torch.Tensor
+    origins: torch.Tensor
+    steps: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> ParallelStates:
+        return replace(self, origins=self.origins[rows], steps=self.steps[rows])
+
+    def join(self, others: ParallelStates) -> ParallelStates:
+        return ParallelStates(
+            torch.cat([self.tables, others.tables]),
+            torch.cat([self.origins, others.origins + len(self.tables)]),
+            torch.cat([self.steps, others.steps]),
+        )
 
 
 class ParallelHeadsSurrogate(Surrogate):
     """Linear or block heads in the decoder's place; they do not see which tokens were drafted.
 
     Args:
-        decoder: Its heads draft.
+        heads: (R, D) to (R, K, D), with ``num_heads`` K.
+        projection: (R, D) to (R, V').
+        vocabulary: As ``Surrogate``'s.
     """
 
-    def __init__(self, decoder: WhisperMedusaDecoder):
-        self.decoder = decoder
+    def __init__(
+        self,
+        heads: Callable[[torch.Tensor], torch.Tensor],
+        projection: Callable[[torch.Tensor], torch.Tensor],
+        vocabulary: torch.Tensor | None = None,
+    ):
+        self.heads, self.projection, self.vocabulary = heads, projection, vocabulary
 
     @property
     def max_steps(self) -> int:
-        return self.decoder.num_heads
+        return self.heads.num_heads
 
-    def start(self, prefixes: Sequence[Prefix]) -> list[ParallelState]:
-        head_input = torch.stack([prefix.head_input for prefix in prefixes])
-        tables = self.decoder.head_logits(head_input).transpose(0, 1)
-        return [ParallelState(table) for table in tables]
+    def start(self, head_input: torch.Tensor) -> ParallelStates:
+        # One matrix product for all heads.
+        tables = self.projection(self.heads(head_input).flatten(0, 1))
+        return ParallelStates(
+            tables.unflatten(0, (-1, self.max_steps)),
+            torch.arange(len(head_input), device=head_input.device),
+            torch.zeros(len(head_input), dtype=torch.long, device=head_input.device),
+        )
 
-    def advance(
-        self, states: Sequence[ParallelState], tokens: Sequence[int]
-    ) -> list[ParallelState]:
-        return [replace(state, step=state.step + 1) for state in states]
+    def advance(self, states: ParallelStates, tokens: torch.Tensor) -> ParallelStates:
+        return replace(states, steps=states.steps + 1)
 
-    def logits(self, states: Sequence[ParallelState]) -> torch.Tensor:
-        assert all(1 <= state.step <= self.max_steps for state in states)
-        return torch.stack([state.table[state.step - 1] for state in states])
+    def logits(self, states: ParallelStates) -> torch.Tensor:
+        return states.tables[states.origins, states.steps - 1]

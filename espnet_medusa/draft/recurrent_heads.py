@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from espnet_medusa.draft.surrogate import Surrogate
-from espnet_medusa.prefix import Prefix
 
 if TYPE_CHECKING:
-    from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+    from espnet_medusa.runtime.heads import PackedRecurrentHeads
+
+
+@dataclass(frozen=True)
+class RecurrentStates:
+    """The cell's states.
+
+    Attributes:
+        hidden: (R, D).
+    """
+
+    hidden: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> RecurrentStates:
+        return RecurrentStates(self.hidden[rows])
+
+    def join(self, others: RecurrentStates) -> RecurrentStates:
+        return RecurrentStates(torch.cat([self.hidden, others.hidden]))
 
 
 class RecurrentHeadsSurrogate(Surrogate):
-    """Recurrent heads in the decoder's place; a state is the cell's, (D,).
+    """Recurrent heads in the decoder's place.
 
     Args:
-        decoder: Its heads draft.
+        heads: The cell and its output.
+        embed: Token embeddings, (R,) to (R, D).
+        projection: (R, D) to (R, V').
+        vocabulary: As ``Surrogate``'s.
     """
 
-    def __init__(self, decoder: WhisperMedusaDecoder):
-        self.decoder = decoder
+    def __init__(
+        self,
+        heads: PackedRecurrentHeads,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        projection: Callable[[torch.Tensor], torch.Tensor],
+        vocabulary: torch.Tensor | None = None,
+    ):
+        self.heads, self.embed = heads, embed
+        self.projection, self.vocabulary = projection, vocabulary
 
     @property
     def max_steps(self) -> None:
         return None
 
-    def start(self, prefixes: Sequence[Prefix]) -> list[torch.Tensor]:
-        return [prefix.head_input for prefix in prefixes]
+    def start(self, head_input: torch.Tensor) -> RecurrentStates:
+        return RecurrentStates(head_input)
 
-    def advance(self, states: Sequence[torch.Tensor], tokens: Sequence[int]) -> list[torch.Tensor]:
-        states = torch.stack([*states])
-        embedded = self.decoder.embed_tokens(torch.tensor(tokens, device=states.device))
-        return [*self.decoder.heads.advance(states, embedded)]
+    def advance(self, states: RecurrentStates, tokens: torch.Tensor) -> RecurrentStates:
+        return RecurrentStates(self.heads.advance(states.hidden, self.embed(tokens)))
 
-    def logits(self, states: Sequence[torch.Tensor]) -> torch.Tensor:
-        return self.decoder.project(self.decoder.heads(torch.stack([*states])))
+    def logits(self, states: RecurrentStates) -> torch.Tensor:
+        return self.projection(self.heads.output(states.hidden))

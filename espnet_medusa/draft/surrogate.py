@@ -1,20 +1,34 @@
 """What stands in for the decoder behind prefixes that it has not evaluated."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from espnet_medusa.prefix import Prefix
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class States(Protocol):
+    """What a surrogate knows of R prefixes."""
+
+    def select(self, rows: torch.Tensor) -> Self:
+        """States of these rows, in this order; a row may come several times."""
+
+    def join(self, others: Self) -> Self:
+        """These rows, then those."""
 
 
 class Surrogate(ABC):
     """Drafts. A new way to draft supplies this and nothing else.
 
-    A state belongs to one prefix. States come and go in lists, so that one call serves all
-    hypotheses of all utterances.
+    Attributes:
+        vocabulary: (V',) token ids that ``logits`` are of; None: all.
     """
+
+    vocabulary: torch.Tensor | None = None
 
     @property
     @abstractmethod
@@ -22,13 +36,21 @@ class Surrogate(ABC):
         """How often a state can be advanced; None without limit."""
 
     @abstractmethod
-    def start(self, prefixes: Sequence[Prefix]) -> list[Any]:
-        """States of R evaluated prefixes (``head_input`` is set)."""
+    def start(self, head_input: torch.Tensor) -> States:
+        """States of R evaluated prefixes.
+
+        Args:
+            head_input: (R, D) of ``NodeOutputs``.
+        """
 
     @abstractmethod
-    def advance(self, states: Sequence[Any], tokens: Sequence[int]) -> list[Any]:
-        """R states, each longer by its token."""
+    def advance(self, states: States, tokens: torch.Tensor) -> States:
+        """R states, each longer by its token (R,)."""
 
     @abstractmethod
-    def logits(self, states: Sequence[Any]) -> torch.Tensor:
-        """(R, V) for the token that follows; states have been advanced at least once."""
+    def logits(self, states: States) -> torch.Tensor:
+        """(R, V') for the token that follows; states have been advanced at least once."""
+
+    def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
+        """Tokens of columns of ``logits``."""
+        return columns if self.vocabulary is None else self.vocabulary[columns]

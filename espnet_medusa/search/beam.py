@@ -13,7 +13,8 @@ import torch
 
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import PLAIN, DraftShape, RunAhead
+from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.draft.shape import PLAIN, DraftShape
 from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.ctc_prefix import CTCPrefix
@@ -234,6 +235,18 @@ class BeamStrategy(Strategy):
         falling = all(name in NEVER_GAIN and weight >= 0 for name, weight in weights.items())
         if not falling or self.gain < 0 or scoring.constraints.can_raise:
             self.gain = math.inf
+
+    def judge(self, walks: Sequence[BeamWalk], logits: torch.Tensor) -> None:
+        """Candidates at once where the decoder alone scores; others are asked when it is time."""
+        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
+        nodes = [prefix for request in requests for prefix in request.prefixes]
+        if self.scoring.decoder_alone:
+            candidates = self.scoring.candidates(requests, logits, self.width)
+            for prefix, found in zip(nodes, candidates, strict=True):
+                prefix.memo[CANDIDATES] = found
+        else:
+            for prefix, row in zip(nodes, logits, strict=True):
+                prefix.logits = row
 
     def advance(self, walks: Sequence[BeamWalk]) -> None:
         walks = [walk for walk in walks if not walk.done]

@@ -9,7 +9,8 @@ import torch
 from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import DraftShape
+from espnet_medusa.decoder.tree_scorer import TreeScorer
+from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
@@ -17,6 +18,12 @@ from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 
 BEAM, GREEDY = "beam", "greedy"
+DRAFT_MINIMA = (
+    ("draft_depth", 0),
+    ("draft_width", 1),
+    ("draft_budget", 1),
+    ("draft_vocab_size", 2),
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,9 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions):
     draft_depth: int | None = None  # steps drafted ahead; None: as many as heads, 0: no drafts
     draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam
     draft_budget: int | None = None  # most nodes of an utterance in a decoder call
+    draft_vocab_size: int | None = None  # drafts are among so many most frequent training tokens
     medusa_choices: list[int] | None = None  # fixed tree, the root's 1 first; greedy only
+    decoder_precision: str | None = None  # float32, bfloat16, float16; None: the model's own
     draft_with_lm: bool = True  # whether the language model takes part in drafting
 
 
@@ -39,7 +48,7 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
     """
     check_choice(options.search, [BEAM, GREEDY], "search")
     check_at_least(beam_size, 1, "beam_size")
-    for name, least in (("draft_depth", 0), ("draft_width", 1), ("draft_budget", 1)):
+    for name, least in DRAFT_MINIMA:
         value = getattr(options, name)
         if value is not None:
             check_at_least(value, least, name)
@@ -67,13 +76,20 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
             )
 
 
-def draft_shape(options: SearchOptions, decoder: TreeDecoder, width: int) -> DraftShape:
-    """What is drafted with this model; ``width`` is the search's own.
+def draft_shape(
+    options: SearchOptions, decoder: TreeDecoder, surrogate: Surrogate | None, width: int
+) -> DraftShape:
+    """What is drafted with this model.
+
+    Args:
+        options: As given.
+        decoder: Says how many heads there are.
+        surrogate: Drafts.
+        width: The search's own.
 
     Raises:
         InputError: Deeper than the heads, or unverified drafts of heads that were never trained.
     """
-    surrogate = decoder.surrogate()
     most = 0 if surrogate is None else surrogate.max_steps
     choices = tuple(options.medusa_choices or ())[1:] or None
     depth, name = options.draft_depth, "draft_depth"
@@ -98,19 +114,22 @@ def draft_shape(options: SearchOptions, decoder: TreeDecoder, width: int) -> Dra
 
 
 def build_greedy(
-    options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, device: torch.device
+    options: SearchOptions, decoder: TreeScorer, vocab_size: int, eos: int, device: torch.device
 ) -> GreedySearch:
-    """Greedy search with the options' rule."""
-    shape = draft_shape(options, decoder, width=1)
+    """Greedy search with the options' rule.
+
+    Args:
+        decoder: The trained module.
+    """
+    runtime, surrogate = _runtime(options, decoder, eos)
+    shape = draft_shape(options, runtime, surrogate, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
-    return GreedySearch(
-        decoder, build_rule(options), constraints, _surrogate(decoder, shape), shape
-    )
+    return GreedySearch(runtime, build_rule(options), constraints, surrogate, shape)
 
 
 def build_beam(
     options: SearchOptions,
-    decoder: TreeDecoder,
+    decoder: TreeScorer,
     scorers: Mapping[str, Any],
     ctc: torch.nn.Module | None,
     weights: Mapping[str, float],
@@ -123,19 +142,21 @@ def build_beam(
     """Beam search with ESPnet's scorers.
 
     Args:
+        decoder: The trained module.
         scorers: Full scorers beside the decoder.
         ctc: ESPnet's CTC module, None when it does not score.
         weights: Of all scorers.
     """
-    shape = draft_shape(options, decoder, width=beam_size)
+    runtime, surrogate = _runtime(options, decoder, eos)
+    shape = draft_shape(options, runtime, surrogate, width=beam_size)
     return BeamSearch(
-        decoder,
+        runtime,
         scorers,
         None if ctc is None else ctc.log_softmax,
         weights,
         beam_size,
         build_constraints(options, vocab_size, eos, device),
-        _surrogate(decoder, shape),
+        surrogate,
         shape,
         normalize_length,
     )
@@ -164,5 +185,14 @@ def search_within(
     return search(memory, frames, prompt, limits)
 
 
-def _surrogate(decoder: TreeDecoder, shape: DraftShape) -> Surrogate | None:
-    return decoder.surrogate() if shape.depth > 0 else None
+def _runtime(
+    options: SearchOptions, decoder: TreeScorer, eos: int
+) -> tuple[TreeDecoder, Surrogate | None]:
+    """The decoder as searches call it, and what drafts for it."""
+    runtime = decoder.runtime(options.decoder_precision)
+    if options.draft_depth == 0:
+        return runtime, None
+    vocabulary = None
+    if options.draft_vocab_size is not None:
+        vocabulary = decoder.draft_vocabulary(options.draft_vocab_size, eos)
+    return runtime, runtime.surrogate(vocabulary)

@@ -11,7 +11,8 @@ import torch
 from espnet_medusa.accept import AcceptanceRule
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import PLAIN, DraftShape, RunAhead
+from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.draft.shape import PLAIN, DraftShape
 from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.loop import run
@@ -124,9 +125,38 @@ class GreedyStrategy(Strategy):
     def __init__(self, scoring: Scoring, rule: AcceptanceRule, draft_width: int = 1):
         super().__init__(scoring, draft_width)
         self.rule = rule
+        self.needs_draft_scores = not rule.verifies
+
+    def judge(self, walks: Sequence[GreedyWalk], logits: torch.Tensor) -> None:
+        """What the base head says of new prefixes: its best token, and which drafts it allows."""
+        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
+        prefixes = [prefix for request in requests for prefix in request.prefixes]
+        scores = self.scoring.constrain(requests, logits)
+        rows = {prefix: row for row, prefix in enumerate(prefixes)}
+        drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
+        drafts = [prefix for prefix in drafts if prefix.parent in rows and self.rule.verifies]
+        parents = torch.tensor([rows[prefix.parent] for prefix in drafts], device=logits.device)
+        tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device)
+        # One read: best tokens and verdicts, with the base head's own log-probabilities.
+        _, best = scores.max(dim=-1)  # several times faster than argmax
+        of, chosen = torch.arange(len(prefixes), device=logits.device), best
+        verdicts = torch.ones_like(best)
+        if drafts:
+            if self.rule.best_only:
+                allowed = best[parents] == tokens
+            else:
+                allowed = self.rule.allowed(scores[parents], tokens)
+            of, chosen = torch.cat([of, parents]), torch.cat([chosen, tokens])
+            verdicts = torch.cat([verdicts, allowed.long()])
+        log_probs = logits[of, chosen].float() - logits.float().logsumexp(dim=-1)[of]
+        table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
+        for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
+            prefix.memo[BEST] = (int(token), log_prob)
+        for prefix, (_, log_prob, stands) in zip(drafts, table[len(prefixes) :], strict=True):
+            if stands:
+                prefix.memo[ALLOWED] = log_prob
 
     def advance(self, walks: Sequence[GreedyWalk]) -> None:
-        self._judge(walks)
         eos = self.scoring.eos
         for walk in walks:
             while not walk.done and walk.hypothesis.prefix.evaluated:
@@ -150,34 +180,6 @@ class GreedyStrategy(Strategy):
                 sofar = nodes[prefix] = score
             walk.statistics.count_drafts(walk.draft.depth, walk.steps - steps)
             walk.draft = Draft([], nodes)
-
-    def _judge(self, walks: Sequence[GreedyWalk]) -> None:
-        """What the base head says of new prefixes: its best token, and which drafts it allows."""
-        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
-        prefixes = [prefix for request in requests for prefix in request.prefixes]
-        logits = torch.stack([prefix.logits for prefix in prefixes]).float()
-        scores = self.scoring.constrain(requests, logits)
-        rows = {prefix: row for row, prefix in enumerate(prefixes)}
-        drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
-        drafts = [prefix for prefix in drafts if prefix.parent in rows and self.rule.verifies]
-        parents = torch.tensor(
-            [rows[prefix.parent] for prefix in drafts], device=logits.device
-        ).long()
-        tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device).long()
-        allowed = self.rule.allowed(scores[parents], tokens) if drafts else tokens > 0
-        # One read: best tokens and verdicts, with the base head's own log-probabilities.
-        best = scores.argmax(dim=-1)
-        of = torch.cat([torch.arange(len(prefixes), device=parents.device), parents])
-        chosen = torch.cat([best, tokens])
-        log_probs = (logits - logits.logsumexp(dim=-1, keepdim=True))[of, chosen]
-        verdicts = torch.cat([torch.ones_like(best), allowed.long()])
-        table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
-        for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
-            prefix.memo[BEST] = (int(token), log_prob)
-            prefix.logits = None
-        for prefix, (_, log_prob, stands) in zip(drafts, table[len(prefixes) :], strict=True):
-            if stands:
-                prefix.memo[ALLOWED] = log_prob
 
 
 def longest_allowed(prefix: Prefix) -> list[Prefix]:

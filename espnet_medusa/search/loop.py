@@ -11,8 +11,8 @@ import torch
 from espnet_medusa.decoder.tree_decoder import TreeDecoder, TreeState
 from espnet_medusa.draft.run_ahead import RunAhead
 from espnet_medusa.prefix import UNEVALUATED, Prefix
-from espnet_medusa.search.walk import Draft, Walk
-from espnet_medusa.tree import DEAD, ROOT
+from espnet_medusa.search.walk import Draft, Strategy, Walk
+from espnet_medusa.tree import ROOT
 
 
 class Row:
@@ -107,7 +107,7 @@ def run(
     while rows:
         started, present = time.perf_counter(), rows
         walks = [row.walk for row in rows]
-        _evaluate(decoder, state, rows)
+        _evaluate(decoder, state, rows, strategy)
         before = [walk.steps for walk in walks]
         strategy.advance(walks)
         for walk, steps in zip(walks, before, strict=True):
@@ -134,31 +134,25 @@ def _first_draft(walk: Walk, forced: Sequence[int]) -> Draft:
     return Draft([], nodes)
 
 
-def _evaluate(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> None:
-    """One decoder call for the drafts of all rows."""
-    first = state.tree.num_nodes
-    placed = [row.place() for row in rows]
-    sizes = [len(tokens) for tokens, _ in placed]
-    width, padded = max(sizes), min(sizes) < max(sizes)
-    for row, (tokens, parents) in zip(rows, placed, strict=True):
+def _evaluate(
+    decoder: TreeDecoder, state: TreeState, rows: Sequence[Row], strategy: Strategy
+) -> None:
+    """One decoder call for the drafts of all rows, and what it says of them."""
+    first = state.num_nodes
+    tokens, parents = zip(*(row.place() for row in rows), strict=True)
+    outputs = decoder.extend(state, tokens, parents)
+    placed = [prefix for row in rows for prefix in row.slots[first:]]
+    for row, new in zip(rows, tokens, strict=True):
         row.walk.statistics.decoder_calls += 1
-        row.walk.statistics.nodes += len(tokens)
-        padding = width - len(tokens)
-        tokens += [0] * padding
-        parents += [ROOT] * padding
-        row.slots += [None] * padding
-    device = state.tree.tokens.device
-    tokens, parents = torch.tensor(placed, device=device).unbind(1)
-    sizes = torch.tensor(sizes, device=device)
-    present = torch.arange(width, device=device) < sizes[:, None] if padded else None
-    outputs = decoder.extend(state, tokens, parents, present)
-    nodes = [(index, prefix) for index, row in enumerate(rows) for prefix in row.walk.draft.nodes]
-    places = torch.tensor([(index, prefix.slot - first) for index, prefix in nodes], device=device)
-    utterances, columns = places.unbind(1)
-    logits = decoder.logits(outputs.hidden[utterances, columns])
-    head_input = outputs.head_input[utterances, columns]
-    for (_, prefix), scores, hidden in zip(nodes, logits, head_input, strict=True):
-        prefix.logits, prefix.head_input = scores, hidden
+        row.walk.statistics.nodes += len(new)
+        row.slots += [None] * (state.num_nodes - len(row.slots))
+    hidden = outputs.hidden
+    if None in placed:  # of the prompt only what follows it counts
+        hidden = hidden[[place for place, prefix in enumerate(placed) if prefix is not None]]
+    for place, prefix in enumerate(placed):
+        if prefix is not None:
+            prefix.head_input = (outputs.head_input, place)
+    strategy.judge([row.walk for row in rows], decoder.logits(hidden))
 
 
 def _leave(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> list[Row]:
@@ -169,18 +163,18 @@ def _leave(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> list[
             for prefix in filter(None, row.slots):
                 _forget(prefix)
     if 0 < len(going) < len(rows):
-        decoder.select(state, torch.tensor(going, device=state.tree.tokens.device))
+        decoder.select(state, going)
     return [rows[index] for index in going]
 
 
 def _compact(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> None:
     """Drop the nodes that no hypothesis needs any more."""
     kept = [row.living() for row in rows]
-    width = max(map(len, kept))
+    if all(len(slots) == state.num_nodes for slots in kept):
+        return
+    decoder.keep(state, kept)
     for row, slots in zip(rows, kept, strict=True):
-        row.move(slots, width)
-        slots += [DEAD] * (width - len(slots))
-    decoder.keep(state, torch.tensor(kept, device=state.tree.tokens.device))
+        row.move(slots, state.num_nodes)
 
 
 def _forget(prefix: Prefix) -> None:

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import PRE_BEAM_RATIO, Candidates, Scoring, UtteranceScorers
 from espnet_medusa.statistics import DecodingStatistics
@@ -44,6 +46,20 @@ class Draft:
     nodes: dict[Prefix, float] = field(default_factory=dict)
     ends: dict[Prefix, float] = field(default_factory=dict)
     depth: int = 0
+
+    def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
+        """Note the beam's unevaluated prefixes, let go of those that nothing may follow."""
+        self.beam = []
+        for hypothesis in beam:
+            prefix = hypothesis.prefix
+            if prefix.length >= max_length:
+                continue
+            if prefix.token == eos and prefix.parent is not None:
+                self.ends[prefix] = hypothesis.score
+                continue
+            self.beam.append(hypothesis)
+            if not prefix.evaluated:
+                self.nodes[prefix] = hypothesis.score
 
 
 @dataclass
@@ -83,10 +99,20 @@ class Strategy(ABC):
     """
 
     best_first = False  # under a node budget: promising drafts first, or whole steps first
+    needs_draft_scores = False  # whether somebody asks how probable a lone draft was
 
     def __init__(self, scoring: Scoring, width: int):
         self.scoring = scoring
         self.width = width
+
+    @abstractmethod
+    def judge(self, walks: Sequence[Walk], logits: torch.Tensor) -> None:
+        """Note what the decoder says of the drafts that it has just evaluated.
+
+        Args:
+            walks: Their drafts' nodes are R in all.
+            logits: (R, V) of these, walk by walk.
+        """
 
     @abstractmethod
     def advance(self, walks: Sequence[Walk]) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
+from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
 from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.draft.surrogate import Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.draft.surrogate import States
 from espnet_medusa.search.walk import Walk
 
 
@@ -61,7 +60,7 @@ class Iteration:
         draft_steps: Steps run ahead.
         draft_rows: Prefixes that the surrogate was asked about in them.
         call_seconds: ``extend`` and ``logits``.
-        walk_seconds: Taking the steps that the call allows.
+        walk_seconds: Judging what the call says, and taking the steps that it allows.
         draft_seconds: Running ahead.
         other_seconds: The rest.
     """
@@ -135,122 +134,73 @@ def timed(search: Any, log: PhaseLog) -> Any:
     """
     search = copy.copy(search)
     drafter = search.drafter
-    surrogate = None if drafter.surrogate is None else TimedSurrogate(drafter.surrogate, log)
     strategy = TimedStrategy(drafter.strategy, log)
+    surrogate = drafter.surrogate and TimedSurrogate(drafter.surrogate, log)
     search.decoder = TimedDecoder(search.decoder, log)
-    search.drafter = TimedRunAhead(strategy, surrogate, drafter.shape)
+    search.drafter = TimedRunAhead(RunAhead(strategy, surrogate, drafter.shape), log)
     return search
 
 
-class TimedDecoder(TreeDecoder):
-    """A decoder whose calls are timed.
+class Timed:
+    """Does what a part of a search does; what is not written here is the part's own.
 
     Args:
-        decoder: Does the work.
+        part: Does the work.
         log: Is written to.
     """
 
-    def __init__(self, decoder: TreeDecoder, log: PhaseLog):
-        self.decoder = decoder
+    def __init__(self, part: Any, log: PhaseLog):
+        self.part = part
         self.log = log
 
-    @property
-    def max_depth(self) -> int:
-        return self.decoder.max_depth
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.part, name)
 
-    @property
-    def num_heads(self) -> int:
-        return self.decoder.num_heads
 
-    @property
-    def heads_trained(self) -> bool:
-        return self.decoder.heads_trained
-
-    def surrogate(self) -> Surrogate | None:
-        return self.decoder.surrogate()
-
-    def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> TreeState:
-        return self.decoder.start(memory, memory_lengths, with_heads)
+class TimedDecoder(Timed):
+    """A ``TreeDecoder`` whose calls are timed."""
 
     def extend(
         self,
         state: TreeState,
-        tokens: torch.Tensor,
-        parents: torch.Tensor,
-        present: torch.Tensor | None = None,
+        tokens: Sequence[Sequence[int]],
+        parents: Sequence[Sequence[int]],
     ) -> NodeOutputs:
-        nodes = tokens.numel() if present is None else int(present.sum())
-        self.log.open(state.with_heads, len(tokens), nodes / len(tokens))
-        return self.log.claim("call", lambda: self.decoder.extend(state, tokens, parents, present))
+        self.log.open(state.with_heads, len(tokens), sum(map(len, tokens)) / len(tokens))
+        return self.log.claim("call", lambda: self.part.extend(state, tokens, parents))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         self.log.iterations[-1].nodes += len(hidden)
-        return self.log.claim("call", lambda: self.decoder.logits(hidden))
-
-    def keep(self, state: TreeState, nodes: torch.Tensor) -> None:
-        self.decoder.keep(state, nodes)
-
-    def select(self, state: TreeState, utterances: torch.Tensor) -> None:
-        self.decoder.select(state, utterances)
+        return self.log.claim("call", lambda: self.part.logits(hidden))
 
 
-class TimedSurrogate(Surrogate):
-    """A surrogate whose rows are counted; ``TimedRunAhead`` times it.
+class TimedSurrogate(Timed):
+    """A ``Surrogate`` whose rows are counted; ``TimedRunAhead`` times it."""
 
-    Args:
-        surrogate: Does the work.
-        log: Is written to.
-    """
-
-    def __init__(self, surrogate: Surrogate, log: PhaseLog):
-        self.surrogate = surrogate
-        self.log = log
-
-    @property
-    def max_steps(self) -> int | None:
-        return self.surrogate.max_steps
-
-    def start(self, prefixes: Sequence[Prefix]) -> list[Any]:
-        return self.surrogate.start(prefixes)
-
-    def advance(self, states: Sequence[Any], tokens: Sequence[int]) -> list[Any]:
-        return self.surrogate.advance(states, tokens)
-
-    def logits(self, states: Sequence[Any]) -> torch.Tensor:
-        self.log.iterations[-1].draft_rows += len(states)
-        return self.surrogate.logits(states)
+    def logits(self, states: States) -> torch.Tensor:
+        logits = self.part.logits(states)
+        self.log.iterations[-1].draft_rows += len(logits)
+        return logits
 
 
-class TimedStrategy:
-    """A strategy whose walking is timed; anything else is the strategy's own.
+class TimedStrategy(Timed):
+    """A ``Strategy`` whose judging and walking are timed."""
 
-    Args:
-        strategy: Does the work.
-        log: Is written to.
-    """
-
-    def __init__(self, strategy: Any, log: PhaseLog):
-        self.strategy = strategy
-        self.log = log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.strategy, name)
+    def judge(self, walks: Sequence[Walk], logits: torch.Tensor) -> None:
+        self.log.claim("walk", lambda: self.part.judge(walks, logits))
 
     def advance(self, walks: Sequence[Walk]) -> None:
         before = [walk.steps for walk in walks]
-        self.log.claim("walk", lambda: self.strategy.advance(walks))
+        self.log.claim("walk", lambda: self.part.advance(walks))
         taken = [walk.steps - steps for walk, steps in zip(walks, before, strict=True)]
         self.log.iterations[-1].rounds += max(taken)
         self.log.iterations[-1].steps += sum(taken)
 
 
-class TimedRunAhead(RunAhead):
-    """A drafter that is timed; its strategy is a ``TimedStrategy``."""
+class TimedRunAhead(Timed):
+    """A ``RunAhead`` that is timed."""
 
     def draft(self, walks: Sequence[Walk]) -> None:
-        log = self.strategy.log
-        log.claim("draft", lambda: super(TimedRunAhead, self).draft(walks))
-        log.iterations[-1].draft_steps += max(walk.draft.depth for walk in walks)
-        log.most_nodes = max(log.most_nodes, *(len(walk.draft.nodes) for walk in walks))
+        self.log.claim("draft", lambda: self.part.draft(walks))
+        self.log.iterations[-1].draft_steps += max(walk.draft.depth for walk in walks)
+        self.log.most_nodes = max(self.log.most_nodes, *(len(walk.draft.nodes) for walk in walks))

@@ -119,13 +119,13 @@ def redraft(search: Search, options: SearchOptions, setting: DraftSetting) -> Se
     options = replace(options, **{"draft_width": None, "draft_budget": None, **setting.options()})
     changed = copy.copy(search)
     old = search.strategy
+    surrogate = search.drafter.surrogate or search.decoder.surrogate()
     if isinstance(search, GreedySearch):
-        shape = draft_shape(options, search.decoder, width=1)
+        shape = draft_shape(options, search.decoder, surrogate, width=1)
         changed.strategy = GreedyStrategy(old.scoring, old.rule, shape.width)
     else:
-        shape = draft_shape(options, search.decoder, width=old.beam_size)
+        shape = draft_shape(options, search.decoder, surrogate, width=old.beam_size)
         changed.strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
-    surrogate = search.decoder.surrogate() if shape.depth > 0 else None
     changed.drafter = RunAhead(changed.strategy, surrogate, shape)
     return changed
 

@@ -31,7 +31,8 @@ def recipe(tmp_path_factory):
     )
     weights = torch.load(heads.model)
     torch.save(weights, heads.folder / "valid.acc_heads.ave.pth")
-    frozen = {name: weight for name, weight in weights.items() if "decoder.heads" not in name}
+    of_heads = ("decoder.heads.", "decoder.token_counts")
+    frozen = {name: weight for name, weight in weights.items() if not name.startswith(of_heads)}
     torch.save(frozen, base.folder / "valid.acc.ave.pth")
     data_dir = folder / "data"
     data_dir.mkdir()

@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from tiny import VOCAB_SIZE, random_memory, tiny_decoder
-
-from espnet_medusa.prefix import Prefix
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
-
-
-def evaluated(head_input: torch.Tensor, token: int) -> Prefix:
-    return Prefix(token, slot=0, head_input=head_input)
 
 
 @pytest.fixture(params=["linear", "block", "recurrent"])
@@ -21,62 +15,99 @@ def decoder(request):
 
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
-def test_logits_along_a_path_are_the_unrolled_ones(decoder, seed):
-    torch.manual_seed(seed)
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
+    decoder = tiny_decoder(seed, heads, NUM_HEADS, heads_conf={"num_layers": num_layers})
     memory, lengths = random_memory(seed, [6, 3])
     tokens = torch.randint(0, VOCAB_SIZE, (2, 9))
     labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (2, 1))], dim=1)
     outputs = decoder.hidden_states(memory, lengths, tokens)
     unrolled = list(decoder.unroll_heads(outputs.head_input, labels))
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
-    surrogate = decoder.surrogate()
+    surrogate = decoder.runtime().surrogate()
+    states = surrogate.start(outputs.head_input.flatten(0, 1))
     places = [(row, position) for row in range(2) for position in range(9)]
-    states = surrogate.start(
-        [evaluated(outputs.head_input[place], int(tokens[place])) for place in places]
-    )
     for step in range(1, NUM_HEADS + 1):
         # Prefixes near the end of their row have no label left; the others go on together.
-        states = [s for s, (_, t) in zip(states, places, strict=True) if t + step < 9]
-        places = [(row, position) for row, position in places if position + step < 9]
+        going = [index for index, (_, position) in enumerate(places) if position + step < 9]
+        states, places = states.select(torch.tensor(going)), [places[index] for index in going]
         read = [int(labels[row, position + step - 1]) for row, position in places]
-        states = surrogate.advance(states, read)
+        states = surrogate.advance(states, torch.tensor(read))
         expected = torch.stack([unrolled[step - 1][place] for place in places])
         torch.testing.assert_close(surrogate.logits(states), expected, **CLOSE)
 
 
+def paths_of(surrogate, sources, paths):
+    """Each path alone, one token after the other: states."""
+    found = []
+    for source, tokens in zip(sources, paths, strict=True):
+        states = surrogate.start(source[None])
+        for token in tokens:
+            states = surrogate.advance(states, torch.tensor([token]))
+        found.append(states)
+    return found
+
+
 @torch.no_grad()
 def test_states_of_several_ages_go_together(decoder):
-    surrogate = decoder.surrogate()
-    first, second = surrogate.start([evaluated(torch.randn(32), 1), evaluated(torch.randn(32), 2)])
-    [first] = surrogate.advance([first], [3])
-    together = surrogate.advance([first, second], [4, 5])
-    alone = [surrogate.advance([first], [4])[0], surrogate.advance([second], [5])[0]]
-    expected = torch.cat([surrogate.logits([state]) for state in alone])
+    surrogate = decoder.runtime().surrogate()
+    sources, paths = torch.randn(3, HIDDEN_SIZE), [[3], [5, 1, 2], [4, 0]]
+    singles = paths_of(surrogate, sources, paths)
+    expected = torch.cat([surrogate.logits(states) for states in singles])
+    together = singles[0].join(singles[1]).join(singles[2])
     torch.testing.assert_close(surrogate.logits(together), expected, **CLOSE)
+    longer = surrogate.advance(together, torch.tensor([7, 8, 9]))
+    ahead = paths_of(surrogate, sources, [[3, 7], [5, 1, 2, 8], [4, 0, 9]])
+    expected = torch.cat([surrogate.logits(states) for states in ahead])
+    torch.testing.assert_close(surrogate.logits(longer), expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_rows_are_selected_in_any_order_and_several_times(decoder):
+    surrogate = decoder.runtime().surrogate()
+    singles = paths_of(surrogate, torch.randn(3, HIDDEN_SIZE), [[3], [5, 1], [4, 0, 2]])
+    joined = singles[0].join(singles[1].join(singles[2]))
+    every = surrogate.logits(joined)
+    rows = torch.tensor([2, 0, 0, 1, 2])
+    chosen = joined.select(rows)
+    assert torch.equal(surrogate.logits(chosen), every[rows])
+    assert torch.equal(surrogate.logits(joined), every), "those selected from stay as they are"
+    # What was selected and joined goes on as any other.
+    again = chosen.select(torch.tensor([3])).join(joined.select(torch.tensor([1])))
+    one, other = surrogate.logits(surrogate.advance(again, torch.tensor([6, 6])))
+    torch.testing.assert_close(one, other, **CLOSE)
 
 
 @torch.no_grad()
 def test_only_recurrent_heads_see_what_was_drafted(decoder):
-    surrogate = decoder.surrogate()
-    [state] = surrogate.start([evaluated(torch.randn(32), 1)])
-    one, other = surrogate.logits(surrogate.advance([state, state], [2, 3]))
+    surrogate = decoder.runtime().surrogate()
+    states = surrogate.start(torch.randn(1, HIDDEN_SIZE)).select(torch.tensor([0, 0]))
+    one, other = surrogate.logits(surrogate.advance(states, torch.tensor([2, 3])))
     recurrent = surrogate.max_steps is None
     assert torch.equal(one, other) != recurrent
 
 
 @torch.no_grad()
 def test_how_far_a_state_goes(decoder):
-    surrogate = decoder.surrogate()
-    states = surrogate.start([evaluated(torch.randn(32), 1)])
-    for _ in range(NUM_HEADS + 3):
-        states = surrogate.advance(states, [2])
-    if surrogate.max_steps is None:
-        assert surrogate.logits(states).shape == (1, VOCAB_SIZE)
-    else:
-        assert surrogate.max_steps == NUM_HEADS
-        with pytest.raises(AssertionError):
-            surrogate.logits(states)
+    surrogate = decoder.runtime().surrogate()
+    states = surrogate.start(torch.randn(1, HIDDEN_SIZE))
+    for step in range(1, NUM_HEADS + 3):
+        states = surrogate.advance(states, torch.tensor([2]))
+        if surrogate.max_steps is None or step <= surrogate.max_steps:
+            assert surrogate.logits(states).shape == (1, VOCAB_SIZE)
+        else:
+            assert surrogate.max_steps == NUM_HEADS
+            with pytest.raises(IndexError):
+                surrogate.logits(states)
+
+
+def test_tokens_of_columns():
+    surrogate = tiny_decoder(0, "linear").runtime().surrogate()
+    assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[3, 0]]
+    surrogate.vocabulary = torch.tensor([5, 2, 10, 7])
+    assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[7, 5]]
 
 
 def test_no_heads_no_surrogate():
-    assert tiny_decoder(0, "none").surrogate() is None
+    assert tiny_decoder(0, "none").runtime().surrogate() is None

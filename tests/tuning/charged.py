@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import torch
+from clairvoyant import PathDecoder, PathSurrogate, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.accept import AcceptanceRule, exact
 from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.decoder.tree_decoder import NodeOutputs
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.build import SearchOptions
 from espnet_medusa.search.greedy import GreedySearch
@@ -29,61 +29,48 @@ class Prices:
         return self.spent
 
 
-class Clairvoyant(Surrogate):
-    """Knows what the decoder will say, for a price."""
+class ChargedSurrogate(PathSurrogate):
+    """Knows what the decoder will say, for a price.
 
-    max_steps = None
+    Args:
+        say: As ``PathSurrogate``'s.
+        prices: Of everything.
+    """
 
-    def __init__(self, decoder, memory, prices, known):
-        self.decoder, self.memory, self.prices = decoder, memory, prices
-        self.known = known
-
-    def start(self, prefixes):
-        return [prefix.tokens() for prefix in prefixes]
-
-    def advance(self, states, tokens):
-        return [[*state, token] for state, token in zip(states, tokens, strict=True)]
+    def __init__(self, say, prices: Prices):
+        super().__init__(say)
+        self.prices = prices
 
     def logits(self, states):
-        self.prices.spent += self.prices.draft_row * len(states)
-        return torch.stack([self._logits(tuple(state)) for state in states])
-
-    def _logits(self, state):
-        if state not in self.known:
-            tokens, length = torch.tensor([[EOS, *state]]), torch.tensor([self.memory.size(1)])
-            size = torch.tensor([tokens.size(1)])
-            self.known[state] = self.decoder(self.memory, length, tokens, size)[0][0, -1]
-        return self.known[state]
+        self.prices.spent += self.prices.draft_row * len(states.paths)
+        return super().logits(states)
 
 
-class ChargedDecoder(TreeDecoder):
-    """A tiny decoder with a price list and a surrogate that knows it."""
+class ChargedDecoder(PathDecoder):
+    """A decoder with a price list.
 
-    max_depth, heads_trained = 64, True
+    Args:
+        decoder: Does the work.
+        surrogate: Drafts.
+        prices: Of everything.
+        num_heads: What the decoder says that it has; without, nothing drafts.
+        error: Size of the noise in calls with several nodes.
+    """
 
-    def __init__(self, decoder, memory, prices, num_heads=4, error=0.0):
-        self.decoder, self.memory, self.prices = decoder, memory, prices
-        self.heads, self.error = num_heads, error
-        self.clairvoyant = Clairvoyant(decoder, memory, prices, {})
+    def __init__(self, decoder, surrogate, prices: Prices, num_heads=4, error=0.0):
+        super().__init__(decoder, surrogate if num_heads else None)
+        self.prices, self.heads, self.error = prices, num_heads, error
 
     @property
     def num_heads(self):
         return self.heads
 
-    def surrogate(self):
-        return None if not self.heads else self.clairvoyant
-
-    def start(self, *args, **options):
-        return self.decoder.start(*args, **options)
-
-    def extend(self, state, tokens, parents, *more):
-        self.prices.spent += self.prices.call + self.prices.node * tokens.numel()
-        outputs = self.decoder.extend(state, tokens, parents, *more)
+    def extend(self, state, tokens, parents):
+        self.prices.spent += self.prices.call + self.prices.node * sum(map(len, tokens))
+        outputs = super().extend(state, tokens, parents)
         noise = self.error * torch.randn(outputs.hidden.shape, generator=torch.Generator())
-        return NodeOutputs(outputs.hidden + (tokens.size(1) > 1) * noise, outputs.head_input)
-
-    def logits(self, hidden):
-        return self.decoder.logits(hidden)
+        several = max(map(len, tokens)) > 1
+        return NodeOutputs(outputs.hidden + several * noise, outputs.head_input)
 
 
 def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **options) -> Task:
@@ -98,7 +85,9 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
     rounding = options.pop("rounding", False)
     model = {name: options.pop(name) for name in ("num_heads", "error") if name in options}
     memory, lengths = random_memory(seed, [9])
-    decoder = ChargedDecoder(tiny_decoder(seed, "none"), memory, prices, **model)
+    module = tiny_decoder(seed, "none")
+    surrogate = ChargedSurrogate(foresight(module, memory), prices)
+    decoder = ChargedDecoder(module.runtime(), surrogate, prices, **model)
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     if beam_size is None:
         search = GreedySearch(decoder, AcceptanceRule(exact), constraints)

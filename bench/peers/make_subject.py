@@ -1,0 +1,201 @@
+"""Subjects from a trained experiment or from random weights."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from inputs import Utterance
+from safetensors.torch import save_file
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.errors import InputError
+from espnet_medusa.speech2text import Speech2Text
+from peers.subject import DRAFT, ENCODER, HUGGING_FACE, OURS, Sizes, Subject
+
+WHISPER_SHAPES = {  # layers, hidden size, attention heads
+    "tiny": (4, 384, 6),
+    "base": (6, 512, 8),
+    "small": (12, 768, 12),
+    "large-v2": (32, 1280, 20),
+}
+VOCAB_SIZE, MEMORY_FRAMES, MAX_POSITIONS = 51865, 1500, 448
+LOGIT_SPREAD = 4.0  # standard deviation of random logits: peaked enough that none tie
+END_LOGIT = -60.0  # far below them: the end symbol never wins
+RANDOM_HEADS = {"heads": "recurrent", "heads_conf": {"num_heads": 8}}
+
+
+def trained_subject(
+    folder: Path,
+    name: str,
+    model: Speech2Text,
+    draft: Speech2Text | None,
+    utterances: list[Utterance],
+) -> Subject:
+    """A trained model's decoder and encoder, audio as inputs.
+
+    Args:
+        folder: To write.
+        name: For tables.
+        model: With heads.
+        draft: One with a smaller decoder on the same encoder; None: no assisted generation.
+        utterances: To decode.
+
+    Raises:
+        InputError: The model has more than an encoder and a decoder, or the draft's encoder is
+            another one.
+    """
+    asr = model.asr_model
+    for part in ("frontend", "normalize", "preencoder", "postencoder"):
+        if getattr(asr, part, None) is not None:
+            raise InputError(f"the model has a {part}; allowed: hf_whisper on waveforms alone")
+    conf = model.asr_train_args.decoder_conf
+    heads = {key: conf[key] for key in ("heads", "heads_conf") if key in conf}
+    subject = _write_decoder(folder, name, asr.decoder, asr.eos, heads)
+    save_file(asr.encoder.state_dict(), folder / ENCODER)
+    longest_first = sorted(utterances, key=lambda utterance: -utterance.seconds)
+    subject = replace(
+        subject,
+        encoder_conf=_encoder_conf(asr.encoder),
+        inputs=[utterance.id for utterance in longest_first],
+    )
+    for utterance in utterances:
+        subject.write_input(utterance.id, utterance.speech)
+    if draft is not None:
+        expected, found = (one.asr_model.encoder.state_dict() for one in (model, draft))
+        if any(not torch.equal(expected[name], found[name]) for name in expected):
+            raise InputError(
+                "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
+            )
+        _write_hugging_face(folder / DRAFT, draft.asr_model.decoder, asr.eos)
+        subject = replace(subject, has_draft=True)
+    subject.save()
+    return subject
+
+
+@torch.no_grad()
+def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Subject:
+    """Random weights of a Whisper's shape, random memories as inputs.
+
+    The last hidden dimension is 1 after the last normalisation and counts for the end symbol
+    alone, so every contestant writes the same number of tokens without being told to.
+
+    Args:
+        folder: To write.
+        shape: A name in ``WHISPER_SHAPES``.
+        tokens: That every contestant writes.
+        num_inputs: Memories.
+    """
+    torch.manual_seed(0)
+    layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
+    eos = VOCAB_SIZE - 1
+    decoder = WhisperMedusaDecoder(
+        vocab_size=VOCAB_SIZE,
+        encoder_output_size=hidden_size,
+        num_blocks=layers,
+        attention_heads=attention_heads,
+        linear_units=4 * hidden_size,
+        max_target_positions=MAX_POSITIONS,
+        **RANDOM_HEADS,
+    ).eval()
+    make_lively(decoder, eos)
+    subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
+    subject = replace(
+        subject, fixed_tokens=tokens, inputs=[f"random{index}" for index in range(num_inputs)]
+    )
+    for name in subject.inputs:
+        subject.write_input(name, torch.randn(MEMORY_FRAMES, hidden_size).numpy())
+    subject.save()
+    return subject
+
+
+@torch.no_grad()
+def make_lively(decoder: WhisperMedusaDecoder, eos: int) -> None:
+    """Give random weights logits without ties, text that varies, and an end that never comes."""
+    whisper, hidden_size = decoder.whisper, decoder.whisper.config.d_model
+    for embedding in (whisper.embed_tokens, whisper.embed_positions):
+        torch.nn.init.normal_(embedding.weight, std=LOGIT_SPREAD / math.sqrt(hidden_size))
+    # With random signs a token does not predict itself through the tied embedding.
+    whisper.layer_norm.weight.copy_(torch.randint(0, 2, (hidden_size,)) * 2.0 - 1.0)
+    whisper.layer_norm.weight[-1], whisper.layer_norm.bias[-1] = 0.0, 1.0
+    whisper.embed_tokens.weight[:, -1] = 0.0
+    whisper.embed_tokens.weight[eos] = 0.0
+    whisper.embed_tokens.weight[eos, -1] = END_LOGIT
+
+
+def convert_to_ctranslate2(subject: Subject, weights: str) -> None:
+    """Write the weights that CTranslate2 reads.
+
+    Raises:
+        ImportError: CTranslate2 is not installed.
+    """
+    from peers.faster_whisper_engine import convert
+
+    if not subject.ctranslate2(weights).exists():
+        folder = subject.folder / HUGGING_FACE
+        convert(folder, subject.eos, weights, subject.ctranslate2(weights))
+
+
+def _write_decoder(
+    folder: Path, name: str, decoder: WhisperMedusaDecoder, eos: int, heads: dict
+) -> Subject:
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = decoder.state_dict()
+    kept = {key: one for key, one in weights.items() if not key.startswith("original_last_layer.")}
+    save_file({key: one.contiguous() for key, one in kept.items()}, folder / OURS)
+    _write_hugging_face(folder / HUGGING_FACE, decoder, eos)
+    config = decoder.whisper.config
+    sizes = Sizes(
+        config.decoder_layers,
+        config.d_model,
+        config.decoder_attention_heads,
+        config.vocab_size,
+        config.max_target_positions,
+    )
+    conf = {
+        "num_blocks": config.decoder_layers,
+        "attention_heads": config.decoder_attention_heads,
+        "linear_units": config.decoder_ffn_dim,
+        "max_target_positions": config.max_target_positions,
+        **heads,
+    }
+    return Subject(folder, name, sizes, eos, None, conf, None, [])
+
+
+def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -> None:
+    """The base decoder in Hugging Face format, behind an encoder layer that nobody runs."""
+    config = decoder.whisper.config
+    symbols = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    model = WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            decoder_layers=config.decoder_layers,
+            decoder_attention_heads=config.decoder_attention_heads,
+            decoder_ffn_dim=config.decoder_ffn_dim,
+            max_target_positions=config.max_target_positions,
+            encoder_layers=1,
+            encoder_attention_heads=config.decoder_attention_heads,
+            encoder_ffn_dim=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+            **dict.fromkeys(symbols, eos),
+        )
+    )
+    model.model.decoder.load_state_dict(decoder.whisper.state_dict())
+    model.save_pretrained(folder)
+
+
+def _encoder_conf(encoder: torch.nn.Module) -> dict:
+    config = encoder.whisper.config
+    return {
+        "num_mel_bins": config.num_mel_bins,
+        "output_size": config.d_model,
+        "num_blocks": config.encoder_layers,
+        "attention_heads": config.encoder_attention_heads,
+        "linear_units": config.encoder_ffn_dim,
+        "max_source_positions": config.max_source_positions,
+        "subsampling": encoder.subsampling,
+        "pad_to_window": encoder.pad_to_window,
+    }

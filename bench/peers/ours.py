@@ -1,0 +1,175 @@
+"""Ours: all that the comparison knows of espnet_medusa's searches and runtime."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from espnet_medusa.checkpoint import load_weights
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.tree import ROOT
+from peers.contestant import Contestant, Decoded, Setup
+from peers.memories import pad_memories, until_end
+from peers.replay import Recorder, Replayer, measured_steps, stated_steps
+from peers.subject import OURS, Subject
+from peers.way import PLAIN, REPLAYED, Way
+
+CONTEXT_TOKENS = 36  # known before a timed call: half of a sentence
+WARM_UP_CALLS = 3
+
+
+def load_decoder(subject: Subject, with_heads: bool = True) -> WhisperMedusaDecoder:
+    """The module that ESPnet trains, with the subject's weights."""
+    conf, weights = subject.decoder_conf, load_weights(subject.folder / OURS)
+    if not with_heads:
+        conf = conf | {"heads": "none", "heads_conf": {}}
+        weights = {name: one for name, one in weights.items() if not name.startswith("heads.")}
+    sizes = subject.sizes.vocab_size, subject.sizes.hidden_size
+    decoder = WhisperMedusaDecoder(*sizes, **conf)
+    decoder.load_state_dict(weights)
+    return decoder.eval()
+
+
+def max_length_ratio(subject: Subject) -> float:
+    """ESPnet's maxlenratio: as many tokens as are fixed, or its default with end detection."""
+    return -float(subject.fixed_tokens or 0)
+
+
+class Ours(Contestant):
+    """Greedy and beam search, with and without drafts."""
+
+    def __init__(self, subject: Subject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        torch.set_num_threads(setup.threads)
+        self.decoder = load_decoder(subject).to(setup.device)
+        self.searches: dict[tuple[str, bool], GreedySearch | BeamSearch] = {}
+        self.replayers: dict[tuple[str, float], Replayer] = {}
+        self.recorders: dict[str, Recorder] = {}
+
+    def search(self, way: Way) -> GreedySearch | BeamSearch:
+        """The search of a way, built when it is first asked for."""
+        key = way.search, way.drafts != PLAIN
+        if key not in self.searches:
+            self.searches[key] = self._build(way)
+        return self.searches[key]
+
+    def _build(self, way: Way) -> GreedySearch | BeamSearch:
+        greedy = way.beam_size == 1
+        options = SearchOptions(
+            search="greedy" if greedy else "beam",
+            draft_depth=0 if way.drafts == PLAIN else None,
+            decoder_precision=self.weights,
+        )
+        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
+        if greedy:
+            return build_greedy(options, self.decoder, *sizes, torch.device(device))
+        return build_beam(
+            *(options, self.decoder, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
+            torch.device(device),
+        )
+
+    def decode(self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]) -> Decoded:
+        if way.drafts == REPLAYED:
+            return self._replay(way, names, memories)
+        return self._decoded(self._run(self.search(way), memories))
+
+    @torch.no_grad()
+    def _run(
+        self, search: GreedySearch | BeamSearch, memories: Sequence[np.ndarray]
+    ) -> list[GreedyWalk] | list[BeamWalk]:
+        device = self.setup.device
+        memory = torch.from_numpy(pad_memories(memories)).to(device)
+        frames = torch.tensor([len(one) for one in memories], device=device)
+        prompt = torch.full((len(memories), 1), self.subject.eos, device=device)
+        limits = LengthLimits(max_length_ratio(self.subject))
+        return search_within(search, memory, frames, prompt, limits)
+
+    def _decoded(self, walks: Sequence[GreedyWalk | BeamWalk]) -> Decoded:
+        statistics = sum((walk.statistics for walk in walks), DecodingStatistics())
+        return Decoded(
+            [until_end(_tokens(walk), self.subject.eos) for walk in walks],
+            statistics.decoder_calls,
+            statistics.nodes,
+            calls_by_tokens(statistics),
+        )
+
+    def _replay(self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]) -> Decoded:
+        """With drafts of a stated acceptance; inputs that are new are recorded first."""
+        started = time.perf_counter()
+        recorder = self.recorders.get(way.search)
+        if recorder is None:
+            plain = self._build(replace(way, drafts=PLAIN))
+            recorder = self.recorders[way.search] = Recorder(plain, {})
+        for name, memory in zip(names, memories, strict=True):
+            if name not in recorder.records:
+                recorder.begin([name])
+                self._run(recorder.search, [memory])
+        replayer = self._replayer(way, recorder)
+        replayer.begin(names)
+        recorded = time.perf_counter() - started
+        decoded = self._decoded(self._run(replayer.search, memories))
+        return replace(decoded, excluded_seconds=recorded + replayer.seconds)
+
+    def _replayer(self, way: Way, recorder: Recorder) -> Replayer:
+        key = way.search, way.tokens_per_call
+        if key not in self.replayers:
+            if way.tokens_per_call:
+                steps = stated_steps(way.tokens_per_call)
+            else:
+                steps = measured_steps(self.setup.acceptance[way.search])
+            self.replayers[key] = Replayer(
+                self._build(way), recorder.records, steps, self.subject.sizes.vocab_size
+            )
+        return self.replayers[key]
+
+    @torch.no_grad()
+    def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:
+        """Seconds of decoder calls with a chain of new nodes and their vocabulary projections."""
+        decoder = self.search(Way("ours", self.weights, "greedy")).decoder
+        device = torch.device(self.setup.device)
+        lengths = torch.tensor([len(memory)], device=device)
+        state = decoder.start(torch.from_numpy(memory)[None].to(device), lengths, with_heads=False)
+        known = [*range(CONTEXT_TOKENS)]
+        decoder.extend(state, [known], [[ROOT, *known[:-1]]])
+        tokens, parents = range(nodes), range(CONTEXT_TOKENS - 1, CONTEXT_TOKENS - 1 + nodes)
+        seconds = []
+        for _ in range(WARM_UP_CALLS + repeats):
+            _wait(device)
+            started = time.perf_counter()
+            outputs = decoder.extend(state, [[*tokens]], [[*parents]])
+            decoder.logits(outputs.hidden)
+            _wait(device)
+            seconds.append(time.perf_counter() - started)
+            decoder.keep(state, [known])
+        return seconds[WARM_UP_CALLS:]
+
+
+def calls_by_tokens(statistics: DecodingStatistics) -> dict[int, int]:
+    """How many calls that verified drafts took so many steps, the base head's own one included."""
+    taken = [*statistics.drafted[:1], *statistics.accepted, 0]
+    calls = {
+        step + 1: more - fewer
+        for step, (more, fewer) in enumerate(zip(taken, taken[1:], strict=False))
+    }
+    return dict(+Counter(calls))
+
+
+def _tokens(walk: GreedyWalk | BeamWalk) -> list[int]:
+    if isinstance(walk, GreedyWalk):
+        return walk.tokens
+    return walk.ended[0].tokens if walk.ended else []
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+build = Ours

@@ -1,0 +1,117 @@
+"""One Whisper decoder layer over new nodes, with cached keys and values (inference)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from espnet_medusa.decoder.tree_decoder import TreeState
+from espnet_medusa.runtime.linear import GELU, Norm, pack_linear, pack_module
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Rows of nodes without the padding of utterances that have fewer.
+
+    Attributes:
+        present: (U, T) bool; None where nothing is padded.
+        shape: U, T.
+    """
+
+    present: torch.Tensor | None
+    shape: tuple[int, int]
+
+    def pack(self, padded: torch.Tensor) -> torch.Tensor:
+        """(U, T, D) to (R, D), R the nodes that are there."""
+        return padded.flatten(0, 1) if self.present is None else padded[self.present]
+
+    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
+        """(R, D) to (U, T, D), zeros where nothing is."""
+        if self.present is None:
+            return packed.view(*self.shape, -1)
+        padded = packed.new_zeros(*self.shape, packed.size(-1))
+        padded[self.present] = packed
+        return padded
+
+
+class PackedLayer:
+    """A ``transformers`` WhisperDecoderLayer with weights laid out for ``extend``.
+
+    Queries, keys and values of self-attention are one matrix product, as are keys and values of
+    the memory.
+
+    Args:
+        layer: Its weights; copied.
+        dtype: To compute in.
+    """
+
+    def __init__(self, layer: torch.nn.Module, dtype: torch.dtype):
+        own, cross = layer.self_attn, layer.encoder_attn
+        self.num_heads, self.head_size = own.num_heads, own.head_dim
+        self.own_norm = Norm(layer.self_attn_layer_norm, dtype)
+        self.queries_keys_values = _join(dtype, own.q_proj, own.k_proj, own.v_proj)
+        self.own_output = pack_module(own.out_proj, dtype)
+        self.cross_norm = Norm(layer.encoder_attn_layer_norm, dtype)
+        self.cross_queries = pack_module(cross.q_proj, dtype)
+        self.memory_keys_values = _join(dtype, cross.k_proj, cross.v_proj)
+        self.cross_output = pack_module(cross.out_proj, dtype)
+        self.feed_forward_norm = Norm(layer.final_layer_norm, dtype)
+        self.inner = pack_module(layer.fc1, dtype, GELU)
+        self.outer = pack_module(layer.fc2, dtype)
+
+    def attend_memory(self, memory: torch.Tensor) -> torch.Tensor:
+        """Cross-attention keys and values (U, S, 2, heads, size) of memory (U, S, D)."""
+        keys_values = self.memory_keys_values(memory.flatten(0, 1))
+        return keys_values.view(*memory.shape[:2], 2, self.num_heads, self.head_size)
+
+    def extend(
+        self,
+        hidden: torch.Tensor,
+        packing: Packing,
+        index: int,
+        mask: torch.Tensor | None,
+        state: TreeState,
+    ) -> torch.Tensor:
+        """Run the layer on new nodes.
+
+        Args:
+            hidden: (R, D), packed: only attention needs to know whose nodes they are.
+            packing: Where the R nodes stand among (U, T).
+            index: The layer's place in cache and memory.
+            mask: (U, 1, T, N + T) additive, who attends to whom; None: everybody to all.
+            state: Gets the layer's new keys and values.
+
+        Returns:
+            (R, D).
+        """
+        width = packing.shape[1]
+        joined = packing.unpack(self.queries_keys_values(self.own_norm(hidden)))
+        joined = joined.view(-1, width, 3, self.num_heads, self.head_size)
+        keys_values = state.cache.write(index, joined[:, :, 1:])
+        attended = _attend(joined[:, :, 0], keys_values, mask)
+        hidden = self.own_output(packing.pack(attended), hidden)
+
+        queries = packing.unpack(self.cross_queries(self.cross_norm(hidden)))
+        queries = queries.view(-1, width, self.num_heads, self.head_size)
+        attended = _attend(queries, state.memory[index], state.memory_mask)
+        hidden = self.cross_output(packing.pack(attended), hidden)
+        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
+
+
+def _attend(
+    queries: torch.Tensor, keys_values: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """(U, T, D) from queries (U, T, heads, size) and (U, N, 2, heads, size)."""
+    keys, values = keys_values.transpose(1, 3).unbind(2)
+    attended = scaled_dot_product_attention(queries.transpose(1, 2), keys, values, mask)
+    return attended.transpose(1, 2).flatten(2)
+
+
+def _join(dtype: torch.dtype, *modules: torch.nn.Linear):
+    """Several matrix products with one input as one."""
+    weight = torch.cat([module.weight for module in modules])
+    biases = [
+        weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
+        for module in modules
+    ]
+    return pack_linear(weight, torch.cat(biases), dtype)

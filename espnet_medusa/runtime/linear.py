@@ -1,0 +1,111 @@
+"""Matrix products with weights that were laid out once.
+
+A decoder call multiplies a handful of rows with every weight of the model. On a CPU the time is
+that of reading the weights, if the kernel need not lay them out anew in every call: oneDNN's
+blocked layout, made once, is what makes eleven rows cost what one costs.
+"""
+
+import torch
+
+GELU, SILU = "gelu", "silu"
+ACTIVATIONS = {GELU: torch.nn.functional.gelu, SILU: torch.nn.functional.silu}
+FEW_WEIGHTS = 1 << 17  # float32: below, oneDNN's own costs per call outweigh what it saves
+TYPICAL_ROWS = 16  # that the layout is made for
+
+
+class PlainLinear:
+    """``activation(x W^T + b) [+ residual]`` as torch computes it.
+
+    Args:
+        weight: (M, D).
+        bias: (M,) or None.
+        activation: A name, or None.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
+        self.weight, self.bias = weight.contiguous(), bias
+        self.activation = ACTIVATIONS.get(activation)
+
+    def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """(R, D) to (R, M); ``residual`` (R, M) is added behind the activation."""
+        product = torch.nn.functional.linear(hidden, self.weight, self.bias)
+        if self.activation is not None:
+            product = self.activation(product)
+        return product if residual is None else product.add_(residual)
+
+
+class BlockedLinear:
+    """The same through oneDNN, with its blocked weights and fused ends (CPU).
+
+    Args:
+        weight: (M, D).
+        bias: (M,) or None.
+        activation: A name, or None.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
+        self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), TYPICAL_ROWS)
+        self.bias = bias
+        self.activation = activation
+        self.fused = {None: "none", GELU: "gelu", SILU: "swish"}[activation]
+        self.algorithm = "none" if activation == GELU else ""  # exact gelu, no tanh
+
+    def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """(R, D) to (R, M); ``residual`` (R, M) is added behind the activation."""
+        if residual is not None and self.activation is None:
+            return torch.ops.mkldnn._linear_pointwise.binary(
+                hidden, residual, self.blocked, self.bias, "add"
+            )
+        product = torch.ops.mkldnn._linear_pointwise.default(
+            hidden, self.blocked, self.bias, self.fused, [], self.algorithm
+        )
+        return product if residual is None else product.add_(residual)
+
+
+Linear = PlainLinear | BlockedLinear
+
+
+def pack_linear(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
+    activation: str | None = None,
+) -> Linear:
+    """Lay weights out for inference.
+
+    Args:
+        weight: (M, D).
+        bias: (M,) or None.
+        dtype: To compute in.
+        activation: Behind the product.
+    """
+    weight = weight.detach().to(dtype, copy=True)
+    bias = None if bias is None else bias.detach().to(dtype, copy=True)
+    few = dtype == torch.float32 and weight.numel() < FEW_WEIGHTS
+    blocked = weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and not few
+    return (BlockedLinear if blocked else PlainLinear)(weight, bias, activation)
+
+
+def pack_module(
+    module: torch.nn.Linear, dtype: torch.dtype, activation: str | None = None
+) -> Linear:
+    """``pack_linear`` of a module's weights."""
+    return pack_linear(module.weight, module.bias, dtype, activation)
+
+
+class Norm:
+    """Layer normalization.
+
+    Args:
+        module: Its weights.
+        dtype: To compute in.
+    """
+
+    def __init__(self, module: torch.nn.LayerNorm, dtype: torch.dtype):
+        self.weight = module.weight.detach().to(dtype, copy=True)
+        self.bias = module.bias.detach().to(dtype, copy=True)
+        self.shape, self.eps = module.normalized_shape, module.eps
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(R, D) to (R, D)."""
+        return torch.layer_norm(hidden, self.shape, self.weight, self.bias, self.eps)

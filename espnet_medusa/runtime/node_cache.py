@@ -1,0 +1,83 @@
+"""Keys and values of the token tree's nodes: one slot per node, written once."""
+
+from collections.abc import Sequence
+
+import torch
+
+GROWTH = 2
+
+
+class NodeCache:
+    """Self-attention keys and values of all layers, by node.
+
+    Args:
+        num_layers: Decoder layers, extra ones (a Medusa block) included.
+        num_utterances: U.
+        num_heads: Attention heads.
+        head_size: Of one of them.
+        dtype: Of keys and values.
+        device: Where they live.
+        capacity: Slots to start with; more are made when needed.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_utterances: int,
+        num_heads: int,
+        head_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        capacity: int = 64,
+    ):
+        shape = (num_layers, num_utterances, capacity, 2, num_heads, head_size)
+        self.slots = torch.zeros(shape, dtype=dtype, device=device)
+        self.num_nodes = 0
+
+    @property
+    def capacity(self) -> int:
+        """Slots there are."""
+        return self.slots.size(2)
+
+    def reserve(self, num_new: int) -> None:
+        """Make room for ``num_new`` nodes behind those there are."""
+        needed = self.num_nodes + num_new
+        if needed > self.capacity:
+            more = max(needed, GROWTH * self.capacity) - self.capacity
+            self.slots = torch.nn.functional.pad(self.slots, (0, 0) * 3 + (0, more))
+
+    def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
+        """Write one layer's new nodes, read all of its nodes.
+
+        Args:
+            layer: Layer index.
+            keys_values: (U, T, 2, heads, size).
+
+        Returns:
+            (U, N + T, 2, heads, size), a view of the cache.
+        """
+        end = self.num_nodes + keys_values.size(1)
+        slots = self.slots[layer]
+        slots[:, self.num_nodes : end] = keys_values
+        return slots[:, :end]
+
+    def commit(self, num_new: int) -> None:
+        """Count the nodes that all layers have written."""
+        self.num_nodes += num_new
+
+    def keep(self, slots: Sequence[Sequence[int]]) -> None:
+        """Compact to these slots of each utterance; what stays in place is free."""
+        self.num_nodes = max(map(len, slots))
+        moved = (place for kept in slots for place, slot in enumerate(kept) if place != slot)
+        start = min(moved, default=self.num_nodes)
+        if start == self.num_nodes:
+            return
+        places = range(start, self.num_nodes)
+        rows = [[kept[p] if p < len(kept) else p for p in places] for kept in slots]
+        source = torch.tensor(rows, device=self.slots.device)
+        utterances = torch.arange(len(rows), device=self.slots.device)[:, None]
+        self.slots[:, : len(rows), start : self.num_nodes] = self.slots[:, utterances, source]
+
+    def select(self, utterances: Sequence[int]) -> None:
+        """Keep these utterances."""
+        self.slots = self.slots[:, utterances]

@@ -1,0 +1,127 @@
+"""Calls of fixed shapes, as CUDA graphs repeat them: the results of calls of any shape."""
+
+import pytest
+import torch
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_step
+from espnet_medusa.runtime.whisper import WhisperRuntime
+from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.tree import ROOT, chain_parents
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.cuda,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+        ],
+    ),
+]
+LENGTHS = [20, 9, 1]
+
+
+def searched(decoder, options: SearchOptions, device: str, beam_size: int = 3):
+    """Tokens, calls and evaluated nodes of each utterance."""
+    memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
+    prompt = torch.full((len(LENGTHS), 1), EOS, device=device)
+    sizes = VOCAB_SIZE, EOS, torch.device(device)
+    if options.search == "greedy":
+        search = build_greedy(options, decoder, *sizes)
+    else:
+        weights = {"decoder": 1.0}
+        search = build_beam(
+            *(options, decoder, {}, None, weights, beam_size, *sizes[:2], False, sizes[2])
+        )
+    found = []
+    for _ in range(2):  # the second finds the storage and the calls of the first
+        walks = search_within(search, memory, lengths, prompt, LengthLimits(-30))
+        found.append(
+            [
+                (
+                    walk.tokens if options.search == "greedy" else [e.tokens for e in walk.ended],
+                    walk.statistics.decoder_calls,
+                    walk.statistics.nodes,
+                )
+                for walk in walks
+            ]
+        )
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("seed", range(2))
+def test_searches_find_the_same(monkeypatch, seed, heads, search, device):
+    decoder = tiny_decoder(seed, heads)
+    options = SearchOptions(search=search, draft_width=2)
+    expected = searched(decoder, options, "cpu")
+    decoder.to(device)
+    made = []
+
+    def captured(module, precision=None):
+        made.append(CapturedWhisperRuntime(module, torch.float32))
+        return made[-1]
+
+    monkeypatch.setattr(type(decoder), "runtime", captured)
+    assert searched(decoder, options, device) == expected
+    assert len(made[0].storages) == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
+    decoder = tiny_decoder(0, "block").to(device)
+    memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
+    fixed = CapturedWhisperRuntime(decoder, torch.float32)
+    free = WhisperRuntime(decoder, torch.float32)
+    states = fixed.start(memory, lengths), free.start(memory, lengths)
+    capacity, first = states[0].cache.capacity, 0
+    while first <= capacity:  # siblings behind one node: no position beyond the last
+        sizes = [90, 3]
+        tokens = [[(first + place) % VOCAB_SIZE for place in range(size)] for size in sizes]
+        parents = [[0 if first else ROOT] * size for size in sizes]
+        found, expected = (
+            runtime.extend(state, tokens, parents)
+            for runtime, state in zip((fixed, free), states, strict=True)
+        )
+        torch.testing.assert_close(found.hidden, expected.hidden, rtol=0, atol=1e-5)
+        torch.testing.assert_close(found.head_input, expected.head_input, rtol=0, atol=1e-5)
+        first = states[0].num_nodes
+    assert states[0].cache.capacity > capacity
+
+
+def test_two_states_at_once_do_not_share_a_storage():
+    decoder = tiny_decoder(1, "none")
+    runtime = CapturedWhisperRuntime(decoder, torch.float32)
+    memories = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
+    states = [runtime.start(memory, torch.tensor([6])) for memory in memories]
+    for state in states:
+        runtime.extend(state, [[1, 2]], [chain_parents(2, ROOT, 0)])
+    for memory, state in zip(memories, states, strict=True):
+        outputs = runtime.extend(state, [[3]], [[1]])
+        expected = decoder.hidden_states(memory, torch.tensor([6]), torch.tensor([[1, 2, 3]]))
+        torch.testing.assert_close(outputs.hidden[0], expected.hidden[0, -1], rtol=0, atol=1e-5)
+
+
+def test_buckets_hold_what_they_are_asked_for():
+    for number in range(1, 700):
+        assert bucket(number) >= number
+        assert slot_step(number) >= number
+    assert {bucket(number) for number in range(1, 257)} == {*NODE_BUCKETS}
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
+    decoder = tiny_decoder(2, "recurrent").cuda()
+    options = SearchOptions(search="greedy", decoder_precision=precision)
+    found = searched(decoder, options, "cuda")
+    decoder.cpu()
+    memory, _ = random_memory(1, LENGTHS)
+    expected, _, _ = plain_greedy(decoder, memory[:1], [EOS], 30)
+    assert found[0][0][:3] == expected[:3]

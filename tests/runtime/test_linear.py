@@ -1,0 +1,121 @@
+"""Matrix products in a layout of the kernels' own are torch's, with whatever stands behind them."""
+
+import pytest
+import torch
+
+from espnet_medusa.runtime.linear import (
+    ACTIVATIONS,
+    FEW_WEIGHTS,
+    BlockedLinear,
+    Norm,
+    PlainLinear,
+    pack_linear,
+)
+
+SIZES = [(32, 32), (48, 96), (384, 1536), (512, 51), (100, 1000), (1, 7)]  # D, M
+NAMES = [None, *ACTIVATIONS]
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+)
+
+
+def by_hand(weight, bias, activation, hidden, residual):
+    """In float64, one part after the other."""
+    product = hidden.double() @ weight.double().T
+    if bias is not None:
+        product = product + bias.double()
+    if activation is not None:
+        product = ACTIVATIONS[activation](product)
+    return product if residual is None else product + residual.double()
+
+
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("activation", NAMES)
+@pytest.mark.parametrize(("size", "out"), SIZES)
+@torch.no_grad()
+def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_residual):
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    weight, bias = draw(out, size) / size**0.5, draw(out) if has_bias else None
+    kinds = [kind(weight, bias, activation) for kind in (BlockedLinear, PlainLinear)]
+    for rows in (1, 2, 11, 16, 17, 88):
+        hidden, residual = draw(rows, size), draw(rows, out) if has_residual else None
+        expected = by_hand(weight, bias, activation, hidden, residual)
+        for linear in kinds:
+            given = hidden.clone(), None if residual is None else residual.clone()
+            found = linear(*given)
+            assert found.dtype == torch.float32 and found.shape == (rows, out)
+            torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=1e-5)
+            assert torch.equal(given[0], hidden)
+            assert residual is None or torch.equal(given[1], residual), "inputs stay as they are"
+
+
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("activation", NAMES)
+@pytest.mark.parametrize(("size", "out"), SIZES)
+@torch.no_grad()
+def test_bfloat16_is_near_torchs_own(size, out, activation, has_residual):
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator).bfloat16()
+
+    weight, bias = draw(out, size) / size**0.5, draw(out)
+    blocked = BlockedLinear(weight, bias, activation)
+    for rows in (1, 11, 40):
+        hidden, residual = draw(rows, size), draw(rows, out) if has_residual else None
+        expected = by_hand(weight, bias, activation, hidden, residual).float()
+        found = blocked(hidden, residual)
+        assert found.dtype == torch.bfloat16
+        # Of what is rounded on the way (product, sum), the larger may be several times the result.
+        torch.testing.assert_close(found.float(), expected, rtol=2**-7, atol=2**-5)
+
+
+@torch.no_grad()
+def test_views_of_larger_tensors():
+    """What a caller hands over need not be contiguous."""
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.randn(96, 40, generator=generator)[:, 3:35]
+    hidden = torch.randn(5, 70, generator=generator)[:, 6:38]
+    residual = torch.randn(96, 5, generator=generator).T
+    for kind in (BlockedLinear, PlainLinear):
+        found = kind(weight, None, None)(hidden, residual)
+        expected = by_hand(weight, None, None, hidden, residual)
+        torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_matrices_stay_plain_where_that_is_faster(dtype):
+    large = FEW_WEIGHTS // 64
+    few, many = (torch.ones(rows, 64) for rows in (large - 1, large))
+    assert type(pack_linear(many, None, dtype)) is BlockedLinear
+    small = PlainLinear if dtype == torch.float32 else BlockedLinear
+    assert type(pack_linear(few, None, dtype)) is small
+
+
+@pytest.mark.parametrize("size", [8, 4096])
+@torch.no_grad()
+def test_packed_weights_are_of_the_moment(size):
+    weight, bias = torch.ones(64, size), torch.ones(64)
+    packed = pack_linear(weight, bias, torch.float32)
+    weight.mul_(3.0)
+    bias.mul_(3.0)
+    found = packed(torch.ones(2, size))
+    assert torch.equal(found, torch.full((2, 64), size + 1.0))
+
+
+@torch.no_grad()
+def test_norm_is_the_modules():
+    module = torch.nn.LayerNorm(24, eps=1e-3)
+    torch.nn.init.normal_(module.weight)
+    torch.nn.init.normal_(module.bias)
+    hidden = torch.randn(7, 24)
+    assert torch.equal(Norm(module, torch.float32)(hidden), module(hidden))
+    found = Norm(module, torch.bfloat16)(hidden.bfloat16())
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), module(hidden), rtol=0.02, atol=0.05)

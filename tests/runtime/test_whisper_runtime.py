@@ -1,0 +1,306 @@
+"""Invariant 2: the token tree equals the teacher-forced forward of the trained module."""
+
+import random
+
+import pytest
+import torch
+from tiny import VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime import precision
+from espnet_medusa.tree import ROOT, chain_parents
+
+CLOSE = {"rtol": 0.0, "atol": 1e-5}
+HEADS = ["none", "linear", "block", "recurrent"]
+
+
+class Grown:
+    """Trees under way, and which tokens their nodes have: the forward of a path is the oracle.
+
+    Args:
+        decoder: The trained module.
+        memory: (U, S, D).
+        lengths: (U,).
+        options: Of ``start``.
+    """
+
+    def __init__(self, decoder, memory, lengths, **options):
+        self.decoder, self.runtime = decoder, decoder.runtime()
+        self.memory, self.lengths = memory, lengths
+        self.state = self.runtime.start(memory, lengths, **options)
+        self.tokens = [[] for _ in lengths]  # by slot
+
+    def extend(self, tokens, parents):
+        """``extend``, and where each packed row belongs: (utterance, slot)."""
+        first = self.state.num_nodes
+        outputs = self.runtime.extend(self.state, tokens, parents)
+        places = [(row, first + new) for row, some in enumerate(tokens) for new in range(len(some))]
+        for known, new in zip(self.tokens, tokens, strict=True):
+            known += [*new, *[None] * (self.state.num_nodes - first - len(new))]
+        return outputs, places
+
+    def extend_and_check(self, tokens, parents):
+        """``extend``; each row must be what the trained module says of its path."""
+        outputs, places = self.extend(tokens, parents)
+        assert len(outputs.hidden) == len(outputs.head_input) == len(places)
+        for place, hidden, head_input in zip(
+            places, outputs.hidden, outputs.head_input, strict=True
+        ):
+            expected = self.expected(*place)
+            torch.testing.assert_close(hidden, expected.hidden[0, -1], **CLOSE)
+            torch.testing.assert_close(head_input, expected.head_input[0, -1], **CLOSE)
+            expected = self.decoder.logits(expected.hidden[0, -1])
+            torch.testing.assert_close(self.runtime.logits(hidden[None])[0], expected, **CLOSE)
+
+    def expected(self, row, slot):
+        """The trained module's hidden states of a node's path, without padding or batch."""
+        path = [self.tokens[row][node] for node in self.state.trees[row].path(slot)]
+        frames = self.lengths[row : row + 1]
+        return self.decoder.hidden_states(
+            self.memory[row : row + 1, : int(frames)], frames, torch.tensor([path])
+        )
+
+    def alive(self, row):
+        """Slots that are no padding."""
+        return [slot for slot, token in enumerate(self.tokens[row]) if token is not None]
+
+    def keep(self, slots):
+        self.runtime.keep(self.state, slots)
+        self.tokens = [
+            [known[slot] for slot in kept] + [None] * (self.state.num_nodes - len(kept))
+            for known, kept in zip(self.tokens, slots, strict=True)
+        ]
+
+    def select(self, rows):
+        self.runtime.select(self.state, rows)
+        self.tokens = [self.tokens[row] for row in rows]
+        self.memory, self.lengths = self.memory[rows], self.lengths[rows]
+
+
+def random_nodes(rng, grown, sizes, roots=False):
+    """Tokens and parents of new nodes, anywhere in the trees."""
+    tokens, parents = [], []
+    for row, size in enumerate(sizes):
+        old, first = grown.alive(row), grown.state.num_nodes
+        chosen = []
+        for new in range(size):
+            options = [*old, *range(first, first + new)]
+            chosen.append(rng.choice([*options, ROOT] if roots or not options else options))
+        parents.append(chosen)
+        tokens.append([rng.randrange(VOCAB_SIZE) for _ in range(size)])
+    return tokens, parents
+
+
+def some_subtrees(rng, grown):
+    """Some paths of each row: what searches keep."""
+    kept = []
+    for row, tree in enumerate(grown.state.trees):
+        alive = grown.alive(row)
+        tips = rng.sample(alive, min(2, len(alive)))
+        kept.append(sorted({slot for tip in tips for slot in tree.path(tip)}))
+    return kept
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_chain_in_pieces_equals_forward(heads, seed):
+    decoder = tiny_decoder(seed, heads)
+    memory, lengths = random_memory(seed, [9, 4, 1])
+    tokens = torch.randint(0, VOCAB_SIZE, (3, 12))
+    expected = decoder.hidden_states(memory, lengths, tokens)
+    runtime = decoder.runtime()
+    state = runtime.start(memory, lengths)
+    begin = 0
+    for size in (1, 5, 2, 4):
+        part = slice(begin, begin + size)
+        parents = [chain_parents(size, begin - 1, begin)] * 3
+        found = runtime.extend(state, tokens[:, part].tolist(), parents)
+        assert found.hidden.shape == (3 * size, memory.size(2)), "rows are packed"
+        for name in ("hidden", "head_input"):
+            rows, wanted = getattr(found, name), getattr(expected, name)[:, part]
+            torch.testing.assert_close(rows, wanted.flatten(0, 1), **CLOSE)
+        begin += size
+    assert (state.calls, state.nodes, state.num_nodes) == (4, 36, 12)
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("seed", range(8))
+@torch.no_grad()
+def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
+    rng = random.Random(f"{seed} {heads}")
+    # Only parallel heads have a residual layer for the base head.
+    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and heads != "recurrent" else {}
+    grown = Grown(tiny_decoder(seed, heads, **own_base), *random_memory(seed, [8, 5]))
+    for step in range(4):
+        sizes = [rng.randint(1, 7)] * 2
+        grown.extend_and_check(*random_nodes(rng, grown, sizes, roots=step == 0))
+        grown.keep(some_subtrees(rng, grown))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(6))
+@torch.no_grad()
+def test_ragged_batches_equal_forward_of_each_path(heads, seed):
+    """Utterances have their own numbers of new nodes, keep their own, and leave."""
+    rng = random.Random(f"ragged {seed} {heads}")
+    grown = Grown(tiny_decoder(seed, heads), *random_memory(seed, [8, 1, 5, 12]))
+    for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
+        grown.extend_and_check(*random_nodes(rng, grown, sizes))
+        grown.keep(some_subtrees(rng, grown))
+    grown.select([3, 0])
+    grown.extend_and_check(*random_nodes(rng, grown, [1, 7]))
+    grown.keep(some_subtrees(rng, grown))
+    grown.select([1])
+    grown.extend_and_check(*random_nodes(rng, grown, [5]))
+    assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
+    assert all(len(keys_values) == 1 for keys_values in grown.state.memory)
+
+
+@pytest.mark.parametrize("heads", ["linear", "block"])
+@torch.no_grad()
+def test_one_node_more_where_all_or_not_all_is_seen(heads):
+    """A lone new node that sees everything needs no mask; one that does not, does."""
+    grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
+    grown.extend_and_check([[1], [2]], [[ROOT], [ROOT]])
+    grown.extend_and_check([[3], [4]], [[0], [0]])
+    grown.extend_and_check([[5], [6]], [[1], [0]])  # the second one leaves its sibling out
+    grown.extend_and_check([[7], [8]], [[2], [2]])
+
+
+@pytest.mark.parametrize("heads", ["linear", "block"])
+@torch.no_grad()
+def test_keep_that_moves_nothing_everything_or_different_numbers(heads):
+    grown = Grown(tiny_decoder(1, heads), *random_memory(1, [6, 3]))
+    nodes = [[ROOT, 0, 1, 0, 3], [ROOT, ROOT, 1, 1, 3]]
+    grown.extend_and_check([[1, 2, 3, 4, 5], [5, 6, 7, 8, 9]], nodes)
+    grown.keep([[0, 1, 2, 3], [0, 1, 2, 3]])  # the last one goes, nothing moves
+    grown.extend_and_check([[6, 7], [8, 0]], [[2, 3], [3, 2]])
+    grown.keep([[0, 3], [1, 2, 3, 4]])  # from slot 1 on, and all of them
+    assert grown.state.num_nodes == grown.state.cache.num_nodes == 4
+    grown.extend_and_check([[2, 9, 1], [3]], [[1, 0, 4], [3]])
+    grown.keep([[0, 1], [0]])  # the padding goes, too
+    assert grown.state.num_nodes == grown.state.cache.num_nodes == 2
+    grown.extend_and_check([[4], [4, 4]], [[1], [0, 2]])
+
+
+@torch.no_grad()
+def test_the_cache_grows_beyond_its_first_slots():
+    decoder = tiny_decoder(0, "block", max_target_positions=200)
+    grown = Grown(decoder, *random_memory(0, [4, 7]))
+    capacity = grown.state.cache.capacity
+    for begin in range(0, 2 * capacity, 50):
+        size = min(50, 200 - begin)
+        tokens = torch.randint(0, VOCAB_SIZE, (2, size)).tolist()
+        outputs, _ = grown.extend(tokens, [chain_parents(size, begin - 1, begin)] * 2)
+    assert grown.state.cache.capacity > capacity
+    for row, found in enumerate(outputs.hidden[size - 1 :: size]):
+        expected = grown.expected(row, grown.state.num_nodes - 1).hidden[0, -1]
+        torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing():
+    decoder = tiny_decoder(2, "block")
+    memory, lengths = random_memory(2, [9, 3])
+    loud = memory.clone()
+    loud[1, 3:] = 1e3
+    found = []
+    for used in (memory, loud):
+        runtime = decoder.runtime()
+        state = runtime.start(used, lengths)
+        runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        if used is loud:
+            state.cache.slots[:, 1, 1:3] = 1e3
+        found.append(runtime.extend(state, [[5], [6, 7]], [[2], [0, 3]]))
+    torch.testing.assert_close(found[0].hidden, found[1].hidden, **CLOSE)
+    torch.testing.assert_close(found[0].head_input, found[1].head_input, **CLOSE)
+
+
+@torch.no_grad()
+def test_without_heads_the_block_is_left_out():
+    decoder = tiny_decoder(0, "block")
+    memory, lengths = random_memory(0, [5])
+    runtime = decoder.runtime()
+    served, spared = (runtime.start(memory, lengths, with_heads=with_) for with_ in (True, False))
+    assert len(served.memory) == len(spared.memory) + 1 == 3
+    assert len(served.cache.slots) == len(spared.cache.slots) + 1
+    outputs = runtime.extend(spared, [[1, 2]], [[ROOT, 0]])
+    assert outputs.head_input is outputs.hidden
+    torch.testing.assert_close(
+        outputs.hidden, runtime.extend(served, [[1, 2]], [[ROOT, 0]]).hidden, **CLOSE
+    )
+
+
+@torch.no_grad()
+def test_weights_that_change_later_do_not_reach_a_runtime():
+    decoder = tiny_decoder(0, "block")
+    memory, lengths = random_memory(0, [5])
+
+    def parts():
+        runtime = decoder.runtime()
+        return runtime, runtime.surrogate()
+
+    def hidden(runtime, surrogate):
+        state = runtime.start(memory, lengths)
+        outputs = runtime.extend(state, [[1, 2]], [[ROOT, 0]])
+        drafted = surrogate.advance(surrogate.start(outputs.head_input), torch.tensor([1, 2]))
+        return torch.cat([outputs.hidden, outputs.head_input]), surrogate.logits(drafted)
+
+    early = parts()
+    before = hidden(*early)
+    for name, parameter in decoder.named_parameters():
+        if "embed" not in name:  # rows are read from the module's own table
+            parameter.mul_(1.5)
+    for found, expected in zip(hidden(*early), before, strict=True):
+        assert torch.equal(found, expected)
+    for found, expected in zip(hidden(*parts()), before, strict=True):
+        assert not torch.allclose(found, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@torch.no_grad()
+def test_bfloat16_stays_near_float32(heads):
+    decoder = tiny_decoder(0, heads)
+    for parameter in decoder.parameters():
+        parameter.mul_(0.5)
+    memory, lengths = random_memory(0, [9, 4])
+    found = {}
+    for name in (precision.FLOAT32, precision.BFLOAT16):
+        runtime = decoder.runtime(name)
+        state = runtime.start(memory, lengths)
+        runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
+        surrogate = runtime.surrogate()
+        tokens = torch.tensor([5, 1, 6, 7, 8])
+        drafted = surrogate.advance(surrogate.start(outputs.head_input), tokens)
+        logits = runtime.logits(outputs.hidden), surrogate.logits(drafted)
+        found[name] = (outputs.hidden, outputs.head_input, *logits)
+    for close, exact in zip(found[precision.BFLOAT16], found[precision.FLOAT32], strict=True):
+        assert close.dtype == torch.bfloat16 and exact.dtype == torch.float32
+        error = (close.float() - exact).norm() / exact.norm()
+        assert 0 < error < 0.05
+
+
+def test_a_precision_of_the_models_own():
+    assert tiny_decoder(0).runtime().dtype == torch.float32
+    assert tiny_decoder(0).bfloat16().runtime().dtype == torch.bfloat16
+    assert tiny_decoder(0).bfloat16().runtime("float32").dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("float16", "decoder_precision: float16; allowed on a CPU: float32, bfloat16"),
+        ("bf16", "decoder_precision: 'bf16' is not known.*allowed: float32, bfloat16, float16"),
+    ],
+)
+def test_precisions_that_cannot_be_say_what_is_allowed(name, message):
+    with pytest.raises(InputError, match=message):
+        tiny_decoder(0).runtime(name)
+
+
+def test_a_processor_without_bfloat16_is_told(monkeypatch, caplog):
+    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: False)
+    tiny_decoder(0).runtime("bfloat16")
+    assert "float32 will be faster" in caplog.text
