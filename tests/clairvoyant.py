@@ -32,7 +32,7 @@ class PathDecoder(TreeDecoder):
     def num_heads(self):
         return self.decoder.num_heads
 
-    def surrogate(self):
+    def surrogate(self, vocabulary=None, precision=None):
         return self.paths
 
     def start(self, memory, memory_lengths, with_heads=True):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.checkpoint import load_weights
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.decoder.whisper import TOKEN_COUNTS, WhisperMedusaDecoder
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
@@ -30,7 +30,11 @@ def load_decoder(subject: Subject, with_heads: bool = True) -> WhisperMedusaDeco
     conf, weights = subject.decoder_conf, load_weights(subject.folder / OURS)
     if not with_heads:
         conf = conf | {"heads": "none", "heads_conf": {}}
-        weights = {name: one for name, one in weights.items() if not name.startswith("heads.")}
+        weights = {
+            name: one
+            for name, one in weights.items()
+            if not name.startswith(("heads.", TOKEN_COUNTS))
+        }
     sizes = subject.sizes.vocab_size, subject.sizes.hidden_size
     decoder = WhisperMedusaDecoder(*sizes, **conf)
     decoder.load_state_dict(weights)

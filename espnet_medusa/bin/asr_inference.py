@@ -31,7 +31,8 @@ HELP = {
     "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",
     "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
-    "decoder_precision": "float32, bfloat16 or float16; none: what the model is in",
+    "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
+    "draft_precision": "int8: heads project in integers, the text stays exact; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
     "acceptance": "exact: greedy text; typical: probable tokens stand, too; top_m: the base "
     "head's M best stand; threshold: what the heads are sure of stands, unverified",
@@ -50,6 +51,7 @@ TYPES = {
     "draft_budget": {"type": int_or_none},
     "draft_vocab_size": {"type": int_or_none},
     "decoder_precision": {"type": str_or_none},
+    "draft_precision": {"type": str_or_none},
     "draft_with_lm": {"type": str2bool},
     "medusa_choices": {"type": int, "nargs": "*"},
     "suppress_tokens": {"type": int, "nargs": "*"},

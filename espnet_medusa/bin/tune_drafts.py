@@ -41,7 +41,7 @@ ESPNET_KEYS = (
     "beam_size", "penalty", "maxlenratio", "minlenratio", "ctc_weight", "lm_weight",
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
 )  # fmt: skip
-ROUNDED = ("float16", "bfloat16")
+ROUNDED = ("float16", "bfloat16", "int8")
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -116,11 +116,14 @@ class TreeDecoder(ABC):
         """Base head: (..., D) to (..., V)."""
 
     @abstractmethod
-    def surrogate(self, vocabulary: torch.Tensor | None = None) -> Surrogate | None:
+    def surrogate(
+        self, vocabulary: torch.Tensor | None = None, precision: str | None = None
+    ) -> Surrogate | None:
         """What drafts from ``head_input``; None without heads.
 
         Args:
             vocabulary: (V',) tokens that it may draft, ascending; None: all.
+            precision: As the decode option ``draft_precision``; None: the decoder's.
         """
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,8 +19,12 @@ import torch
 from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.node_cache import NodeCache
+from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree import TokenTree, visibility
+
+if TYPE_CHECKING:
+    from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SLOT_STEP = 64  # attended slots are a multiple, up to where they double
@@ -112,11 +117,11 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     Args:
         decoder: The trained module.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, decoder: torch.nn.Module, dtype: torch.dtype):
-        super().__init__(decoder, dtype)
+    def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
+        super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}
 
     def start(

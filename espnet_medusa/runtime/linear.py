@@ -7,9 +7,12 @@ blocked layout, made once, is what makes eleven rows cost what one costs.
 
 import torch
 
+from espnet_medusa.runtime.precision import Precision
+
 GELU, SILU = "gelu", "silu"
 ACTIVATIONS = {GELU: torch.nn.functional.gelu, SILU: torch.nn.functional.silu}
 FEW_WEIGHTS = 1 << 17  # float32: below, oneDNN's own costs per call outweigh what it saves
+INT8_MAX = 127
 TYPICAL_ROWS = 16  # that the layout is made for
 
 
@@ -62,7 +65,35 @@ class BlockedLinear:
         return product if residual is None else product.add_(residual)
 
 
+class Int8Linear:
+    """``x W^T`` in 8-bit integers through oneDNN (CPU): half of bfloat16's weights to read.
+
+    Weights have a scale for each output, the input one for all its rows, found in each call.
+
+    Args:
+        weight: (M, D).
+    """
+
+    def __init__(self, weight: torch.Tensor):
+        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / INT8_MAX
+        integers = (weight / self.scales[:, None]).round().to(torch.int8)
+        self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
+        self.weight_zeros = torch.zeros(len(weight), dtype=torch.long)
+        self.zero = torch.tensor(0)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(R, D) to (R, M) in float32."""
+        hidden = hidden.float()
+        scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
+        integers = (hidden / scale).round_().to(torch.int8)
+        return torch.ops.onednn.qlinear_pointwise.tensor(
+            *(integers, scale, self.zero, self.blocked, self.scales, self.weight_zeros, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+
+
 Linear = PlainLinear | BlockedLinear
+Projection = Linear | Int8Linear
 
 
 def pack_linear(
@@ -82,7 +113,8 @@ def pack_linear(
     weight = weight.detach().to(dtype, copy=True)
     bias = None if bias is None else bias.detach().to(dtype, copy=True)
     few = dtype == torch.float32 and weight.numel() < FEW_WEIGHTS
-    blocked = weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and not few
+    known = torch.backends.mkldnn.is_available() and dtype != torch.float64
+    blocked = weight.device.type == "cpu" and known and not few
     return (BlockedLinear if blocked else PlainLinear)(weight, bias, activation)
 
 
@@ -91,6 +123,13 @@ def pack_module(
 ) -> Linear:
     """``pack_linear`` of a module's weights."""
     return pack_linear(module.weight, module.bias, dtype, activation)
+
+
+def pack_projection(weight: torch.Tensor, precision: Precision) -> Projection:
+    """The vocabulary projection, (V, D)."""
+    if precision.int8_projection:
+        return Int8Linear(weight.detach())
+    return pack_linear(weight, None, precision.dtype)
 
 
 class Norm:

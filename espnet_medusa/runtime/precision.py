@@ -1,6 +1,7 @@
 """In which numbers the decoder computes, and whether this machine is good at them."""
 
 import logging
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -9,13 +10,28 @@ from espnet_medusa.options import check_choice
 
 logger = logging.getLogger(__name__)
 
-FLOAT32, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"
-PRECISIONS = {FLOAT32: torch.float32, BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
+FLOAT32, BFLOAT16, FLOAT16, INT8 = "float32", "bfloat16", "float16", "int8"
+PRECISIONS = (FLOAT32, BFLOAT16, FLOAT16, INT8)
+ON_CPU, ON_GPU = (FLOAT32, BFLOAT16, INT8), (FLOAT32, BFLOAT16, FLOAT16)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What the decoder computes in.
+
+    Attributes:
+        dtype: Layers, keys and values.
+        int8_projection: Whether the vocabulary projection, most of a small model's weights,
+            multiplies 8-bit integers.
+    """
+
+    dtype: torch.dtype
+    int8_projection: bool = False
 
 
 def resolve_precision(
     name: str | None, device: torch.device, model_dtype: torch.dtype
-) -> torch.dtype:
+) -> Precision:
     """What ``decoder_precision`` means on this device; says in the log what is slow here.
 
     Args:
@@ -27,10 +43,12 @@ def resolve_precision(
         InputError: Not known, or nothing this device computes with.
     """
     if name is None:
-        return model_dtype
-    check_choice(name, list(PRECISIONS), "decoder_precision")
-    if device.type == "cpu" and name == FLOAT16:
-        raise InputError("decoder_precision: float16; allowed on a CPU: float32, bfloat16")
+        return Precision(model_dtype)
+    check_precision(name, device, "decoder_precision")
+    if name == INT8:
+        # Small layers gain nothing from 8 bits: bfloat16 where there are instructions for it.
+        dtype = torch.bfloat16 if has_bfloat16_instructions() else torch.float32
+        return Precision(dtype, int8_projection=True)
     if device.type == "cpu" and name == BFLOAT16:
         if has_bfloat16_instructions():
             logger.info("decoder in bfloat16: this CPU has instructions for it")
@@ -39,7 +57,38 @@ def resolve_precision(
                 "decoder_precision: bfloat16, but this CPU has no instructions for it; float32 "
                 "will be faster"
             )
-    return PRECISIONS[name]
+    return Precision(getattr(torch, name))
+
+
+def draft_precision(name: str | None, decoder: Precision, device: torch.device) -> Precision:
+    """What ``draft_precision`` means: how heads project onto the vocabulary.
+
+    Args:
+        name: The option, ``int8`` or None for the decoder's own.
+        decoder: The decoder's.
+        device: Where it runs.
+
+    Raises:
+        InputError: Not known, or nothing this device computes with.
+    """
+    if name is None:
+        return decoder
+    check_choice(name, [INT8], "draft_precision")
+    check_precision(name, device, "draft_precision")
+    return replace(decoder, int8_projection=True)
+
+
+def check_precision(name: str, device: torch.device, option: str) -> None:
+    """Refuse what the device does not compute with.
+
+    Raises:
+        InputError: Says what is allowed.
+    """
+    check_choice(name, PRECISIONS, option)
+    allowed = ON_CPU if device.type == "cpu" else ON_GPU
+    if name not in allowed:
+        place = "a CPU" if device.type == "cpu" else "a GPU"
+        raise InputError(f"{option}: {name}; allowed on {place}: {', '.join(allowed)}")
 
 
 def has_bfloat16_instructions() -> bool:

@@ -20,8 +20,9 @@ from espnet_medusa.runtime.heads import (
     PackedResidualLayers,
 )
 from espnet_medusa.runtime.layer import PackedLayer, Packing
-from espnet_medusa.runtime.linear import Norm, pack_linear
+from espnet_medusa.runtime.linear import Norm, pack_projection
 from espnet_medusa.runtime.node_cache import NodeCache
+from espnet_medusa.runtime.precision import Precision, draft_precision
 from espnet_medusa.tree import TokenTree, visibility
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ class WhisperRuntime(TreeDecoder):
 
     Args:
         decoder: The trained module.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, decoder: WhisperMedusaDecoder, dtype: torch.dtype):
+    def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
+        self.precision, dtype = precision, precision.dtype
         whisper, self.heads = decoder.whisper, decoder.heads
         self.dtype, self.device = dtype, whisper.embed_tokens.weight.device
         self._max_depth = whisper.config.max_target_positions
@@ -45,7 +47,7 @@ class WhisperRuntime(TreeDecoder):
         self.positions = whisper.embed_positions.weight.detach()
         self.layers = [PackedLayer(layer, dtype) for layer in decoder.layers]
         self.norm = Norm(whisper.layer_norm, dtype)
-        self.projection = pack_linear(self.embedding, None, dtype)
+        self.projection = pack_projection(self.embedding, precision)
         self.base_head = self.block = None
         if self.heads is not None and self.heads.base is not None:
             self.base_head = PackedResidualLayers(self.heads.base, dtype)
@@ -145,12 +147,16 @@ class WhisperRuntime(TreeDecoder):
             hidden = self.base_head(hidden)
         return self.projection(hidden)
 
-    def surrogate(self, vocabulary: torch.Tensor | None = None) -> Surrogate | None:
+    def surrogate(
+        self, vocabulary: torch.Tensor | None = None, precision: str | None = None
+    ) -> Surrogate | None:
         if self.heads is None:
             return None
+        chosen = draft_precision(precision, self.precision, self.device)
         projection = self.projection
-        if vocabulary is not None:
-            projection = pack_linear(self.embedding[vocabulary], None, self.dtype)
+        if vocabulary is not None or chosen != self.precision:
+            rows = self.embedding if vocabulary is None else self.embedding[vocabulary]
+            projection = pack_projection(rows, chosen)
         if isinstance(self.heads, RecurrentHeads):
             cell = PackedRecurrentHeads(self.heads, self.dtype)
             return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)

@@ -230,6 +230,7 @@ class BeamStrategy(Strategy):
     def __init__(self, scoring: Scoring, beam_size: int, draft_width: int = 0):
         super().__init__(scoring, max(beam_size, draft_width))
         self.beam_size = beam_size
+        self.needs_draft_scores = beam_size > 1  # hypotheses compete for a lone draft
         weights = dict(scoring.weights)
         self.gain = weights.pop(LENGTH_BONUS, 0.0)
         falling = all(name in NEVER_GAIN and weight >= 0 for name, weight in weights.items())

@@ -36,7 +36,8 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions):
     draft_budget: int | None = None  # most nodes of an utterance in a decoder call
     draft_vocab_size: int | None = None  # drafts are among so many most frequent training tokens
     medusa_choices: list[int] | None = None  # fixed tree, the root's 1 first; greedy only
-    decoder_precision: str | None = None  # float32, bfloat16, float16; None: the model's own
+    decoder_precision: str | None = None  # float32, bfloat16, float16, int8; None: the model's own
+    draft_precision: str | None = None  # of the heads' vocabulary projection: int8; None: as above
     draft_with_lm: bool = True  # whether the language model takes part in drafting
 
 
@@ -195,4 +196,4 @@ def _runtime(
     vocabulary = None
     if options.draft_vocab_size is not None:
         vocabulary = decoder.draft_vocabulary(options.draft_vocab_size, eos)
-    return runtime, runtime.surrogate(vocabulary)
+    return runtime, runtime.surrogate(vocabulary, options.draft_precision)

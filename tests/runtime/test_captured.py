@@ -5,6 +5,7 @@ import torch
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_step
+from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
@@ -64,7 +65,7 @@ def test_searches_find_the_same(monkeypatch, seed, heads, search, device):
     made = []
 
     def captured(module, precision=None):
-        made.append(CapturedWhisperRuntime(module, torch.float32))
+        made.append(CapturedWhisperRuntime(module, Precision(torch.float32)))
         return made[-1]
 
     monkeypatch.setattr(type(decoder), "runtime", captured)
@@ -76,8 +77,8 @@ def test_searches_find_the_same(monkeypatch, seed, heads, search, device):
 def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
-    fixed = CapturedWhisperRuntime(decoder, torch.float32)
-    free = WhisperRuntime(decoder, torch.float32)
+    fixed = CapturedWhisperRuntime(decoder, Precision(torch.float32))
+    free = WhisperRuntime(decoder, Precision(torch.float32))
     states = fixed.start(memory, lengths), free.start(memory, lengths)
     capacity, first = states[0].cache.capacity, 0
     while first <= capacity:  # siblings behind one node: no position beyond the last
@@ -96,7 +97,7 @@ def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
 
 def test_two_states_at_once_do_not_share_a_storage():
     decoder = tiny_decoder(1, "none")
-    runtime = CapturedWhisperRuntime(decoder, torch.float32)
+    runtime = CapturedWhisperRuntime(decoder, Precision(torch.float32))
     memories = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
     states = [runtime.start(memory, torch.tensor([6])) for memory in memories]
     for state in states:

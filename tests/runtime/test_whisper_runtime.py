@@ -282,6 +282,20 @@ def test_bfloat16_stays_near_float32(heads):
         assert 0 < error < 0.05
 
 
+@torch.no_grad()
+def test_a_large_vocabulary_in_every_precision_of_a_module():
+    """Large enough for weights in a layout of the kernels' own."""
+    for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
+        memory, lengths = random_memory(0, [5])
+        memory, tokens = memory.to(dtype), torch.tensor([[1, 4999, 2000]])
+        runtime = decoder.runtime()
+        outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1]])
+        expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
+        found = runtime.logits(outputs.hidden)
+        torch.testing.assert_close(found, expected[0], rtol=close, atol=10 * close)
+
+
 def test_a_precision_of_the_models_own():
     assert tiny_decoder(0).runtime().dtype == torch.float32
     assert tiny_decoder(0).bfloat16().runtime().dtype == torch.bfloat16

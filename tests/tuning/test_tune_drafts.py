@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
+import torch
 import yaml
 from experiment import make_experiment, read_lines, write_noise
 
 from espnet_medusa.bin import asr_inference, tune_drafts
+from espnet_medusa.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,33 @@ def test_a_model_without_heads_decodes_without_drafts(corpus, tmp_path, capsys):
         "search": "greedy", "maxlenratio": -5.0, "draft_depth": 0,
     }  # fmt: skip
     assert json.loads(output.with_suffix(".json").read_text())["check"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "rounding"),
+    [
+        ([], False),
+        (["--decoder_precision", "bfloat16"], True),
+        (["--dtype", "float64"], False),
+        (["--dtype", "float64", "--decoder_precision", "bfloat16"], True),
+    ],
+)
+def test_the_decoders_precision_says_whether_sums_round(
+    experiment, corpus, tmp_path, monkeypatch, options, rounding
+):
+    tasks = []
+
+    def watched(task):
+        tasks.append(task)
+        raise InputError("seen enough")
+
+    monkeypatch.setattr(tune_drafts, "Tuner", watched)
+    command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]
+    with pytest.raises(SystemExit):
+        tune_drafts.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
+    [task] = tasks
+    assert task.rounding == rounding
+    assert (task.search.decoder.dtype == torch.bfloat16) == rounding
 
 
 @pytest.mark.parametrize(

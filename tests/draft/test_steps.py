@@ -1,0 +1,277 @@
+"""Running ahead on the device and on the host drafts the same; a draft vocabulary holds."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from beam_oracle import (
+    UncachedScorer,
+    assert_same_nbest,
+    espnet_search,
+    make_scorers,
+    make_weights,
+)
+from clairvoyant import PathDecoder, PathSurrogate, foresight
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.draft.decoder_steps import DecoderSteps
+from espnet_medusa.draft.scorer_steps import ScorerSteps
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.greedy import GreedySearch
+
+HEADS = ["linear", "block", "recurrent"]
+VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
+PROMPT = [3, 1]
+
+
+def greedy_search(decoder, surrogate, shape, acceptance="exact", **constraints):
+    constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    rule = build_rule(AcceptanceOptions(acceptance))
+    return GreedySearch(decoder, rule, constraints, surrogate, shape)
+
+
+def beam_search(decoder, surrogate, shape, beam_size, seed=0, weights=None, **constraints):
+    constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    scorers, ctc = make_scorers(seed)
+    weights = weights or make_weights()
+    return BeamSearch(
+        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints, surrogate, shape
+    )
+
+
+class Watched:
+    """What a search's steps draft, beside what ``ScorerSteps`` would; it goes on with its own.
+
+    Args:
+        search: Its steps are replaced by this.
+        compared: "prefixes" where drafts shall be the same, "scores" where these shall, too.
+
+    Attributes:
+        same: Of each run and walk, whether both drafted the same.
+        known: Whether some hypothesis that it began with was evaluated.
+        drafted: Prefixes drafted in all runs, and whether the decoder had evaluated their parents.
+    """
+
+    def __init__(self, search, compared=("prefixes", "scores")):
+        drafter, self.compared = search.drafter, compared
+        strategy, shape, surrogate = drafter.strategy, drafter.shape, drafter.surrogate
+        scoring = strategy.scoring.for_drafts(shape.left_out, surrogate.vocabulary)
+        self.host = ScorerSteps(strategy, scoring, surrogate, shape)
+        self.own, drafter.steps = drafter.steps, self
+        self.same, self.known, self.drafted = [], [], []
+
+    def run(self, walks):
+        begun = [walk.draft for walk in walks]
+        theirs = self.drafts(self.host, walks, begun) if self.compared else []
+        ours = self.drafts(self.own, walks, begun)
+        for mine, other in zip(ours, theirs, strict=bool(self.compared)):
+            self.same.append(same_draft(mine, other, "scores" in self.compared))
+        for mine, draft in zip(ours, begun, strict=True):
+            self.known.append(any(hypothesis.prefix.evaluated for hypothesis in draft.beam))
+            new = [prefix for prefix in [*mine.nodes, *mine.ends] if prefix not in draft.nodes]
+            self.drafted += [(prefix, prefix.parent.evaluated) for prefix in new]
+
+    @staticmethod
+    def drafts(steps, walks, begun):
+        for walk, draft in zip(walks, begun, strict=True):
+            walk.draft = replace(draft, nodes=dict(draft.nodes), ends=dict(draft.ends))
+        steps.run(walks)
+        return [walk.draft for walk in walks]
+
+
+def same_draft(ours, theirs, scores):
+    """The same prefixes (two drafts of one tree share them) and steps, and the same scores."""
+    if ours.depth != theirs.depth:
+        return False
+    pairs = ((ours.nodes, theirs.nodes), (ours.ends, theirs.ends))
+    return all(
+        mine.keys() == other.keys()
+        and not (scores and any(abs(mine[prefix] - other[prefix]) > 1e-3 for prefix in mine))
+        for mine, other in pairs
+    )
+
+
+def assert_drafted_alike(watched):
+    """But for the rare near tie, which sums in float32 and in float64 may decide differently."""
+    same = [alike for one in watched for alike in one.same]
+    assert len(same) > 30 and sum(same) >= 0.98 * len(same)
+
+
+def vocabulary_of(rng, least):
+    """All tokens (None), or ``least`` and more with the end symbol, in any order."""
+    most = min(least + 4, VOCAB_SIZE)
+    some = [*rng.sample(range(EOS), rng.randint(min(least, most), most) - 1), EOS]
+    rng.shuffle(some)
+    return rng.choice([None, torch.tensor(some)])
+
+
+@pytest.mark.parametrize("width", [2, 3, 12])
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
+    every = []
+    for seed in range(4):
+        rng = random.Random(f"{seed} {heads} {width}")
+        runtime = tiny_decoder(seed, heads).runtime()
+        memory, lengths = random_memory(seed, [8, 3, 11])
+        surrogate = runtime.surrogate(vocabulary_of(rng, 2))
+        search = greedy_search(runtime, surrogate, DraftShape(4, width), "top_m")
+        assert type(search.drafter.steps) is DecoderSteps
+        every.append(Watched(search))
+        search(memory, lengths, torch.tensor([PROMPT] * 3), [30, 12, 3], [0, 0, 0])
+    assert_drafted_alike(every)
+    assert not any(known for watched in every for known in watched.known)
+
+
+@pytest.mark.parametrize("acceptance", ["exact", "threshold"])
+@pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, acceptance):
+    # Nobody asks how probable a verified chain was; greedy search constrains logits, hosts do not.
+    comparable = acceptance == "threshold" and not constraints
+    least, every = [0, 0 if comparable else 4, 0], []
+    for seed in range(4):
+        runtime = tiny_decoder(seed, heads).runtime()
+        memory, lengths = random_memory(seed, [8, 3, 11])
+        search = greedy_search(
+            runtime, runtime.surrogate(), DraftShape(4), acceptance, **constraints
+        )
+        every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
+        search(memory, lengths, torch.tensor([PROMPT] * 3), [30, 12, 5], least)
+    assert_drafted_alike(every)
+
+
+BEAM_CONSTRAINTS = [
+    {},
+    {"suppress_tokens": [0, 2]},
+    {"begin_suppress_tokens": [1, 3], "exponential_decay_length_penalty": [3, 1.2]},
+]
+
+
+@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_both_ways_draft_the_same_beams(heads, constraints):
+    """Behind what is evaluated both follow the decoder, and have the surrogate start there."""
+    every = []
+    for seed in range(8):
+        rng = random.Random(f"{seed} {heads} {constraints}")
+        beam_size = rng.randint(1, 6)
+        runtime = tiny_decoder(seed, heads).runtime()
+        memory, lengths = random_memory(seed, [14, 9, 12])
+        shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
+        # A vocabulary that is smaller than the width narrows what follows known prefixes, too.
+        small = not constraints and shape.width < VOCAB_SIZE
+        surrogate = runtime.surrogate(vocabulary_of(rng, max(shape.width, 2)) if small else None)
+        search = beam_search(runtime, surrogate, shape, beam_size, **constraints)
+        assert type(search.drafter.steps) is DecoderSteps
+        lone = beam_size == shape.width == 1
+        every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
+        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-15))
+    assert_drafted_alike(every)
+    known = [known for watched in every for known in watched.known]
+    assert 10 < sum(known) < len(known) - 10
+
+
+def assert_drafted_from(vocabulary, watched):
+    """But for what the decoder itself would write."""
+    tokens = {prefix.token for prefix, known in watched.drafted if not known}
+    assert tokens and tokens <= {*vocabulary}
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
+    runtime = tiny_decoder(0, heads).runtime()
+    whole, some = runtime.surrogate(), runtime.surrogate(torch.tensor(VOCABULARY))
+    head_input, tokens = torch.randn(5, HIDDEN_SIZE), torch.tensor([1, 7, 0, 3, 3])
+    found, expected = (s.logits(s.advance(s.start(head_input), tokens)) for s in (some, whole))
+    torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape", [DraftShape(4), DraftShape(4, 3), DraftShape(3, choices=(2, 9, 1))]
+)
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
+    decoder = tiny_decoder(seed, heads)
+    memory, lengths = random_memory(seed, [8, 3, 11])
+    runtime = decoder.runtime()
+    search = greedy_search(runtime, runtime.surrogate(torch.tensor(VOCABULARY)), shape)
+    watched = Watched(search, [])
+    walks = search(memory, lengths, torch.tensor([PROMPT] * 3), [30] * 3, [0, 6, 0])
+    for row, walk in enumerate(walks):
+        alone = memory[row : row + 1, : lengths[row]]
+        expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
+        assert walk.tokens == expected
+    assert_drafted_from(VOCABULARY, watched)
+
+
+@pytest.mark.parametrize(
+    "weights", [{}, {"ctc": 0.3}, {"lm": 0.4, "ngram": 0.2}, {"ctc": 0.3, "length_bonus": 0.2}]
+)
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
+    decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
+    memory, lengths = random_memory(seed, [14, 9])
+    runtime = decoder.runtime()
+    surrogate = runtime.surrogate(torch.tensor(VOCABULARY))
+    search = beam_search(runtime, surrogate, DraftShape(4, 2 + seed), 4, seed, weights)
+    watched = Watched(search, [])
+    walks = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
+    for row, walk in enumerate(walks):
+        expected = oracle(memory[row, : lengths[row]], maxlenratio=-9)
+        assert_same_nbest(
+            [([EOS, *ended.tokens], ended.score) for ended in walk.ended],
+            [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
+        )
+    assert_drafted_from(VOCABULARY, watched)
+
+
+@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
+@pytest.mark.parametrize("weights", [{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}])
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
+    """Scorers and constraints know tokens, not columns."""
+    runtime = tiny_decoder(1, heads).runtime()
+    memory, lengths = random_memory(1, [14, 9, 12])
+    order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
+    drafted = []
+    for vocabulary in (None, order):
+        surrogate, weighted = runtime.surrogate(vocabulary), make_weights(**weights)
+        search = beam_search(runtime, surrogate, DraftShape(4, 4), 4, 1, weighted, **constraints)
+        watched = Watched(search, [])
+        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
+        drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
+    assert len(drafted[0]) > 20 and drafted[0] == drafted[1]
+
+
+@torch.no_grad()
+def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
+    """Foresight over the text's own tokens drafts what foresight over all tokens does."""
+    decoder = tiny_decoder(111, "none")
+    memory, lengths = random_memory(111, [8])
+    text, _, _ = plain_greedy(decoder, memory, PROMPT, 24)
+    vocabulary = [*sorted({*text} - {EOS}, reverse=True), EOS]
+    assert 3 <= len(vocabulary) < VOCAB_SIZE and len(text) > 12
+    say, columns = foresight(decoder, memory), torch.tensor(vocabulary)
+    surrogates = [PathSurrogate(say), PathSurrogate(lambda path: say(path)[columns], columns)]
+    calls = []
+    for surrogate in surrogates:
+        drafting = PathDecoder(decoder.runtime(), surrogate)
+        search = greedy_search(drafting, surrogate, DraftShape(5))
+        [walk] = search(memory, lengths, torch.tensor([PROMPT]), [24], [0])
+        assert walk.tokens == text
+        calls.append(walk.statistics.decoder_calls)
+    assert calls[0] == calls[1] == 1 + -(-(walk.steps - 1) // 6)
