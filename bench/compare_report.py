@@ -22,7 +22,8 @@ Notes
   weights), the same inputs, the encoder included; more than 1: ours is faster.
 - *same tokens*: inputs whose best hypothesis is that of ours in float32 without drafts, one by one.
 - *MB*: most memory (maximum resident set size, as /usr/bin/time -v shows it) of a process that
-  decodes the first batch in this way alone; in brackets what it held before it loaded its decoder.
+  decodes one input in this way alone, imports left out; in brackets what it held before it loaded
+  its decoder.
 - CTranslate2 {ctranslate2} is the engine of faster-whisper. transformers is {transformers},
   openai-whisper {openai-whisper}, ESPnet {espnet}, torch {torch}. *espnet uncached* is ESPnet's
   BatchBeamSearch (beam 1 for greedy) over a decoder that recomputes its prefixes, as its own
@@ -36,7 +37,8 @@ Notes
 - Random weights: memories of 1500 random frames, the same number of tokens from everybody. *drafts
   replayed*: heads with random weights accept nothing. All work of drafting is done, then its tokens
   are replaced by those of the plain search, recorded beforehand, as many as calls of trained heads
-  took (or the number of tokens a call that is stated). These rows show speed at a stated
+  took (or the number of tokens a call that is stated). Heads project onto a draft vocabulary of
+  4096 tokens; whatever acceptance that would cost is not in the figures. These rows show speed at a stated
   acceptance, not acceptance.
 """
 

@@ -235,7 +235,16 @@ def test_each_decode_config_decodes(recurrent, tmp_path, config):
     command += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
     asr_inference.main([*command, "--output_dir", str(tmp_path / "output")])
     assert len(read_lines(tmp_path / "output" / "1best_recog" / "text")) == 3
-    exact = "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty"
+    exact = (
+        "plain",
+        "exact",
+        "exact_deep",
+        "tree",
+        "choices",
+        "batch8",
+        "length_penalty",
+        "int8_drafts",
+    )
     if config.stem in exact:
         plain = [*command, "--draft_depth", "0", "--output_dir", str(tmp_path / "plain")]
         plain[plain.index(str(config))] = str(DECODE_CONFIGS / "plain.yaml")

@@ -100,6 +100,7 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Su
         **RANDOM_HEADS,
     ).eval()
     make_lively(decoder, eos)
+    decoder.count_tokens(torch.arange(VOCAB_SIZE))  # any tokens make a draft vocabulary
     subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
     subject = replace(
         subject, fixed_tokens=tokens, inputs=[f"random{index}" for index in range(num_inputs)]

@@ -22,6 +22,7 @@ from peers.subject import OURS, Subject
 from peers.way import PLAIN, REPLAYED, Way
 
 CONTEXT_TOKENS = 36  # known before a timed call: half of a sentence
+DRAFT_VOCAB_SIZE = 4096  # of random weights; the trained model's whole vocabulary is smaller
 WARM_UP_CALLS = 3
 
 
@@ -70,6 +71,7 @@ class Ours(Contestant):
             search="greedy" if greedy else "beam",
             draft_depth=0 if way.drafts == PLAIN else None,
             decoder_precision=self.weights,
+            draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
         )
         sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
         if greedy:

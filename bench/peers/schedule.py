@@ -220,8 +220,9 @@ def _time_calls(plan: Plan, clients: dict[tuple[str, str], Client], comparison: 
 
 
 def _measure_memory(subject: Subject, plan: Plan, comparison: Comparison) -> None:
-    """Each way alone in a process of its own, on the first batch."""
-    for way in tqdm(dict.fromkeys(row.way for row in comparison.rows), unit="process"):
+    """Each way alone in a process of its own, on one input."""
+    ways = [row.way for row in comparison.rows if row.way.batch_size == 1]
+    for way in tqdm(dict.fromkeys(ways), unit="process"):
         if way.drafts == REPLAYED and way.tokens_per_call:
             continue  # the same work as with the measured counts
         # A replay holds what it replays; the drafts as they are need the same memory else.

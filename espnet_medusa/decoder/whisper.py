@@ -201,8 +201,8 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
                 f"draft_vocab_size: {size}; this model holds no counts of training tokens; train "
                 "its heads with this version, or leave draft_vocab_size out"
             )
-        seen = int((counts > 0).sum())
         counts[eos] = counts.max() + 1
+        seen = int((counts > 0).sum())
         return counts.topk(min(size, seen)).indices.sort().values
 
     # What searches call: the same weights at this moment, laid out for it.

@@ -1,0 +1,100 @@
+"""Precisions and draft vocabularies: what may round, and what must not change."""
+
+import pytest
+import torch
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.linear import Int8Linear
+from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+
+CPU = torch.device("cpu")
+HEADS = ["linear", "block", "recurrent"]
+LENGTHS = [9, 4]
+
+
+def greedy(decoder, **options):
+    search = build_greedy(SearchOptions(search="greedy", **options), decoder, VOCAB_SIZE, EOS, CPU)
+    return run(search)
+
+
+def beam(decoder, **options):
+    weights = {"decoder": 1.0}
+    search = build_beam(
+        *(SearchOptions(**options), decoder, {}, None, weights, 3, VOCAB_SIZE, EOS, False, CPU)
+    )
+    return run(search)
+
+
+def run(search):
+    memory, lengths = random_memory(0, LENGTHS)
+    return search_within(search, memory, lengths, torch.full((2, 1), EOS), LengthLimits(-15))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("size", [(11, 32), (500, 160)])
+def test_int8_projection_is_close(size, rows):
+    torch.manual_seed(rows)
+    weight, hidden = torch.randn(size), torch.randn(rows, size[1])
+    expected = hidden @ weight.t()
+    error = Int8Linear(weight)(hidden) - expected
+    # Two roundings to 255 steps over some 6 standard deviations.
+    assert error.std() < 0.02 * expected.std()
+    assert error.abs().max() < 0.1 * expected.std()
+
+
+def test_int8_projection_of_nothing_is_nothing():
+    weight = torch.randn(5, 8)
+    weight[2] = 0
+    found = Int8Linear(weight)(torch.stack([torch.zeros(8), torch.ones(8)]))
+    assert torch.isfinite(found).all() and not found[0].any() and found[1, 2] == 0
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(4))
+def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
+    decoder = tiny_decoder(seed, heads)
+    walks = greedy(decoder, draft_precision="int8")
+    memory, lengths = random_memory(0, LENGTHS)
+    for walk, row, frames in zip(walks, memory, lengths, strict=True):
+        tokens, score, _ = plain_greedy(decoder, row[None, :frames], [EOS], 15)
+        assert walk.tokens == tokens
+        assert abs(walk.hypothesis.score - score) < 1e-3
+    for found, expected in zip(
+        beam(decoder, draft_precision="int8"), beam(decoder, draft_depth=0), strict=True
+    ):
+        assert [e.tokens for e in found.ended] == [e.tokens for e in expected.ended]
+
+
+def test_int8_decoder_says_what_its_logits_are():
+    decoder = tiny_decoder(0, "block")
+    memory, lengths = random_memory(0, LENGTHS)
+    runtime = decoder.runtime("int8")
+    state = runtime.start(memory, lengths)
+    found = runtime.logits(runtime.extend(state, [[1], [2]], [[-1], [-1]]).hidden)
+    hidden = decoder.hidden_states(memory, lengths, torch.tensor([[1], [2]])).hidden[:, 0]
+    expected = decoder.logits(hidden)
+    assert (found - expected).abs().max() < 0.1 * expected.std()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decoder_precision": "int4"}, "'int4' is not known.*allowed: float32, bfloat16"),
+        ({"decoder_precision": "float16"}, "float16; allowed on a CPU: float32, bfloat16, int8"),
+        ({"draft_precision": "bfloat16"}, "draft_precision: 'bfloat16' is not known.*int8"),
+        ({"draft_vocab_size": 5}, "draft_vocab_size: 5; this model holds no counts"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        greedy(tiny_decoder(0, "recurrent"), **options)
+
+
+def test_draft_vocabulary_is_the_most_frequent_tokens_and_the_end():
+    decoder = tiny_decoder(0, "linear")
+    decoder.count_tokens(torch.tensor([3, 3, 3, 7, 7, 1]))
+    assert decoder.draft_vocabulary(3, EOS).tolist() == [3, 7, EOS]
+    # Tokens that were never seen are left out, however many are asked for.
+    assert decoder.draft_vocabulary(9, EOS).tolist() == [1, 3, 7, EOS]
