@@ -38,8 +38,8 @@ Notes
   replayed*: heads with random weights accept nothing. All work of drafting is done, then its tokens
   are replaced by those of the plain search, recorded beforehand, as many as calls of trained heads
   took (or the number of tokens a call that is stated). Heads project onto a draft vocabulary of
-  4096 tokens; whatever acceptance that would cost is not in the figures. These rows show speed at a stated
-  acceptance, not acceptance.
+  4096 tokens; whatever acceptance that would cost is not in the figures. These rows show speed at
+  a stated acceptance, not acceptance.
 """
 
 
