@@ -21,7 +21,7 @@ Notes
 - *slower than ours*: time of the row over that of ours with drafts (float32, and the fastest of our
   weights), the same inputs, the encoder included; more than 1: ours is faster.
 - *same tokens*: inputs whose best hypothesis is that of ours in float32 without drafts, one by one.
-- *MB*: most memory (maximum resident set size, as /usr/bin/time -v shows it) of a process that
+- *MB*: most memory (maximum resident set size) of a process that
   decodes one input in this way alone, imports left out; in brackets what it held before it loaded
   its decoder.
 - CTranslate2 {ctranslate2} is the engine of faster-whisper. transformers is {transformers},

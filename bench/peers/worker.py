@@ -6,7 +6,6 @@ SETUP the fields of ``Setup`` in JSON.
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from peers.contestant import CONTESTANTS, Contestant, Setup
 from peers.subject import ENCODER, Subject
 from peers.way import Way
 
-KILOBYTE = 1024  # ru_maxrss counts them on Linux
+KILOBYTE = 1024  # as /proc counts them
 Encode = Callable[[np.ndarray], np.ndarray]
 
 
@@ -74,8 +73,13 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Most memory that this process has held since ``forget_peak``."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KILOBYTE
+    """Most memory that this process has held since ``forget_peak``.
+
+    Not ``ru_maxrss``: a child begins with that of the process that started it.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * KILOBYTE
 
 
 def load_encoder(subject: Subject, setup: Setup) -> Encode | None:
