@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from espnet_medusa.draft.scorer_steps import head_inputs
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import States, Surrogate
+from espnet_medusa.draft.surrogate import States, Surrogate, head_inputs
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk

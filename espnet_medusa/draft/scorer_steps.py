@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import States, Surrogate
+from espnet_medusa.draft.surrogate import States, Surrogate, head_inputs
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import CANDIDATES, Candidates, Request, Scoring
 from espnet_medusa.search.walk import Strategy, Walk, best_continuations
@@ -94,8 +94,3 @@ class PrefixStates:
         self.states = self.surrogate.advance(states.select(chosen), tokens)
         self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
         return self.states
-
-
-def head_inputs(prefixes: Sequence[Prefix]) -> torch.Tensor:
-    """(R, D) what heads draft from."""
-    return torch.stack([outputs[row] for outputs, row in (p.head_input for p in prefixes)])

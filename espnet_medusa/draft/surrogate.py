@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
+
+    from espnet_medusa.prefix import Prefix
 
 
 class States(Protocol):
@@ -54,3 +57,8 @@ class Surrogate(ABC):
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
         """Tokens of columns of ``logits``."""
         return columns if self.vocabulary is None else self.vocabulary[columns]
+
+
+def head_inputs(prefixes: Sequence[Prefix]) -> torch.Tensor:
+    """(R, D) what heads draft from."""
+    return torch.stack([outputs[row] for outputs, row in (p.head_input for p in prefixes)])

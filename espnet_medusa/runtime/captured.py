@@ -20,14 +20,14 @@ from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.runtime.whisper import WhisperRuntime
+from espnet_medusa.runtime.whisper import WhisperRuntime, depths
 from espnet_medusa.tree import TokenTree, visibility
 
 if TYPE_CHECKING:
     from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-SLOT_STEP = 64  # attended slots are a multiple, up to where they double
+FEWEST_SLOTS = 64
 FRAME_STEP = 128
 WARM_UP_CALLS = 2
 
@@ -153,7 +153,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     def _make_storage(self, state: TreeState) -> Storage:
         num_utterances, frames, _, *sizes = state.memory[0].shape
-        capacity = round_up(self.max_depth, SLOT_STEP) + NODE_BUCKETS[-1]
+        capacity = round_up(self.max_depth, FEWEST_SLOTS) + NODE_BUCKETS[-1]
         cache = FixedNodeCache(
             len(state.memory), num_utterances, *sizes, self.dtype, self.device, capacity
         )
@@ -172,7 +172,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
         if first + width > cache.capacity:
             cache.reserve(width)
             storage.calls.clear()  # their addresses are gone
-        slots = min(round_up(first + width, slot_step(first + width)), cache.capacity)
+        slots = min(slot_bucket(first + width), cache.capacity)
         call = storage.calls.get((width, slots))
         if call is None:
             call = storage.calls[width, slots] = self._make_call(storage, width, slots)
@@ -242,7 +242,7 @@ def fill(
     visible[:, 0, np.arange(width), first + np.arange(width)] = True
     for row, (tree, of_row) in enumerate(zip(trees, tokens, strict=True)):
         numbers[0, row, : len(of_row)] = of_row
-        numbers[1, row, : len(of_row)] = [tree.depth(first + p) for p in range(len(of_row))]
+        numbers[1, row, : len(of_row)] = depths(tree, first, len(of_row))
     seen = visibility(trees, first)
     visible[: len(trees), 0, : seen.shape[1], : seen.shape[2]] |= seen
     device = inputs.numbers.device
@@ -261,12 +261,12 @@ def bucket(num_nodes: int) -> int:
     return found if found is not None else round_up(num_nodes, NODE_BUCKETS[-1])
 
 
-def slot_step(slots: int) -> int:
+def slot_bucket(num_slots: int) -> int:
     """Attended slots come in few numbers: 64, 128, 256, 512, ..."""
-    step = SLOT_STEP
-    while step < slots:
-        step *= 2
-    return step
+    size = FEWEST_SLOTS
+    while size < num_slots:
+        size *= 2
+    return size
 
 
 def round_up(number: int, step: int) -> int:

@@ -92,10 +92,13 @@ class WhisperRuntime(TreeDecoder):
         first, sizes = self._grow(state, tokens, parents)
         width = max(sizes)
         state.cache.reserve(width)
-        numbers = torch.tensor(
-            [[token for row in tokens for token in row], _positions(state.trees, first, sizes)],
-            device=self.device,
-        )
+        ids = [token for row in tokens for token in row]
+        positions = [
+            depth
+            for tree, size in zip(state.trees, sizes, strict=True)
+            for depth in depths(tree, first, size)
+        ]
+        numbers = torch.tensor([ids, positions], device=self.device)
         packing = Packing(self._present(sizes), (len(sizes), width))
         outputs = self._compute(state, *numbers.unbind(), self._mask(state.trees, first), packing)
         state.cache.commit(width)
@@ -188,10 +191,6 @@ class WhisperRuntime(TreeDecoder):
         return width < torch.tensor(sizes, device=self.device)[:, None]
 
 
-def _positions(trees: Sequence[TokenTree], first: int, sizes: Sequence[int]) -> list[int]:
-    """Of the new nodes, tree by tree."""
-    return [
-        tree.depth(slot)
-        for tree, size in zip(trees, sizes, strict=True)
-        for slot in range(first, first + size)
-    ]
+def depths(tree: TokenTree, first: int, count: int) -> list[int]:
+    """Positions of ``count`` nodes from slot ``first`` on."""
+    return [tree.depth(slot) for slot in range(first, first + count)]

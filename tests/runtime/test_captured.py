@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_step
+from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_bucket
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.search.beam import LengthLimits
@@ -111,7 +111,7 @@ def test_two_states_at_once_do_not_share_a_storage():
 def test_buckets_hold_what_they_are_asked_for():
     for number in range(1, 700):
         assert bucket(number) >= number
-        assert slot_step(number) >= number
+        assert slot_bucket(number) >= number
     assert {bucket(number) for number in range(1, 257)} == {*NODE_BUCKETS}
 
 
