@@ -4,6 +4,7 @@ The functions called here are declared in espeak-ng's ``speak_lib.h`` and ``espe
 """
 
 import ctypes
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -77,16 +78,7 @@ class Speaker:
 
     def __init__(self, seed: int = 0):
         self._data_dir = Path(espeakng_loader.get_data_path())
-        self._library = _declare(ctypes.CDLL(espeakng_loader.get_library_path()))
-        self.sample_rate = self._library.espeak_Initialize(
-            _AUDIO_OUTPUT_SYNCHRONOUS, 0, str(self._data_dir).encode(), _INITIALIZE_DONT_EXIT
-        )
-        if self.sample_rate <= 0:
-            raise RuntimeError(
-                f"{self._data_dir}: espeak-ng cannot start with this data folder (a path of 160 "
-                "characters or more is too long for it); reinstall espeakng-loader, or move the "
-                "Python environment to a shorter path"
-            )
+        self._library, self.sample_rate = _start_engine(self._data_dir)
         self._library.espeak_ng_SetRandSeed(seed)
         self._chunks: list[np.ndarray] = []
         self._callback = _SynthCallback(self._collect)
@@ -153,6 +145,22 @@ class Speaker:
                 f"voice {voice!r}: espeak-ng took {identifier!r} instead; "
                 f"variants: {' '.join(list_variants(self._data_dir))}"
             )
+
+
+@cache
+def _start_engine(data_dir: Path) -> tuple[ctypes.CDLL, int]:
+    """The library and its sample rate in Hz; started once, since a second start may crash it."""
+    library = _declare(ctypes.CDLL(espeakng_loader.get_library_path()))
+    sample_rate = library.espeak_Initialize(
+        _AUDIO_OUTPUT_SYNCHRONOUS, 0, str(data_dir).encode(), _INITIALIZE_DONT_EXIT
+    )
+    if sample_rate <= 0:
+        raise RuntimeError(
+            f"{data_dir}: espeak-ng cannot start with this data folder (a path of 160 "
+            "characters or more is too long for it); reinstall espeakng-loader, or move the "
+            "Python environment to a shorter path"
+        )
+    return library, sample_rate
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
