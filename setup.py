@@ -11,6 +11,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
+    package_data={"espnet_medusa": ["papers/*.yaml"]},
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
@@ -23,6 +24,9 @@ setup(
         "kaldiio",
         "soundfile>=0.12",
         "soxr",
+        # Whisper's vocabulary and text normalizers, no network needed.
+        "openai-whisper>=20250625",
+        "requests",
         "jiwer",
         "matplotlib",
         "tqdm",

@@ -11,14 +11,15 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from espnet_medusa.masks import padding_mask
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.whisper_config import load_whisper, scratch_config
+from espnet_medusa.pretrained import ENCODER, open_whisper
+from espnet_medusa.whisper_config import encoder_config, encoder_sizes, scratch_config
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
     """``encoder_conf`` of ``encoder: hf_whisper``; sizes count only without ``whisper_model``."""
 
-    whisper_model: str | None = None  # folder in Hugging Face format, or a name
+    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
     num_mel_bins: int = 80
     output_size: int = 384
     num_blocks: int = 4
@@ -56,7 +57,9 @@ class HFWhisperEncoder(AbsEncoder):
             )
         check_choice(str(options.subsampling), ["2", "4"], "encoder_conf.subsampling")
         if options.whisper_model is not None:
-            self.whisper = load_whisper(options.whisper_model).model.encoder
+            pretrained = open_whisper(options.whisper_model)
+            config = encoder_config(pretrained.config, options.dropout_rate)
+            self.whisper = pretrained.build(WhisperEncoder, config, ENCODER)
         else:
             self.whisper = WhisperEncoder(
                 scratch_config(
@@ -75,6 +78,11 @@ class HFWhisperEncoder(AbsEncoder):
         self.subsampling = options.subsampling
         pad = options.pad_to_window
         self.pad_to_window = options.whisper_model is not None if pad is None else pad
+
+    @property
+    def conf(self) -> dict[str, int | bool]:
+        """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
+        return encoder_sizes(self.whisper.config) | {"pad_to_window": self.pad_to_window}
 
     def output_size(self) -> int:
         """Hidden size D."""

@@ -10,14 +10,22 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.loss import head_accuracy, head_cross_entropy, head_divergence
-from espnet_medusa.options import build_options, check_at_least
+from espnet_medusa.options import build_options, check_at_least, check_choice
+from espnet_medusa.projection_loss import (
+    HeadSums,
+    Objective,
+    labels_that_count,
+    projected_loss,
+    rows_that_count,
+)
 
 Stats = dict[str, torch.Tensor | None]
+LOSS_WEIGHTS = ("base_loss_weight", "head_loss_weight", "head_loss_decay", "kl_weight")
+FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
 
 
 @dataclass(frozen=True)
-class LossOptions:
+class TrainingOptions:
     """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
 
     The decoder's loss is the weighted mean of the heads' cross-entropies plus
@@ -28,13 +36,16 @@ class LossOptions:
     head_loss_weight: float = 1.0  # of the first head
     head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
     kl_weight: float = 0.0  # Whisper-Medusa: 0.01
+    # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
+    # layer is the decoder's. Heads always train.
+    freeze_whisper: str = "nothing"
 
 
 class MedusaASRModel(ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
     Args:
-        model_conf: ESPnet's keys and those of ``LossOptions``.
+        model_conf: ESPnet's keys and those of ``TrainingOptions``.
 
     Raises:
         InputError: A key is not known, or the decoder is not ``whisper_medusa``.
@@ -44,16 +55,22 @@ class MedusaASRModel(ESPnetASRModel):
         own = {name: model_conf.pop(name) for name in [*model_conf] if name in _own_keys()}
         allowed = inspect.signature(ESPnetASRModel.__init__).parameters
         unknown = {name: value for name, value in model_conf.items() if name not in allowed}
-        loss_options = build_options(LossOptions, {**own, **unknown}, "model_conf")
+        options = build_options(TrainingOptions, {**own, **unknown}, "model_conf")
         super().__init__(**model_conf)
         if not isinstance(self.decoder, WhisperMedusaDecoder):
             raise InputError(
                 f"decoder: {type(self.decoder).__name__}; model: medusa needs "
                 "decoder: whisper_medusa and model_conf.ctc_weight below 1"
             )
-        for name in _own_keys():
-            check_at_least(getattr(loss_options, name), 0.0, f"model_conf.{name}")
-        self.loss_options = loss_options
+        for name in LOSS_WEIGHTS:
+            check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
+        check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
+        self.options = options
+        if options.freeze_whisper != "nothing":
+            self.encoder.requires_grad_(False)
+            self.decoder.whisper.requires_grad_(False)
+        if options.freeze_whisper == "all_but_last_layer":
+            self.decoder.layers[-1].requires_grad_(True)
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
         """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""
@@ -111,41 +128,67 @@ class MedusaASRModel(ESPnetASRModel):
         if self.training and self.decoder.num_heads > 0:
             self.decoder.count_tokens(labels[labels != self.ignore_id])
         outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
-        base_logits = self.decoder.logits(outputs.hidden)
-        loss_base = self.criterion_att(base_logits, labels)
-        stats["loss_att"] = loss_base.detach()
-        stats["acc"] = head_accuracy(base_logits, labels, 0)
-        options = self.loss_options
-        weighted, weights = options.base_loss_weight * loss_base, options.base_loss_weight
-        teacher, divergences = base_logits, []
-        if options.kl_weight > 0 and self.decoder.original_last_layer is not None:
-            teacher = self.decoder.original_logits(memory, memory_lengths, tokens)
-        if options.kl_weight > 0:
-            divergences.append(head_divergence(base_logits, teacher, labels, 0))
-        unrolled = self.decoder.unroll_heads(outputs.head_input, labels.clamp(min=0))
-        for head, logits in enumerate(unrolled, start=1):
-            loss_head = head_cross_entropy(
-                logits, labels, head, per_token=self.criterion_att.normalize_length
-            )
-            weight = options.head_loss_weight * options.head_loss_decay ** (head - 1)
-            weighted, weights = weighted + weight * loss_head, weights + weight
-            stats[f"loss_head{head}"] = loss_head.detach()
-            stats[f"acc_head{head}"] = head_accuracy(logits, labels, head)
-            if options.kl_weight > 0:
-                divergences.append(head_divergence(logits, teacher, labels, head))
-        loss = weighted / weights if weights > 0 else weighted
-        if self.decoder.num_heads > 0:
-            accuracies = [stats[f"acc_head{k}"] for k in range(1, self.decoder.num_heads + 1)]
-            stats["acc_heads"] = torch.stack(accuracies).nanmean()
-        if divergences:
-            stats["loss_kl"] = torch.stack(divergences).mean()
-            loss = loss + options.kl_weight * stats["loss_kl"]
-            stats["loss_kl"] = stats["loss_kl"].detach()
+        unrolled = self.decoder.unroll_hidden(outputs, labels.clamp(min=0))
+        hidden = [rows_that_count(states, labels, head) for head, states in enumerate(unrolled)]
+        teacher = None
+        if self.options.kl_weight > 0:
+            teacher = unrolled[0].detach()
+            if self.decoder.original_last_layer is not None:
+                teacher = self.decoder.original_hidden(
+                    outputs.last_layer_input, memory, memory_lengths
+                )
+            teacher = rows_that_count(teacher, labels, 0)
+        per_token = self.criterion_att.normalize_length
+        counts = [max(len(rows), 1) if per_token else labels.size(0) for rows in hidden]
+        loss, sums = projected_loss(
+            hidden,
+            labels_that_count(labels),
+            self.decoder.projection,
+            self._objectives(counts, labels.size(0)),
+            teacher,
+        )
+        self._log_heads(sums, counts, [len(rows) for rows in hidden], labels.size(0), stats)
         return loss
+
+    def _objectives(self, counts: list[int], batch_size: int) -> list[Objective]:
+        """What each head's sums weigh, the base head first; counts are cross-entropy's."""
+        options = self.options
+        heads = range(len(counts) - 1)
+        weights = [
+            options.base_loss_weight,
+            *(options.head_loss_weight * options.head_loss_decay**head for head in heads),
+        ]
+        total = sum(weights) or 1.0
+        divergence = options.kl_weight / len(counts) / batch_size
+        smoothing = [self.criterion_att.smoothing, *(0.0 for _ in heads)]
+        return [
+            Objective(weight / total / count, divergence, smooth)
+            for weight, count, smooth in zip(weights, counts, smoothing, strict=True)
+        ]
+
+    def _log_heads(
+        self,
+        sums: HeadSums,
+        counts: list[int],
+        labels: list[int],
+        batch_size: int,
+        stats: Stats,
+    ) -> None:
+        """Mean losses and accuracies; nan where a head has no label, which no mean counts."""
+        losses = sums.cross_entropy / sums.cross_entropy.new_tensor(counts)
+        accuracies = sums.correct / sums.correct.new_tensor(labels)
+        stats["loss_att"], stats["acc"] = losses[0], accuracies[0]
+        for head in range(1, len(counts)):
+            stats[f"loss_head{head}"] = losses[head]
+            stats[f"acc_head{head}"] = accuracies[head]
+        if self.decoder.num_heads > 0:
+            stats["acc_heads"] = accuracies[1:].nanmean()
+        if self.options.kl_weight > 0:
+            stats["loss_kl"] = sums.divergence.mean() / batch_size
 
 
 def _own_keys() -> list[str]:
-    return list(LossOptions.__dataclass_fields__)
+    return list(TrainingOptions.__dataclass_fields__)
 
 
 def _trains(module: torch.nn.Module) -> bool:

@@ -1,16 +1,25 @@
 """The only module that touches ESPnet's choice tables."""
 
-from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
+from espnet2.tasks.asr import (
+    decoder_choices,
+    encoder_choices,
+    model_choices,
+    preprocessor_choices,
+)
 from espnet2.train.class_choices import ClassChoices
 
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.preprocessor import WhisperPreprocessor
+
+WHISPER = "whisper"
 
 TABLES: list[tuple[ClassChoices, str, type]] = [
     (encoder_choices, "hf_whisper", HFWhisperEncoder),
     (decoder_choices, "whisper_medusa", WhisperMedusaDecoder),
     (model_choices, "medusa", MedusaASRModel),
+    (preprocessor_choices, WHISPER, WhisperPreprocessor),
 ]
 
 

@@ -1,5 +1,6 @@
 """ESPnet's Speech2Text with searches that take several tokens per decoder call."""
 
+import dataclasses
 import inspect
 import logging
 import time
@@ -20,7 +21,7 @@ from espnet_medusa.decoding.timing_log import log_decoded
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
 from espnet_medusa.options import build_options, check_at_least
-from espnet_medusa.plugin import register
+from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
     GREEDY,
@@ -32,6 +33,8 @@ from espnet_medusa.search.build import (
 )
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.whisper_prompts import WhisperPrompts
+from espnet_medusa.whisper_text import TRANSCRIBE, read_whisper_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +84,7 @@ class Speech2Text(ESPnetSpeech2Text):
         _check_batch(batch_size, options)
         check_options(self.search_options, options.get("beam_size", 20))
         self._build(options)
+        self.whisper = self._whisper_prompts()
         self.search = self._build_search(options)
         if self.search is not None:
             logger.info(f"{type(self.search).__name__}, drafts: {self.search.drafter.shape}")
@@ -123,6 +127,27 @@ class Speech2Text(ESPnetSpeech2Text):
                 if name in weights or not name.endswith(TOKEN_COUNTS)
             }
             check_shapes(weights, expected, model_file, complete=True)
+
+    def _whisper_prompts(self) -> WhisperPrompts | None:
+        """Prompts of a model that was trained on Whisper's labels; sets what it suppresses."""
+        if getattr(self.asr_train_args, "preprocessor", None) != WHISPER:
+            return None
+        options, conf = self.search_options, self.asr_train_args.preprocessor_conf
+        tokens = read_whisper_tokens(self.converter.tokenizer)
+        own = {
+            name: ids
+            for name, ids in (
+                ("suppress_tokens", tokens.suppressed),
+                ("begin_suppress_tokens", tokens.begin_suppressed),
+            )
+            if getattr(options, name) is None
+        }
+        self.search_options = dataclasses.replace(options, **own)
+        return WhisperPrompts(
+            tokens,
+            options.language or conf.get("language", "en"),
+            options.task or conf.get("task", TRANSCRIBE),
+        )
 
     def _build_search(self, options: dict[str, Any]) -> GreedySearch | BeamSearch | None:
         """Our search; None where the decoder or the options are for ESPnet's own."""
@@ -184,11 +209,16 @@ class Speech2Text(ESPnetSpeech2Text):
         return results
 
     @torch.no_grad()
-    def decode(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> list[Decoding]:
+    def decode(
+        self,
+        speeches: Sequence[np.ndarray | torch.Tensor],
+        languages: Sequence[str | None] | None = None,
+    ) -> list[Decoding]:
         """Decode several utterances together; each takes its own number of tokens per call.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
+            languages: U codes for Whisper's prompts, None where it is the search's own.
 
         Returns:
             U results, in order. Seconds of what was done together are shared out evenly.
@@ -198,10 +228,13 @@ class Speech2Text(ESPnetSpeech2Text):
         began, started = time.time(), time.perf_counter()
         speeches = [torch.as_tensor(speech) for speech in speeches]
         memory, frames = self.encode(speeches)
-        prompt = torch.tensor([self.prompt] * len(speeches), device=self.device)
+        prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
         walks = search_within(self.search, memory, frames, prompt, limits)
-        decodings = [self._decoding(walk) for walk in walks]
+        decodings = [
+            self._decoding(walk, tokens)
+            for walk, tokens in zip(walks, prompt.tolist(), strict=True)
+        ]
         seconds = (time.perf_counter() - started) / len(speeches)
         for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
             decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
@@ -220,14 +253,35 @@ class Speech2Text(ESPnetSpeech2Text):
         # A tuple holds the outputs of intermediate CTC, too.
         return (memory[0] if isinstance(memory, tuple) else memory), frames
 
-    def _decoding(self, walk: GreedyWalk | BeamWalk) -> Decoding:
+    def prompts(
+        self,
+        memory: torch.Tensor,
+        frames: torch.Tensor,
+        languages: Sequence[str | None],
+    ) -> torch.Tensor:
+        """Tokens (U, P) that the hypotheses of each utterance start from.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            frames: (U,) lengths of it.
+            languages: U codes; None: the search's own.
+
+        Raises:
+            InputError: A language that the model does not have.
+        """
+        if self.whisper is not None:
+            rows = self.whisper.make(self.search.decoder, memory, frames, languages)
+        else:
+            rows = [self.beam_search.hyp_primer or [self.asr_model.sos]] * len(languages)
+        return torch.tensor(rows, device=memory.device)
+
+    def _decoding(self, walk: GreedyWalk | BeamWalk, prompt: list[int]) -> Decoding:
         if isinstance(walk, GreedyWalk):
             tokens = [*walk.tokens, self.asr_model.eos]
-            hypotheses = [self._hypothesis(tokens, walk.hypothesis.score, walk.hypothesis.parts)]
+            ended = [(tokens, walk.hypothesis.score, walk.hypothesis.parts)]
         else:
-            ended = walk.ended[: self.nbest]
-            hypotheses = [self._hypothesis(e.tokens, e.score, e.parts) for e in ended]
-        results = [self._result(hypothesis) for hypothesis in hypotheses]
+            ended = [(e.tokens, e.score, e.parts) for e in walk.ended[: self.nbest]]
+        results = [self._result(prompt, *hypothesis) for hypothesis in ended]
         if results:
             text = results[0][0]
             walk.statistics.words = 0 if text is None else len(text.split())
@@ -235,22 +289,16 @@ class Speech2Text(ESPnetSpeech2Text):
             logger.warning("there is no N-best result; allow shorter ones with minlenratio")
         return Decoding(results, walk.statistics)
 
-    def _hypothesis(self, tokens: list[int], score: float, parts: Sequence[float]) -> Hypothesis:
+    def _result(
+        self, prompt: list[int], tokens: list[int], score: float, parts: Sequence[float]
+    ) -> Result:
         names = self.search.strategy.scoring.names
         scores = {name: torch.tensor(part) for name, part in zip(names, parts, strict=True)}
-        return Hypothesis(torch.tensor([*self.prompt, *tokens]), torch.tensor(score), scores)
-
-    @property
-    def prompt(self) -> list[int]:
-        """Tokens that every hypothesis starts from."""
-        return list(self.beam_search.hyp_primer or [self.asr_model.sos])
-
-    def _result(self, hypothesis: Hypothesis) -> Result:
-        ids = hypothesis.yseq.tolist()[len(self.prompt) : -1]
-        ids = [token for token in ids if token not in self.hidden_ids]
-        tokens = self.converter.ids2tokens(ids)
-        text = None if self.tokenizer is None else self.tokenizer.tokens2text(tokens)
-        return text, tokens, ids, hypothesis
+        hypothesis = Hypothesis(torch.tensor([*prompt, *tokens]), torch.tensor(score), scores)
+        ids = [token for token in tokens[:-1] if token not in self.hidden_ids]
+        pieces = self.converter.ids2tokens(ids)
+        text = None if self.tokenizer is None else self.tokenizer.tokens2text(pieces)
+        return text, pieces, ids, hypothesis
 
 
 def _check_batch(batch_size: int, options: dict[str, Any]) -> None:

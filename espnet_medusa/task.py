@@ -12,6 +12,8 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.plugin import register
 
@@ -32,9 +34,20 @@ class MedusaASRTask(ASRTask):
             model = super().build_model(args)
         except TypeError as error:
             raise InputError(f"config: {error}") from error
+        # ESPnet writes these options next: the experiment shall stand without that folder.
+        if isinstance(model.encoder, HFWhisperEncoder):
+            _write_out(args.encoder_conf, model.encoder.conf)
+        if isinstance(model.decoder, WhisperMedusaDecoder):
+            _write_out(args.decoder_conf, model.decoder.conf)
         for init_param in getattr(args, "init_param", None) or []:
             _check_init_param(model, init_param, getattr(args, "ignore_init_mismatch", False))
         return model
+
+
+def _write_out(conf: dict, sizes: dict) -> None:
+    """Put a pretrained model's sizes in its name's place."""
+    if conf.pop("whisper_model", None) is not None:
+        conf |= sizes
 
 
 def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: bool) -> None:

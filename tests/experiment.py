@@ -1,5 +1,7 @@
 """A tiny experiment folder as ESPnet's training leaves it, with random weights."""
 
+import copy
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +69,10 @@ def make_experiment(
     command += ["--output_dir", folder, "--dry_run", "true", "--seed", seed]
     MedusaASRTask.main(cmd=list(map(str, command)))
     experiment = Experiment(folder)
-    model, _ = MedusaASRTask.build_model_from_file(str(experiment.config))
+    config = yaml.safe_load(experiment.config.read_text())
+    if keep_weights:  # what was written names no pretrained model any more
+        config |= changes
+    model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))
     if not keep_weights:
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.25)

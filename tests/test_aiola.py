@@ -1,15 +1,20 @@
-"""Parity with aiola-lab/whisper-medusa: logits, losses, greedy text (chain fixtures)."""
+"""Parity of converted checkpoints with aiola-lab/whisper-medusa: logits, losses, greedy text."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import yaml
+from safetensors.torch import load_file, save_file
 
 from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.bin import convert
 from espnet_medusa.constraints import Constraints
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.speech2text import Speech2Text
 
 NUM_HEADS = 4
 CHAIN = DraftShape(NUM_HEADS)
@@ -18,62 +23,35 @@ MAX_LENGTH = 64
 
 
 class Fixture:
-    """An aiola model in our modules, and what aiola's code made of its inputs."""
+    """An aiola model as an experiment of ours, and what aiola's code made of its inputs."""
 
-    def __init__(self, folder, kind: str):
-        self.tensors = load_file(folder / f"aiola_{kind}.safetensors")
-        self.decoder = WhisperMedusaDecoder(
-            211, 64, num_blocks=2, attention_heads=4, linear_units=128, max_target_positions=96,
-            heads=kind, heads_conf={"num_heads": NUM_HEADS, "base_head": kind == "linear"},
-        ).eval()  # fmt: skip
-        self.decoder.load_state_dict(self._state_dict(kind))
-
-    def _state_dict(self, kind: str) -> dict[str, torch.Tensor]:
-        state = {}
-        for name, value in self.tensors.items():
-            if name.startswith("whisper_model.model.decoder."):
-                state["whisper." + name.removeprefix("whisper_model.model.decoder.")] = value
-            elif name.startswith("medusa_block."):
-                state["heads.block." + name.removeprefix("medusa_block.")] = value
-            elif name.startswith("medusa_heads."):
-                _, head, layer, rest = name.split(".", 3)
-                ours = int(head) - 1 if kind == "linear" else int(head)
-                target = "base" if ours < 0 else f"heads.{ours}"
-                state[f"heads.{target}.layers.{layer}.{rest.removeprefix('linear.')}"] = value
-        return state
+    def __init__(self, source: Path, kind: str, folder: Path):
+        self.tensors = load_file(source / f"aiola_{kind}.safetensors")
+        weights = {name: value for name, value in self.tensors.items() if name[:3] != "fx."}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        for name in ("config.json", "generation_config.json"):
+            shutil.copyfile(source / f"aiola_{kind}.{name}", folder / name)
+        tokens, self.experiment = folder / "tokens.txt", folder / "exp"
+        tokens.write_text("".join(f"w{number}\n" for number in range(211)))
+        convert.main([str(folder), str(self.experiment), "--token_list", str(tokens)])
+        self.speech2text = Speech2Text(
+            asr_train_config=self.experiment / "config.yaml",
+            asr_model_file=self.experiment / "model.pth",
+            **yaml.safe_load((self.experiment / "conf" / "decode_exact.yaml").read_text()),
+        )
+        self.decoder = self.speech2text.asr_model.decoder
 
     def memory(self, sample: int) -> torch.Tensor:
-        """(1, S, D) encoder output of a sample, through transformers' encoder."""
-        from transformers import WhisperConfig
-        from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-        encoder = WhisperEncoder(
-            WhisperConfig(
-                d_model=64,
-                encoder_layers=2,
-                encoder_attention_heads=4,
-                encoder_ffn_dim=128,
-                num_mel_bins=80,
-                max_source_positions=150,
-                pad_token_id=None,
-            )  # fmt: skip
-        ).eval()
-        prefix = "whisper_model.model.encoder."
-        encoder.load_state_dict(
-            {
-                name.removeprefix(prefix): value
-                for name, value in self.tensors.items()
-                if name.startswith(prefix)
-            }
-        )
+        """(1, S, D) encoder output of a sample."""
+        encoder = self.speech2text.asr_model.encoder.whisper
         with torch.no_grad():
             features = self.tensors["fx.input_features"][sample : sample + 1]
             return encoder(features).last_hidden_state
 
 
 @pytest.fixture(scope="module", params=["linear", "block"])
-def fixture(request, aiola_fixtures):
-    return Fixture(aiola_fixtures, request.param)
+def fixture(request, aiola_fixtures, tmp_path_factory):
+    return Fixture(aiola_fixtures, request.param, tmp_path_factory.mktemp(request.param))
 
 
 def test_logits_of_every_head(fixture):
@@ -181,3 +159,20 @@ def test_typical_text_starts_as_aiolas(fixture, sample):
     theirs = fixture.tensors[f"fx.gen.typical.{sample}.sequence"][0].tolist()[2:]
     found = search(fixture, sample, rule, eos=200)
     assert found[:4] == theirs[:4]
+
+
+def test_decode_configs_are_aiolas(fixture):
+    """The converted prompt is aiola's, and so are its tree and thresholds."""
+    assert fixture.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
+    folder = fixture.experiment / "conf"
+    typical = yaml.safe_load((folder / "decode_typical.yaml").read_text())
+    assert (typical["typical_epsilon"], typical["typical_alpha"]) == (0.09, 0.3)
+    assert typical["medusa_choices"] == [1, 1, 1, 1, 1]
+    assert fixture.speech2text.prompt == [201] and typical["forced_prefix"] == [210]
+
+
+def test_back_in_aiolas_format_nothing_has_changed(fixture, tmp_path):
+    convert.main([str(fixture.experiment), str(tmp_path / "back"), "--to", "aiola"])
+    found = load_file(tmp_path / "back" / "model.safetensors")
+    assert found.keys() == {name for name in fixture.tensors if not name.startswith("fx.")}
+    assert all(torch.equal(value, fixture.tensors[name]) for name, value in found.items())

@@ -112,12 +112,13 @@ def test_divergence_from_the_original_last_layer(heads):
     memory, lengths = model.encode(data["speech"], data["speech_lengths"])
     tokens = torch.cat([torch.full((3, 1), EOS), data["text"].clamp(min=0)], dim=1)
     logits = decoder(memory, lengths, tokens, data["text_lengths"] + 1)[0]
-    teacher = decoder.original_logits(memory, lengths, tokens)
+    below = decoder.hidden_states(memory, lengths, tokens).last_layer_input
+    teacher = decoder.project(decoder.original_hidden(below, memory, lengths))
     torch.testing.assert_close(teacher, logits)  # nothing trained yet
     # The last layer moves away, the teacher stays.
     with torch.no_grad():
         decoder.layers[-1].fc2.bias += 1.0
-    moved = decoder.original_logits(memory, lengths, tokens)
+    moved = decoder.project(decoder.original_hidden(below, memory, lengths))
     torch.testing.assert_close(moved, teacher)
     loss, stats, _ = model(**data)
     plain = stats["loss_att"] + stats["loss_head1"] + stats["loss_head2"]

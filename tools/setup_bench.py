@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setup_env import OVERRIDES, ROOT, run, uv_environment
+from setup_env import ROOT, run, uv_environment
 
 PEERS = ("ctranslate2==4.8.5", "faster-whisper==1.2.1", "openai-whisper==20250625")
 
@@ -24,7 +24,6 @@ def main() -> None:
         [sys.executable, setup, "--venv", arguments.venv, "--torch", arguments.torch], check=True
     )
     overrides = arguments.venv / "overrides.txt"
-    overrides.write_text(OVERRIDES)
     install = [arguments.venv / "bin" / "uv", "pip", "install", "--python", python]
     run([*install, "--override", overrides, *PEERS], env=uv_environment(python))
     run([python, "-c", "import ctranslate2, faster_whisper, whisper, espnet_medusa"])

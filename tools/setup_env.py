@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch==2.13.0"
 OVERRIDES = "setuptools>=77\n"
+# openai-whisper asks for triton, which nothing uses beside a CPU build of torch.
+CPU_OVERRIDES = OVERRIDES + "triton; sys_platform == 'never'\n"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -84,14 +86,13 @@ def main() -> None:
     run([python, "-m", "pip", "install", "--quiet", "uv"])
     environment = uv_environment(python)
     overrides = arguments.venv / "overrides.txt"
-    overrides.write_text(OVERRIDES)
-
     install = [arguments.venv / "bin" / "uv", "pip", "install", "--python", python]
     install += ["--override", overrides]
     packages = [f"espnet=={arguments.espnet}", "-e", f"{ROOT}[demo,test]"]
     build = arguments.torch
     if build == "auto":
         build = "cuda" if shutil.which("nvidia-smi") else "cpu"
+    overrides.write_text(OVERRIDES if build == "cuda" else CPU_OVERRIDES)
     if build == "cuda":
         run([*install, TORCH, *packages], env=environment)
     elif not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):

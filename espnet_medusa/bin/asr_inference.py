@@ -34,14 +34,16 @@ HELP = {
     "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
     "draft_precision": "int8: heads project in integers, the text stays exact; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
+    "language": "Whisper's prompt: a language's code, or detect; none: as trained",
+    "task": "Whisper's prompt: transcribe or translate; none: as trained",
     "acceptance": "exact: greedy text; typical: probable tokens stand, too; top_m: the base "
     "head's M best stand; threshold: what the heads are sure of stands, unverified",
     "typical_epsilon": "probability that is always enough",
     "typical_alpha": "share of exp(-entropy) that is enough",
     "top_m": "ranks of the base head that are good enough",
     "threshold": "least probability of a draft that stands unverified",
-    "suppress_tokens": "token ids that never come",
-    "begin_suppress_tokens": "token ids that do not come first",
+    "suppress_tokens": "token ids that never come; none given with Whisper's tokens: Whisper's own",
+    "begin_suppress_tokens": "token ids that do not come first; likewise",
     "forced_prefix": "token ids that every hypothesis begins with",
     "exponential_decay_length_penalty": "start and factor: the end grows likelier past start",
 }
@@ -53,6 +55,8 @@ TYPES = {
     "decoder_precision": {"type": str_or_none},
     "draft_precision": {"type": str_or_none},
     "draft_with_lm": {"type": str2bool},
+    "language": {"type": str_or_none},
+    "task": {"type": str_or_none},
     "medusa_choices": {"type": int, "nargs": "*"},
     "suppress_tokens": {"type": int, "nargs": "*"},
     "begin_suppress_tokens": {"type": int, "nargs": "*"},
@@ -72,6 +76,9 @@ def get_parser():
         "--max_batch_frames",
         type=int_or_none,
         help="most frames (10 ms each) of a batch, rows times the longest; none: no limit",
+    )
+    group.add_argument(
+        "--utt2lang", type=str_or_none, help="Kaldi file: languages that differ from language"
     )
     group.add_argument(
         "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
@@ -107,7 +114,9 @@ def inference(options: dict) -> int:
         InputError: Nothing can be decoded at all: an option, a table or the model is bad.
     """
     set_all_random_seed(options["seed"])
-    job = read_input(options["data_path_and_name_and_type"], options["key_file"])
+    job = read_input(
+        options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
+    )
     speech2text = load(options)
     journal = Journal(options["output_dir"], _fingerprint(options))
     preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)

@@ -13,10 +13,11 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
 from espnet_medusa.masks import causal_mask, padding_mask
 from espnet_medusa.options import build_options
+from espnet_medusa.pretrained import DECODER, open_whisper
 from espnet_medusa.runtime.captured import CapturedWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
-from espnet_medusa.whisper_config import load_whisper, scratch_config
+from espnet_medusa.whisper_config import decoder_config, decoder_sizes, scratch_config
 
 TOKEN_COUNTS = "token_counts"
 
@@ -27,17 +28,19 @@ class HiddenStates(NamedTuple):
     Attributes:
         hidden: (B, L, D).
         head_input: (B, L, D); ``hidden`` itself without an own block.
+        last_layer_input: (B, L, D), which the original last layer reads, too.
     """
 
     hidden: torch.Tensor
     head_input: torch.Tensor
+    last_layer_input: torch.Tensor
 
 
 @dataclass(frozen=True)
 class DecoderOptions:
     """``decoder_conf`` of ``decoder: whisper_medusa``; sizes count only without a model."""
 
-    whisper_model: str | None = None  # folder in Hugging Face format, or a name
+    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
     num_blocks: int = 4
     attention_heads: int = 6
     linear_units: int = 1536
@@ -67,7 +70,9 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
         super().__init__()
         options = build_options(DecoderOptions, options, "decoder_conf")
         if options.whisper_model is not None:
-            self.whisper = load_whisper(options.whisper_model).model.decoder
+            pretrained = open_whisper(options.whisper_model)
+            config = decoder_config(pretrained.config, options.dropout_rate)
+            self.whisper = pretrained.build(WhisperDecoder, config, DECODER)
         else:
             self.whisper = WhisperDecoder(
                 scratch_config(
@@ -95,6 +100,11 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
             self.register_buffer(TOKEN_COUNTS, counts)
         self.register_load_state_dict_pre_hook(_let_copies_follow)
         self.register_load_state_dict_pre_hook(_count_from_zero)
+
+    @property
+    def conf(self) -> dict[str, int]:
+        """The part of ``decoder_conf`` that says the same without ``whisper_model``."""
+        return decoder_sizes(self.whisper.config)
 
     def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
         config = self.whisper.config
@@ -142,28 +152,48 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
             tokens: (B, L); what stands behind a sequence's end does not matter to it.
         """
         hidden = self._embed_sequence(tokens)
-        hidden = _run_layers(self.layers, hidden, memory, memory_lengths)
+        below = _run_layers(self.layers[:-1], hidden, memory, memory_lengths)
+        hidden = _run_layers(self.layers[-1:], below, memory, memory_lengths)
         hidden = self.whisper.layer_norm(hidden)
         head_input = hidden
         if self.heads is not None and self.heads.block is not None:
             head_input = _run_layers([self.heads.block], hidden, memory, memory_lengths)
-        return HiddenStates(hidden, head_input)
+        return HiddenStates(hidden, head_input, below)
 
-    def original_logits(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+    @torch.no_grad()
+    def original_hidden(
+        self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Logits (B, L, V) of the model with its original last layer, without gradient.
+        """Last hidden states (B, L, D) with the original last layer, for ``project``; no gradient.
+
+        Args:
+            last_layer_input: (B, L, D) of ``hidden_states``: the layers below run once for both.
+            memory: (B, S, D).
+            memory_lengths: (B,).
 
         Raises:
             InputError: No original last layer was kept.
         """
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
-        with torch.no_grad():
-            layers = [*self.layers[:-1], self.original_last_layer]
-            hidden = self._embed_sequence(tokens)
-            hidden = _run_layers(layers, hidden, memory, memory_lengths)
-            return self.project(self.whisper.layer_norm(hidden))
+        layers = [self.original_last_layer]
+        hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
+        return self.whisper.layer_norm(hidden)
+
+    def unroll_hidden(self, outputs: HiddenStates, labels: torch.Tensor) -> list[torch.Tensor]:
+        """What the vocabulary projection reads, of the base head and of the heads behind it.
+
+        Args:
+            outputs: Of ``hidden_states``.
+            labels: (B, L) the token that follows each position; any token where padded.
+
+        Returns:
+            For k = 0 to K: (B, L - k, D) for the token k behind the next one.
+        """
+        hidden = [self.base_hidden(outputs.hidden)]
+        if self.heads is not None:
+            hidden += self.heads.unroll(outputs.head_input, labels, self.embed_tokens)
+        return hidden
 
     def unroll_heads(
         self, head_input: torch.Tensor, labels: torch.Tensor
@@ -233,10 +263,10 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
         return 0 if self.heads is None else self.heads.num_heads
 
     def _embed_sequence(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, L) tokens from position 0 on, with dropout while the base is trained."""
+        """(B, L) tokens from position 0 on, with dropout while embeddings are trained."""
         hidden = self.embed_tokens(tokens) + self.whisper.embed_positions.weight[: tokens.size(1)]
         return torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.whisper.training
+            hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
         )
 
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -245,13 +275,22 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Base head: (..., D) to (..., V)."""
+        return self.project(self.base_hidden(hidden))
+
+    def base_hidden(self, hidden: torch.Tensor) -> torch.Tensor:
+        """What the vocabulary projection reads of the base head: (..., D) to (..., D)."""
         if self.heads is not None and self.heads.base is not None:
-            hidden = self.heads.base(hidden)
-        return self.project(hidden)
+            return self.heads.base(hidden)
+        return hidden
+
+    @property
+    def projection(self) -> torch.Tensor:
+        """(V, D) shared vocabulary projection: the token embedding."""
+        return self.whisper.embed_tokens.weight
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Shared vocabulary projection, tied to the token embedding: (..., D) to (..., V)."""
-        return torch.nn.functional.linear(hidden, self.whisper.embed_tokens.weight)
+        """Through the shared vocabulary projection: (..., D) to (..., V)."""
+        return torch.nn.functional.linear(hidden, self.projection)
 
 
 def _run_layers(

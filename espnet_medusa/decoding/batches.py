@@ -18,7 +18,7 @@ FRAMES_PER_S = 100
 POOL_BATCHES = 24
 POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools live while the next one is read
 
-Decode = Callable[[Sequence[np.ndarray]], list[Decoding]]
+Decode = Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Decoding]]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,13 @@ class Utterance:
         key: Utterance id.
         speech: (samples,) in [-1, 1].
         frames: Frames of 10 ms that the encoder reads of it, its own padding included.
+        language: Code for Whisper's prompt; None: the search's own.
     """
 
     key: str
     speech: np.ndarray
     frames: int
+    language: str | None = None
 
 
 def make_batches(
@@ -127,7 +129,8 @@ def _attempt(
     decode: Decode, utterances: Sequence[Utterance]
 ) -> tuple[list[Decoding], Exception | None]:
     try:
-        return decode([utterance.speech for utterance in utterances]), None
+        speeches, languages = zip(*((u.speech, u.language) for u in utterances), strict=True)
+        return decode(speeches, languages), None
     except torch.cuda.OutOfMemoryError as error:
         # A new one: the traceback would keep the tensors alive that have to go.
         return [], torch.cuda.OutOfMemoryError(str(error))

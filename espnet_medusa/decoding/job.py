@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from tqdm import tqdm
@@ -20,7 +20,7 @@ from espnet_medusa.decoding.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.audio import check_audio, read_audio
 from espnet_medusa.kaldi.problem import DataProblem
-from espnet_medusa.kaldi.table import scan_table
+from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.log_mel import HOP_SAMPLES
 from espnet_medusa.speech2text import Decoding, Speech2Text
 
@@ -39,21 +39,26 @@ class JobInput:
         keys: Utterance ids, in order.
         entries: Utterance id to the value in wav.scp.
         problems: Utterance id to what is wrong with its line.
+        languages: Utterance id to code, where it differs from the search's own.
     """
 
     keys: list[str]
     entries: Mapping[str, str]
     problems: Mapping[str, str]
+    languages: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_input(
-    data_path_and_name_and_type: Sequence[tuple[str, str, str]], key_file: str | None
+    data_path_and_name_and_type: Sequence[tuple[str, str, str]],
+    key_file: str | None,
+    utt2lang: str | None = None,
 ) -> JobInput:
     """Read wav.scp and the key file.
 
     Args:
         data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE``.
         key_file: Ids to decode, first column; None takes all of wav.scp.
+        utt2lang: Languages of utterances; None: the search's own for all.
 
     Raises:
         InputError: A file is missing or empty, or the option names other data.
@@ -81,7 +86,8 @@ def read_input(
     if "" in problems:
         raise InputError(problems[""])
     keys += [key for key in problems if key not in keys]
-    return JobInput(keys, audio.entries, problems)
+    languages = {} if utt2lang is None else read_table(utt2lang)
+    return JobInput(keys, audio.entries, problems, languages)
 
 
 def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
@@ -158,7 +164,7 @@ class _Run:
             except Exception as error:  # whatever it was, the others go on
                 self.record(key, error)
             else:
-                yield utterance
+                yield replace(utterance, language=self.job.languages.get(key))
 
     def record(self, key: str, outcome: Decoding | Exception) -> None:
         """Put a result or the reason why there is none into the journal."""

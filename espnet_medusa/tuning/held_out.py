@@ -97,7 +97,7 @@ def encode(
         started = clock.now()
         memory, frames = speech2text.encode(audio)
         seconds = clock.now() - started
-        prompt = torch.tensor([speech2text.prompt] * len(members), device=memory.device)
+        prompt = speech2text.prompts(memory, frames, [member.language for member in members])
         audio_seconds = sum(map(len, audio)) / speech2text.sample_rate_hz
         keys = [utterance.key for utterance in members]
         batches.append(HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds))

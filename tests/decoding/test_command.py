@@ -19,9 +19,9 @@ def rows(monkeypatch):
     """How many utterances each call of ``decode`` got."""
     seen, decode = [], Speech2Text.decode
 
-    def counted(self, speeches):
+    def counted(self, speeches, languages=None):
         seen.append(len(speeches))
-        return decode(self, speeches)
+        return decode(self, speeches, languages)
 
     monkeypatch.setattr(Speech2Text, "decode", counted)
     return seen

@@ -32,7 +32,8 @@ class FakeSpeech2Text:
     def asr_model(self):
         return SimpleNamespace(encoder=SimpleNamespace(pad_to_window=self.pad_to_window))
 
-    def decode(self, speeches) -> list[Decoding]:
+    def decode(self, speeches, languages) -> list[Decoding]:
+        assert len(languages) == len(speeches)
         sizes = [len(speech) for speech in speeches]
         self.tried.append(sizes)
         if len(sizes) > self.most_rows:
@@ -130,11 +131,11 @@ def test_results_are_written_down_batch_by_batch_and_the_rest_is_resumed(corpus,
     fake = FakeSpeech2Text()
     decode, fake_decode = fake.decode, []
 
-    def interrupted(speeches):
+    def interrupted(speeches, languages):
         fake_decode.append(len(speeches))
         if len(fake_decode) == 3:
             raise KeyboardInterrupt
-        return decode(speeches)
+        return decode(speeches, languages)
 
     fake.decode = interrupted
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,117 @@
+"""Convert a model: ESPnet experiment, aiola's whisper-medusa, plain Hugging Face Whisper.
+
+    espnet-medusa-convert aiola/whisper-medusa-v1 exp/medusa_v1
+    espnet-medusa-convert openai/whisper-large-v2 exp/vanilla --language de
+    espnet-medusa-convert exp/asr_linear out --to aiola --model_file exp/asr_linear/latest.pth
+    espnet-medusa-convert exp/asr_finetuned out --to hugging_face
+
+What SOURCE is shows in its files: config.yaml is an experiment; config.json is Whisper, with
+aiola's heads or without; a .pt file is OpenAI's. A hub name is fetched.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.recipe.command import run_main, str2bool
+
+EXPERIMENT, AIOLA, HUGGING_FACE = "experiment", "aiola", "hugging_face"
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", help="folder, hub name, or OpenAI .pt file")
+    parser.add_argument("target", type=Path, help="folder to make; must not be there yet")
+    parser.add_argument(
+        "--to",
+        choices=[EXPERIMENT, AIOLA, HUGGING_FACE],
+        default=EXPERIMENT,
+        help="format to write",
+    )
+    parser.add_argument(
+        "--whisper_model",
+        help="Whisper that an aiola model was made from: says sizes that its config.json lacks, "
+        "and is named in what --to aiola writes",
+    )
+    parser.add_argument("--model_file", type=Path, help="an experiment's weights; else model.pth")
+    parser.add_argument("--tokenizer", help="folder or hub name, instead of the model's own")
+    parser.add_argument("--token_list", type=Path, help="one token a line, instead of a tokenizer")
+    parser.add_argument("--language", default="en", help="of the prompt in the experiment")
+    parser.add_argument("--task", default="transcribe", help="or translate")
+    parser.add_argument(
+        "--drop_base_head",
+        type=str2bool,
+        default=False,
+        help="whether the base head may lose its own residual layers: other text",
+    )
+    return parser
+
+
+def work(args: argparse.Namespace) -> None:
+    """Read, convert, write; the target is complete or not there.
+
+    Raises:
+        InputError: The source or an option is not usable, or the target is there already.
+    """
+    # Slow to import: torch and transformers.
+    from espnet_medusa.convert.experiment import CONFIG, read_experiment
+    from espnet_medusa.convert.read_whisper import read_whisper
+    from espnet_medusa.convert.text import TextOptions
+
+    if args.target.exists():
+        raise InputError(f"{args.target}: is there already; remove it, or choose another target")
+    if (Path(args.source) / CONFIG).is_file():
+        if args.tokenizer is not None or args.token_list is not None:
+            raise InputError("--tokenizer, --token_list: an experiment has its own; leave them out")
+        checkpoint = read_experiment(Path(args.source), args.model_file)
+    elif args.model_file is not None:
+        raise InputError(f"--model_file: only with an experiment; {args.source} has no {CONFIG}")
+    else:
+        text = TextOptions(args.tokenizer, args.token_list)
+        checkpoint = read_whisper(args.source, text, args.whisper_model)
+    if args.drop_base_head and checkpoint.has_base_head:
+        checkpoint = checkpoint.without_base_head()
+    with _whole_or_nothing(args.target) as folder:
+        _write(checkpoint, folder, args)
+    parts = checkpoint.architecture
+    print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
+
+
+def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
+    from espnet_medusa.convert.experiment import PromptOptions, write_experiment
+    from espnet_medusa.convert.write_whisper import write_aiola, write_hugging_face
+
+    if args.to == AIOLA:
+        write_aiola(checkpoint, folder, args.whisper_model)
+    elif args.to == HUGGING_FACE:
+        write_hugging_face(checkpoint, folder)
+    else:
+        prompt = PromptOptions(args.language, args.task)
+        write_experiment(checkpoint, folder, args.target, prompt)
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[Path]:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        yield made
+        os.rename(made, target)
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("convert", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Decode configs that come with a converted model."""
+
+from collections.abc import Mapping
+
+from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.convert.checkpoint import CONFIG, GENERATION, Checkpoint
+from espnet_medusa.convert.read_whisper import CHOICES
+from espnet_medusa.errors import InputError
+from espnet_medusa.heads import NO_HEADS
+
+ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
+PENALTY = "exponential_decay_length_penalty"
+
+
+def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
+    """Decode options by name: ``plain``; with heads ``exact``, and ``typical`` as aiola decodes.
+
+    Raises:
+        InputError: The source's generation config has values that cannot be.
+    """
+    generation = checkpoint.records.get(GENERATION, {})
+    common = {"search": "greedy", **_constraints(checkpoint, generation)}
+    configs = {"plain": common | {"draft_depth": 0}}
+    if checkpoint.architecture.heads == NO_HEADS:
+        return configs
+    choices = checkpoint.records.get(CONFIG, {}).get(CHOICES)
+    drafts = {} if choices is None else {CHOICES: choices}
+    options = AcceptanceOptions(acceptance="typical")
+    typical = {
+        "acceptance": "typical",
+        "typical_epsilon": _number(generation, "posterior_threshold", options.typical_epsilon),
+        "typical_alpha": _number(generation, "posterior_alpha", options.typical_alpha),
+    }
+    build_rule(AcceptanceOptions(**typical))
+    configs["exact"] = common | drafts | {"acceptance": "exact"}
+    configs["typical"] = common | drafts | typical
+    return configs
+
+
+def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
+    """What generation constrains, as decode options; empty where it says nothing."""
+    found = {}
+    for name in ID_LISTS:
+        ids = generation.get(name) or []
+        if not isinstance(ids, list) or any(type(token) is not int for token in ids):
+            raise InputError(f"{GENERATION}: {name}: {ids}; allowed: a list of token ids")
+        if ids:
+            found[name] = ids
+    penalty = generation.get(PENALTY)
+    if penalty is not None:
+        found[PENALTY] = [*penalty]
+    switch = generation.get("no_timestamps_token_id")
+    # Whisper's own vocabulary has it in the prompt.
+    if checkpoint.text.whisper is None and type(switch) is int:
+        found["forced_prefix"] = [switch]
+    return found
+
+
+def _number(fields: Mapping, name: str, default: float) -> float:
+    value = fields.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{GENERATION}: {name}: {value!r}; allowed: a number above 0")
+    return value

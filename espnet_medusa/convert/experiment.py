@@ -1,0 +1,225 @@
+"""ESPnet experiment folders: config.yaml, weights, tokenizer, decode configs."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from espnet_medusa.checkpoint import check_shapes, load_weights
+from espnet_medusa.convert.checkpoint import RECORDS, Architecture, Checkpoint
+from espnet_medusa.convert.decode_configs import decode_configs
+from espnet_medusa.convert.text import TOKENIZER_FILES, Text, list_tokens, load_safely, read_json
+from espnet_medusa.convert.write_whisper import write_json
+from espnet_medusa.decoder.whisper import DecoderOptions
+from espnet_medusa.encoder import EncoderOptions
+from espnet_medusa.errors import InputError
+from espnet_medusa.heads import NO_HEADS, HeadOptions
+from espnet_medusa.options import build_options
+from espnet_medusa.pretrained import open_whisper
+from espnet_medusa.whisper_config import decoder_sizes, encoder_sizes, scratch_config
+from espnet_medusa.whisper_text import TRANSCRIBE
+
+logger = logging.getLogger(__name__)
+
+CONFIG, MODEL, TOKENS = "config.yaml", "model.pth", "tokens.txt"
+TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
+KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
+# Of ESPnet's model, but of no other format.
+LEFT_OUT = ("ctc.", "decoder.token_counts")
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """``preprocessor_conf`` of ``preprocessor: whisper``."""
+
+    language: str | None = "en"
+    task: str = TRANSCRIBE
+
+
+def write_experiment(
+    checkpoint: Checkpoint, folder: Path, final: Path, prompt: PromptOptions
+) -> None:
+    """Write an experiment that decoding and training take as their own.
+
+    Args:
+        checkpoint: The model.
+        folder: To write to.
+        final: Where the folder will be when it is complete; config.yaml names it.
+        prompt: Language and task.
+
+    Raises:
+        InputError: The language or task is not the model's.
+    """
+    config = _training_config(checkpoint, final, prompt)
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint.text.save(folder / TOKENIZER)
+    tokens = "".join(f"{token}\n" for token in checkpoint.text.tokens)
+    (folder / TOKENS).write_text(tokens, encoding="utf-8")
+    write_yaml(folder / CONFIG, config)
+    torch.save({name: _alone(value) for name, value in checkpoint.weights.items()}, folder / MODEL)
+    for name, options in decode_configs(checkpoint).items():
+        write_yaml(folder / DECODE / f"decode_{name}.yaml", options)
+    for name, fields in checkpoint.records.items():
+        write_json(folder / SOURCE / name, fields)
+
+
+def write_yaml(path: Path, fields: Mapping) -> None:
+    """Write YAML, its keys in the order given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions) -> dict:
+    """ESPnet's training config: its defaults, and what makes this model."""
+    from espnet_medusa.task import MedusaASRTask  # Slow to import.
+
+    config = vars(MedusaASRTask.get_parser().parse_args([]))
+    config = {name: config[name] for name in config if name not in MedusaASRTask.exclude_opts()}
+    architecture, text = checkpoint.architecture, checkpoint.text
+    decoder_conf = decoder_sizes(architecture.whisper)
+    if architecture.heads != NO_HEADS:
+        decoder_conf |= {
+            "heads": architecture.heads,
+            "heads_conf": asdict(architecture.head_options),
+            "keep_original_last_layer": architecture.original_last_layer,
+        }
+    config |= {
+        **KINDS,
+        "encoder_conf": encoder_sizes(architecture.whisper) | {"pad_to_window": True},
+        "decoder_conf": decoder_conf,
+        "model": "medusa",
+        "model_conf": {
+            "ctc_weight": 0.0,
+            "sym_sos": text.tokens[text.start],
+            "sym_eos": text.tokens[text.end],
+            "extract_feats_in_collect_stats": False,
+        },
+        "input_size": 1,
+        "frontend": None,
+        "normalize": None,
+        "token_list": [*text.tokens],
+        "token_type": "hugging_face",
+        "bpemodel": str(final / TOKENIZER),
+        "output_dir": str(final),
+    }
+    whisper = text.whisper
+    if whisper is not None:
+        whisper.prompt(prompt.language, prompt.task)
+        config |= {"preprocessor": "whisper", "preprocessor_conf": asdict(prompt)}
+    return config
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that does not share a whole file's storage, which would be saved with it."""
+    shares = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
+    return tensor.clone() if shares else tensor
+
+
+def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
+    """Read an experiment with ``encoder: hf_whisper`` and ``decoder: whisper_medusa``.
+
+    Args:
+        folder: Holds config.yaml.
+        model_file: Its weights; None: ``model.pth`` there.
+
+    Raises:
+        InputError: It is another model, or config, weights and tokens do not fit each other.
+    """
+    config = _read_config(folder / CONFIG)
+    model_file = model_file or folder / MODEL
+    if not model_file.is_file():
+        found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+        raise InputError(f"{model_file}: no such checkpoint; give --model_file; there: {found}")
+    architecture = _architecture(config, folder / CONFIG)
+    weights = load_weights(model_file)
+    left_out = [name for name in weights if name.startswith(LEFT_OUT)]
+    if left_out:
+        logger.warning(f"{model_file}: left out: {', '.join(left_out)}")
+    weights = {name: value for name, value in weights.items() if name not in left_out}
+    check_shapes(weights, architecture.tensors(), model_file, complete=True)
+    text = _read_text(config, folder)
+    records = {
+        name: read_json(folder / SOURCE / name)
+        for name in RECORDS
+        if (folder / SOURCE / name).is_file()
+    }
+    return Checkpoint(str(folder), architecture, weights, text, records)
+
+
+def _read_config(path: Path) -> dict:
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read ({reason}); give an experiment folder") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: holds no options; give the config.yaml that training wrote")
+    for part, kind in KINDS.items():
+        if config.get(part) != kind:
+            raise InputError(
+                f"{path}: {part}: {config.get(part)}; allowed: {kind}; other models cannot be "
+                "converted"
+            )
+    tokens = config.get("token_list")
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise InputError(f"{path}: token_list holds no tokens; give the one that training wrote")
+    return config
+
+
+def _architecture(config: dict, path: Path) -> Architecture:
+    encoder = build_options(EncoderOptions, config.get("encoder_conf"), f"{path}: encoder_conf")
+    decoder = build_options(DecoderOptions, config.get("decoder_conf"), f"{path}: decoder_conf")
+    heads_where = f"{path}: decoder_conf.heads_conf"
+    heads = build_options(HeadOptions, decoder.heads_conf, heads_where)
+    if encoder.subsampling != 2:
+        raise InputError(
+            f"{path}: encoder_conf.subsampling: {encoder.subsampling}; allowed: 2, as other "
+            "programs compute Whisper; this model cannot be converted"
+        )
+    if not encoder.pad_to_window and encoder.whisper_model is None:
+        logger.warning(f"{path}: trained without padding to the window, which others always do")
+    if "whisper_model" in (config.get("decoder_conf") or {}) and decoder.whisper_model:
+        whisper = open_whisper(decoder.whisper_model).config
+    else:
+        whisper = scratch_config(
+            0.0,
+            vocab_size=len(config["token_list"]),
+            num_mel_bins=encoder.num_mel_bins,
+            d_model=encoder.output_size,
+            encoder_layers=encoder.num_blocks,
+            encoder_attention_heads=encoder.attention_heads,
+            encoder_ffn_dim=encoder.linear_units,
+            max_source_positions=encoder.max_source_positions,
+            decoder_layers=decoder.num_blocks,
+            decoder_attention_heads=decoder.attention_heads,
+            decoder_ffn_dim=decoder.linear_units,
+            max_target_positions=decoder.max_target_positions,
+        )
+    kind = decoder.heads if heads.num_heads > 0 else NO_HEADS
+    return Architecture(whisper, kind, heads, decoder.keep_original_last_layer)
+
+
+def _read_text(config: dict, folder: Path) -> Text:
+    tokens, conf = tuple(config["token_list"]), config.get("model_conf") or {}
+    start, end = (
+        _id_of(tokens, conf.get(name, "<sos/eos>"), name) for name in ("sym_sos", "sym_eos")
+    )
+    if config.get("token_type") != "hugging_face" or config.get("bpemodel") is None:
+        return Text(tokens, start, end)
+    # A folder that moved since has its tokenizer with it.
+    moved = folder / TOKENIZER
+    name = moved if moved.is_dir() else Path(config["bpemodel"])
+    tokenizer = load_safely(name)
+    kept = name if any((name / file).is_file() for file in TOKENIZER_FILES) else None
+    list_tokens(tokenizer, len(tokens))
+    return Text(tokens, start, end, tokenizer, kept)
+
+
+def _id_of(tokens: tuple[str, ...], symbol: str, name: str) -> int:
+    if symbol not in tokens:
+        raise InputError(f"model_conf.{name}: '{symbol}' is not in token_list; name one that is")
+    return tokens.index(symbol)

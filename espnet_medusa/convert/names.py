@@ -1,0 +1,46 @@
+"""What tensors are called in each format; our names are those of an ESPnet experiment."""
+
+import re
+from collections.abc import Callable, Iterable
+
+ENCODER, DECODER = "encoder.whisper.", "decoder.whisper."
+BLOCK, ORIGINAL_LAYER = "decoder.heads.block.", "decoder.original_last_layer."
+HALVES = {ENCODER: "model.encoder.", DECODER: "model.decoder."}
+RESIDUAL = re.compile(r"decoder\.heads\.(?:base|heads\.(\d+))\.layers\.(\d+)\.(weight|bias)")
+
+Rename = Callable[[str], str | None]
+
+
+def hugging_face_name(name: str) -> str | None:
+    """Our name to that of ``WhisperForConditionalGeneration``; None for what it does not have."""
+    for ours, theirs in HALVES.items():
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    return None
+
+
+def aiola_name(name: str, first_head: int) -> str | None:
+    """Our name to that of aiola's ``WhisperMedusaModel``; None for what it does not have.
+
+    Args:
+        name: Ours.
+        first_head: Number of our first head there: 1 behind the base head, 0 where it has none.
+    """
+    whisper = hugging_face_name(name)
+    if whisper is not None:
+        return f"whisper_model.{whisper}"
+    for ours, theirs in ((BLOCK, "medusa_block."), (ORIGINAL_LAYER, "whisper_layer.")):
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    residual = RESIDUAL.fullmatch(name)
+    if residual is None:
+        return None
+    head, layer, kind = residual.groups()
+    number = 0 if head is None else int(head) + first_head
+    return f"medusa_heads.{number}.{layer}.linear.{kind}"
+
+
+def renamed(names: Iterable[str], rename: Rename) -> dict[str, str]:
+    """Their name to ours, of those that they have."""
+    pairs = ((rename(name), name) for name in names)
+    return {theirs: ours for theirs, ours in pairs if theirs is not None}

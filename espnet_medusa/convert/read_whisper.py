@@ -1,0 +1,185 @@
+"""Checkpoints in Hugging Face format: plain Whisper, and aiola's with its heads."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import WhisperConfig
+
+from espnet_medusa.checkpoint import check_shapes, load_weights
+from espnet_medusa.convert.checkpoint import (
+    CONFIG,
+    GENERATION,
+    RECORDS,
+    Architecture,
+    Checkpoint,
+    check_whisper_fields,
+)
+from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
+from espnet_medusa.convert.text import Text, TextOptions, find_text, read_json
+from espnet_medusa.errors import InputError
+from espnet_medusa.heads import HeadOptions
+from espnet_medusa.options import check_at_least, check_choice
+from espnet_medusa.pretrained import PretrainedWhisper, open_whisper
+from espnet_medusa.whisper_config import scratch_config
+
+BASE_HEAD, MEDUSA_BLOCK = "base_head", "medusa_block"
+HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours
+NUM_HEADS, NUM_LAYERS, TYPE = "medusa_num_heads", "medusa_num_layers", "medusa_heads_type"
+CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
+SIZES = (
+    "vocab_size", "num_mel_bins", "d_model", "encoder_layers", "encoder_attention_heads",
+    "encoder_ffn_dim", "max_source_positions", "decoder_layers", "decoder_attention_heads",
+    "decoder_ffn_dim", "max_target_positions",
+)  # fmt: skip
+
+
+def read_whisper(source: str, text: TextOptions, base_model: str | None = None) -> Checkpoint:
+    """Read a Whisper, with aiola's heads or without.
+
+    Args:
+        source: Hub name, folder in Hugging Face format, or OpenAI ``.pt`` file.
+        text: Where the vocabulary comes from.
+        base_model: Whisper that says the sizes where aiola's ``config.json`` does not.
+
+    Raises:
+        InputError: It is no Whisper, or its config, tensors or tokenizer do not fit each other.
+    """
+    whisper = _open(source)
+    if whisper.files[0].suffix == ".pt":
+        return _read_plain(whisper, find_text(whisper.config.vocab_size, None, text, {}), {})
+    folder = whisper.files[0].parent
+    records = {name: read_json(folder / name) for name in RECORDS if (folder / name).is_file()}
+    fields = records[CONFIG]
+    check_whisper_fields(fields, f"{source}: {CONFIG}")
+    with_heads = any(name.startswith("medusa_") for name in fields)
+    config = _aiola_sizes(fields, base_model, source) if with_heads else whisper.config
+    ids = {**fields, **records.get(GENERATION, {})}
+    found = find_text(config.vocab_size, folder, text, ids)
+    if not with_heads:
+        return _read_plain(whisper, found, records)
+    return _read_aiola(whisper, config, found, records)
+
+
+def _open(source: str) -> PretrainedWhisper:
+    try:
+        return open_whisper(source)
+    except StrictDataclassError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{source}: {CONFIG}: {reason}; mend it, or fetch it again") from error
+
+
+def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]) -> Checkpoint:
+    architecture = Architecture(whisper.config)
+    weights = {
+        prefix + name: value
+        for prefix in (ENCODER, DECODER)
+        for name, value in whisper.weights(prefix.split(".")[0]).items()
+    }
+    check_shapes(weights, architecture.tensors(), whisper.name, complete=True)
+    return Checkpoint(whisper.name, architecture, weights, text, records)
+
+
+def _read_aiola(
+    whisper: PretrainedWhisper, config: WhisperConfig, text: Text, records: dict[str, dict]
+) -> Checkpoint:
+    stored: dict[str, torch.Tensor] = {}
+    for path in whisper.files:
+        stored |= load_weights(path)
+    _drop_tied(stored, whisper.name)
+    fields = records[CONFIG]
+    options = _head_options(fields, f"{whisper.name}: {CONFIG}")
+    # By the tensors, not the config: the copy is for training alone.
+    original = any(name.startswith("whisper_layer.") for name in stored)
+    kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
+    architecture = Architecture(config, kind, options, original)
+    expected = architecture.tensors()
+    names = renamed(expected, aiola_names(architecture))
+    shapes = {theirs: expected[ours] for theirs, ours in names.items()}
+    check_shapes(stored, shapes, whisper.name, complete=True)
+    weights = {ours: stored[theirs] for theirs, ours in names.items()}
+    return Checkpoint(whisper.name, architecture, weights, text, records)
+
+
+def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:
+    """Our name to aiola's, for one model: ``base_head`` counts its base head, as number 0."""
+    first_head = 1 if architecture.heads == HEAD_TYPES[BASE_HEAD] else 0
+    return lambda name: aiola_name(name, first_head)
+
+
+def _head_options(fields: Mapping, where: str) -> HeadOptions:
+    kind = fields.get(TYPE, BASE_HEAD)
+    check_choice(kind, [*HEAD_TYPES], f"{where}: {TYPE}")
+    if NUM_HEADS not in fields:
+        raise InputError(f"{where}: {NUM_HEADS} is missing; add how many heads draft")
+    sizes = {}
+    for ours, theirs in (("num_heads", NUM_HEADS), ("num_layers", NUM_LAYERS)):
+        value = fields.get(theirs, 1)
+        if type(value) is not int:
+            raise InputError(f"{where}: {theirs}: {value!r}; allowed: a whole number, 1 or more")
+        check_at_least(value, 1, f"{where}: {theirs}")
+        sizes[ours] = value
+    check_choices(fields.get(CHOICES), sizes["num_heads"], where)
+    return HeadOptions(**sizes, base_head=kind == BASE_HEAD)
+
+
+def check_choices(choices: object, num_heads: int, where: str) -> None:
+    """Refuse a candidate tree that the heads cannot fill.
+
+    Raises:
+        InputError: With the tree received and what is allowed.
+    """
+    if choices is None:
+        return
+    whole = isinstance(choices, list) and all(
+        type(choice) is int and choice > 0 for choice in choices
+    )
+    if not whole or choices[:1] != [1] or len(choices) > num_heads + 1:
+        raise InputError(
+            f"{where}: {CHOICES}: {choices}; allowed: 1 for the root, then at most {num_heads} "
+            "numbers of 1 or more, one a head"
+        )
+
+
+def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> WhisperConfig:
+    """The sizes in aiola's config; where it lacks some, those of its base model."""
+    missing = [name for name in SIZES if name not in fields]
+    if not missing:
+        return scratch_config(0.0, **{name: fields[name] for name in SIZES})
+    name = base_model or fields.get(BASE_MODEL)
+    if not isinstance(name, str):
+        raise InputError(
+            f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; give "
+            "--whisper_model, the Whisper that it was made from"
+        )
+    base = _sizes_of(name, source)
+    sizes = {name: fields.get(name, getattr(base, name)) for name in SIZES}
+    return scratch_config(0.0, **sizes)
+
+
+def _sizes_of(name: str, source: str) -> WhisperConfig:
+    if Path(name).suffix == ".pt":
+        return _open(name).config
+    try:
+        # The class is given: no code comes with a config. Weights are not fetched.
+        return WhisperConfig.from_pretrained(name)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"{source}: {CONFIG} lacks sizes, and its base model '{name}' was not found: {reason}; "
+            "give --whisper_model, a folder or hub name"
+        ) from error
+
+
+def _drop_tied(stored: dict[str, torch.Tensor], source: str) -> None:
+    """The projection is the embedding; checkpoints may hold it a second time."""
+    projection = stored.pop("whisper_model.proj_out.weight", None)
+    embedding = stored.get("whisper_model.model.decoder.embed_tokens.weight")
+    if projection is None or embedding is None:
+        return
+    if not torch.equal(projection, embedding):
+        raise InputError(
+            f"{source}: whisper_model.proj_out.weight differs from the token embedding; allowed: "
+            "tied weights, as every Whisper has them; this model cannot be converted"
+        )

@@ -1,0 +1,203 @@
+"""Writes Hugging Face format: plain Whisper, and aiola's with its heads."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from transformers import WhisperConfig, WhisperFeatureExtractor
+
+from espnet_medusa.convert.checkpoint import (
+    CONFIG,
+    FEATURES,
+    GENERATION,
+    Architecture,
+    Checkpoint,
+)
+from espnet_medusa.convert.names import Rename, hugging_face_name, renamed
+from espnet_medusa.convert.read_whisper import (
+    BASE_HEAD,
+    BASE_MODEL,
+    CHOICES,
+    HEAD_TYPES,
+    MEDUSA_BLOCK,
+    NUM_HEADS,
+    NUM_LAYERS,
+    SIZES,
+    TYPE,
+    aiola_names,
+)
+from espnet_medusa.convert.text import Text
+from espnet_medusa.errors import InputError
+from espnet_medusa.heads import NO_HEADS
+from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
+
+logger = logging.getLogger(__name__)
+
+MAX_SHARD_SIZE = "5GB"
+AIOLA_FIELDS = ("medusa_", "posterior_", BASE_MODEL, "output_whisper_original")
+POSTERIOR = {"posterior_threshold": 0.09, "posterior_alpha": 0.3}
+DROP_BASE_HEAD = "give --drop_base_head true, which changes the text that the model writes"
+
+
+def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write what ``WhisperForConditionalGeneration.from_pretrained`` reads; heads are left out.
+
+    Raises:
+        InputError: The base head has residual layers of its own: without them texts differ.
+    """
+    if checkpoint.has_base_head:
+        raise InputError(
+            f"{checkpoint.name}: base_head: true; plain Whisper has no residual layers before its "
+            f"vocabulary projection; {DROP_BASE_HEAD}"
+        )
+    if checkpoint.architecture.heads != NO_HEADS:
+        logger.warning(f"{checkpoint.name}: heads: {checkpoint.architecture.heads}: left out")
+    config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
+    generation = generation_fields(checkpoint)
+    for fields in (config, generation):
+        for name in [name for name in fields if name.startswith(AIOLA_FIELDS)]:
+            del fields[name]
+    _write(folder, checkpoint, config, generation, hugging_face_name)
+
+
+def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:
+    """Write what aiola's ``WhisperMedusaModel.from_pretrained`` reads.
+
+    Args:
+        checkpoint: The model, with linear or block heads.
+        folder: To write to.
+        base_model: Its ``whisper_model_name``; None: as in the source.
+
+    Raises:
+        InputError: It has no heads, or heads that the format has no place for.
+    """
+    architecture = checkpoint.architecture
+    ours_to_theirs = {ours: theirs for theirs, ours in HEAD_TYPES.items()}
+    if architecture.heads not in ours_to_theirs:
+        raise InputError(
+            f"{checkpoint.name}: heads: {architecture.heads}; aiola's format has place for "
+            f"{', '.join(ours_to_theirs)}; give --to hugging_face for the base model alone"
+        )
+    kind = ours_to_theirs[architecture.heads]
+    if kind == MEDUSA_BLOCK and checkpoint.has_base_head:
+        raise InputError(
+            f"{checkpoint.name}: heads: block with base_head: true; aiola's {MEDUSA_BLOCK} has no "
+            f"residual layers for its base head; {DROP_BASE_HEAD}"
+        )
+    source = checkpoint.records.get(CONFIG, {})
+    base_model = base_model or source.get(BASE_MODEL)
+    if base_model is None:
+        raise InputError(
+            f"{checkpoint.name}: aiola's format names the Whisper that it was made from; give "
+            "--whisper_model, such as openai/whisper-large-v2"
+        )
+    weights = dict(checkpoint.weights)
+    if kind == BASE_HEAD and not checkpoint.has_base_head:
+        weights |= _identity_base_head(architecture, weights)
+    config = {
+        **{"medusa_loss_on_original": False, "medusa_kl_loss": False, "medusa_kl_weight": 0},
+        **whisper_fields(checkpoint),
+        "architectures": ["WhisperMedusaModel"],
+        TYPE: kind,
+        NUM_HEADS: architecture.head_options.num_heads,
+        NUM_LAYERS: architecture.head_options.num_layers,
+        "medusa_hidden_size": architecture.whisper.d_model,
+        CHOICES: _choices(source.get(CHOICES), architecture.head_options.num_heads),
+        BASE_MODEL: base_model,
+        "output_whisper_original": architecture.original_last_layer,
+    }
+    generation = POSTERIOR | generation_fields(checkpoint)
+    full = Checkpoint(checkpoint.name, architecture, weights, checkpoint.text, checkpoint.records)
+    _write(folder, full, config, generation, aiola_names(architecture))
+
+
+def _choices(source: list[int] | None, num_heads: int) -> list[int]:
+    fits = source is not None and len(source) == num_heads + 1
+    return source if fits else [1] * (num_heads + 1)
+
+
+def _identity_base_head(
+    architecture: Architecture, weights: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """aiola's base head always has residual layers; zeros leave its input as it is."""
+    first = "decoder.heads.heads.0."
+    return {
+        name.replace(first, "decoder.heads.base."): torch.zeros_like(value)
+        for name, value in weights.items()
+        if name.startswith(first)
+    }
+
+
+def whisper_fields(checkpoint: Checkpoint) -> dict:
+    """``config.json`` of the base model: the source's where it had one, with these sizes."""
+    whisper, text = checkpoint.architecture.whisper, checkpoint.text
+    sizes = {name: getattr(whisper, name) for name in SIZES}
+    fields = dict(checkpoint.records.get(CONFIG, {}))
+    if not fields:
+        fields = WhisperConfig(begin_suppress_tokens=None).to_dict()
+        fields |= {"bos_token_id": text.end, "pad_token_id": text.end}
+    ids = {"decoder_start_token_id": text.start, "eos_token_id": text.end}
+    return fields | sizes | ids
+
+
+def generation_fields(checkpoint: Checkpoint) -> dict:
+    """``generation_config.json``: the source's, or what Whisper's vocabulary says."""
+    recorded = checkpoint.records.get(GENERATION)
+    if recorded is not None:
+        return dict(recorded)
+    text = checkpoint.text
+    fields = {
+        "bos_token_id": text.end,
+        "pad_token_id": text.end,
+        "eos_token_id": text.end,
+        "decoder_start_token_id": text.start,
+        "max_length": checkpoint.architecture.whisper.max_target_positions,
+        "return_timestamps": False,
+    }
+    tokens = text.whisper
+    if tokens is None:
+        return fields
+    fields |= {
+        "is_multilingual": bool(tokens.languages),
+        "no_timestamps_token_id": tokens.no_timestamps,
+        "suppress_tokens": tokens.suppressed,
+        "begin_suppress_tokens": tokens.begin_suppressed,
+    }
+    if tokens.languages:
+        fields["lang_to_id"] = {f"<|{code}|>": id for code, id in tokens.languages.items()}
+        tasks = {"transcribe": tokens.transcribe, "translate": tokens.translate}
+        fields["task_to_id"] = tasks
+    return fields
+
+
+def _write(
+    folder: Path, checkpoint: Checkpoint, config: dict, generation: dict, rename: Rename
+) -> None:
+    write_json(folder / CONFIG, config)
+    write_json(folder / GENERATION, generation)
+    features = checkpoint.records.get(FEATURES)
+    if features is None:
+        whisper = checkpoint.architecture.whisper
+        seconds = 2 * whisper.max_source_positions * HOP_SAMPLES // SAMPLE_RATE_HZ
+        features = WhisperFeatureExtractor(whisper.num_mel_bins, chunk_length=seconds).to_dict()
+    write_json(folder / FEATURES, features)
+    _write_text(folder, checkpoint.text, checkpoint.name)
+    names = renamed(checkpoint.weights, rename)
+    tensors = {theirs: checkpoint.weights[ours].contiguous() for theirs, ours in names.items()}
+    save_torch_state_dict(tensors, folder, max_shard_size=MAX_SHARD_SIZE)
+
+
+def _write_text(folder: Path, text: Text, name: str) -> None:
+    if text.tokenizer is None:
+        logger.warning(f"{name}: token_type is not hugging_face: no tokenizer is written")
+    text.save(folder)
+
+
+def write_json(path: Path, fields: Mapping) -> None:
+    """Write a JSON file as transformers does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")

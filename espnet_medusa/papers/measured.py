@@ -1,0 +1,212 @@
+"""What was measured for a row of a table: error rates, speedup, parameters."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.papers.parameters import Parameters, count_parameters
+from espnet_medusa.papers.plan import LABEL, System, TablePlan
+from espnet_medusa.papers.published import Corpora
+from espnet_medusa.papers.spread import Estimate, ratio_of_sums
+from espnet_medusa.scoring.comparison import (
+    MODEL_MARK,
+    Decoding,
+    find_decodings,
+    is_configuration,
+)
+from espnet_medusa.scoring.tables import parse_sum
+
+NOT_FULL = "not yet run on the full corpus"
+NOT_RUN = "not run"
+_SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system on a test set; None where something was not measured.
+
+    Attributes:
+        system: Key of the system.
+        test_set: Label of the test set.
+        absent: Why there are no figures at all; empty where there are some.
+        wer, cer: Percent.
+        speedup: Plain decoding's seconds, encoder and search, over this one's.
+        compared, utterances: Utterances that both decoded, and all of this decoding.
+    """
+
+    system: str
+    test_set: str
+    absent: str = ""
+    wer: Estimate | None = None
+    cer: Estimate | None = None
+    speedup: Estimate | None = None
+    parameters: Parameters | None = None
+    compared: int = 0
+    utterances: int = 0
+
+
+def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
+    """All decodings of the experiments.
+
+    Raises:
+        InputError: A folder is missing, two have the same name, or statistics are unreadable.
+    """
+    names: dict[str, Path] = {}
+    found = []
+    for exp_dir in exp_dirs:
+        if not exp_dir.is_dir():
+            raise InputError(f"--exp_dirs {exp_dir}: no such folder; give those that were trained")
+        if exp_dir.name in names:
+            raise InputError(
+                f"--exp_dirs {exp_dir}: {names[exp_dir.name]} has the same name; give one of them"
+            )
+        names[exp_dir.name] = exp_dir
+        try:
+            found += find_decodings([exp_dir])
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{exp_dir}: a statistics.json below it is malformed ({error}); decode again"
+            ) from error
+    return found
+
+
+def find_decoding(
+    decodings: Sequence[Decoding], system: System, test_set: str, label: str
+) -> Decoding | None:
+    """The decoding of a row, None where there is none.
+
+    Raises:
+        InputError: Several fit.
+    """
+    exp = system.exp.replace(LABEL, label)
+    fitting = [
+        item
+        for item in decodings
+        if item.exp_dir.name == exp
+        and item.test_set == test_set
+        and is_configuration(item, item.exp_dir / system.decoding)
+    ]
+    if len(fitting) > 1:
+        tags = ", ".join(item.tag for item in fitting)
+        raise InputError(
+            f"{exp}: {test_set}: several decodings fit '{system.decoding}': {tags}; write one of "
+            "these in the report's config"
+        )
+    return fitting[0] if fitting else None
+
+
+def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
+    """Utterances of the whole test set, None where that is not known.
+
+    Raises:
+        InputError: The table's corpus is unknown, or its size contradicts the known one.
+    """
+    given = table.utterances.get(label)
+    if table.corpus is None:
+        return given
+    known = corpora.utterances(table.corpus, label)
+    if None not in (known, given) and known != given:
+        raise InputError(
+            f"{table.title}: utterances of {label}: {given}; the corpus has {known}; leave it out"
+        )
+    return given if known is None else known
+
+
+def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> str:
+    """Why a decoding does not count as one of the whole test set; empty where it does."""
+    if decoding is None:
+        return NOT_RUN if table.corpus is None else NOT_FULL
+    count = len(decoding.utterances)
+    if size is None:
+        return "" if table.corpus is None else f"{NOT_FULL} ({count} utterances; size not given)"
+    return "" if count == size else f"{NOT_FULL} ({count} of {size} utterances)"
+
+
+def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora) -> list[Row]:
+    """All rows of a table, test set by test set.
+
+    Raises:
+        InputError, ValueError: The plan does not fit, or a report or checkpoint is unreadable.
+    """
+    rows = []
+    for test_set, label in table.test_sets.items():
+        size = full_size(table, label, corpora)
+        plain = find_decoding(decodings, table.systems[table.plain], test_set, label)
+        if shortfall(table, plain, size):
+            plain = None
+        for key, system in table.systems.items():
+            decoding = find_decoding(decodings, system, test_set, label)
+            absent = shortfall(table, decoding, size)
+            if absent:
+                rows.append(Row(key, label, absent))
+            else:
+                rows.append(_measure(key, label, system, decoding, plain))
+    return rows
+
+
+def _measure(
+    key: str, label: str, system: System, decoding: Decoding, plain: Decoding | None
+) -> Row:
+    both = common_utterances(decoding, plain)
+    return Row(
+        key,
+        label,
+        wer=error_rate(decoding.folder / "score_wer" / "result.txt"),
+        cer=error_rate(decoding.folder / "score_cer" / "result.txt"),
+        speedup=speedup(decoding, plain, both),
+        parameters=model_parameters(decoding, system),
+        compared=len(both),
+        utterances=len(decoding.utterances),
+    )
+
+
+def error_rate(result: Path) -> Estimate | None:
+    """Percent of an sclite report, with its interval where the report holds the alignments.
+
+    Raises:
+        ValueError: The report has no `Sum/Avg` line.
+    """
+    if not result.is_file():
+        return None
+    summary = parse_sum(result)
+    text = result.read_text(encoding="utf-8", errors="replace")
+    counts = np.array([[int(number) for number in scores] for scores in _SCORES.findall(text)])
+    if len(counts) != int(summary.sentences):
+        return Estimate(float(summary.err))
+    correct, substituted, deleted, inserted = counts.T
+    errors, words = substituted + deleted + inserted, correct + substituted + deleted
+    return ratio_of_sums(100 * errors, words)
+
+
+def common_utterances(decoding: Decoding, plain: Decoding | None) -> list[str]:
+    """Ids that both decoded, in order."""
+    return sorted(decoding.utterances.keys() & plain.utterances.keys()) if plain else []
+
+
+def speedup(decoding: Decoding, plain: Decoding | None, both: Sequence[str]) -> Estimate | None:
+    """Plain decoding's seconds over this one's, over the utterances of both."""
+    if not both:
+        return None
+    here = np.array([decoding.utterances[key].total_seconds for key in both])
+    there = np.array([plain.utterances[key].total_seconds for key in both])
+    return Estimate(1.0) if decoding is plain else ratio_of_sums(there, here)
+
+
+def model_parameters(decoding: Decoding, system: System) -> Parameters | None:
+    """Count in the checkpoint that the inference tag names; None where it is gone.
+
+    Raises:
+        InputError: A checkpoint holds more than weights, or the draft model is missing.
+    """
+    _, mark, model = decoding.tag.partition(MODEL_MARK)
+    candidates = [decoding.exp_dir / f"{model}{end}" for end in (".pth", ".safetensors")]
+    found = [path for path in candidates if mark and path.is_file()]
+    if not found:
+        return None
+    draft_model = Path(system.draft_model) if system.draft_model else None
+    return count_parameters(found[0], draft_model)

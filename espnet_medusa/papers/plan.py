@@ -1,0 +1,140 @@
+"""The plan of a report: which experiment and test set belong to which row of which table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
+
+LABEL = "{label}"
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of a table.
+
+    Attributes:
+        name: As shown.
+        exp: Name of the experiment's folder; ``{label}`` in it stands for the test set's label.
+        decoding: Inference tag; its part ``_asr_model_...`` may be left out.
+        draft_model: Checkpoint of a second model that drafts, counted among the parameters.
+    """
+
+    name: str
+    exp: str
+    decoding: str
+    draft_model: str | None = None
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """A plot of speedup against length for a table's test sets.
+
+    Attributes:
+        title: As shown.
+        systems: Keys of the table's systems to draw.
+        bin_tokens: Tokens a bin spans.
+    """
+
+    title: str
+    systems: tuple[str, ...]
+    bin_tokens: int = 10
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table.
+
+    Attributes:
+        title: As shown.
+        test_sets: Folder name of each test set to its label.
+        systems: Rows by key.
+        plain: Key of the system whose time the speedups refer to.
+        corpus: Key in ``corpora.yaml``; None: a corpus of no known size, shown as it is.
+        utterances: Size by label, for sets whose size ``corpora.yaml`` does not know.
+        published: Key in ``published.yaml``; None: there is no published table.
+        figure: A plot to go with it.
+    """
+
+    title: str
+    test_sets: Mapping[str, str]
+    systems: Mapping[str, System]
+    plain: str
+    corpus: str | None = None
+    utterances: Mapping[str, int] = field(default_factory=dict)
+    published: str | None = None
+    figure: FigurePlan | None = None
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """All tables of a report."""
+
+    title: str
+    tables: tuple[TablePlan, ...]
+
+
+def read_plan(path: Path) -> ReportPlan:
+    """Read ``conf/report/*.yaml``.
+
+    Raises:
+        InputError: The file is malformed or names what is not there.
+    """
+    content = read_mapping(path)
+    where = str(path)
+    require(content, ("title", "tables"), where)
+    tables = content["tables"]
+    if not isinstance(tables, list):
+        raise InputError(f"{where}: tables: {tables!r}; a list of tables is needed")
+    tables = tuple(_table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1))
+    return build_options(ReportPlan, {**content, "tables": tables}, where)
+
+
+def _table(content: Any, where: str) -> TablePlan:
+    content = as_mapping(content, where)
+    require(content, ("title", "test_sets", "systems", "plain"), where)
+    content["test_sets"] = {
+        name: str(label)
+        for name, label in as_mapping(content["test_sets"], f"{where}: test_sets").items()
+    }
+    systems = as_mapping(content["systems"], f"{where}: systems")
+    content["systems"] = {
+        key: _system(system, f"{where}: systems: {key}") for key, system in systems.items()
+    }
+    check_choice(content["plain"], list(systems), f"{where}: plain")
+    content["utterances"] = _sizes(content.get("utterances"), f"{where}: utterances")
+    if content.get("figure") is not None:
+        content["figure"] = _figure(content["figure"], list(systems), f"{where}: figure")
+    return build_options(TablePlan, content, where)
+
+
+def _system(content: Any, where: str) -> System:
+    content = as_mapping(content, where)
+    require(content, ("name", "exp", "decoding"), where)
+    return build_options(System, content, where)
+
+
+def _sizes(content: Any, where: str) -> dict[str, int]:
+    sizes = {} if content is None else as_mapping(content, where)
+    for label, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InputError(f"{where}: {label}: {size!r}; a number of utterances is needed")
+    return sizes
+
+
+def _figure(content: Any, systems: list[str], where: str) -> FigurePlan:
+    content = as_mapping(content, where)
+    require(content, ("title", "systems"), where)
+    if not isinstance(content["systems"], list):
+        raise InputError(f"{where}: systems: {content['systems']!r}; a list of keys is needed")
+    for key in content["systems"]:
+        check_choice(key, systems, f"{where}: systems")
+    figure = build_options(FigurePlan, {**content, "systems": tuple(content["systems"])}, where)
+    if isinstance(figure.bin_tokens, bool) or not isinstance(figure.bin_tokens, int):
+        raise InputError(f"{where}: bin_tokens: {figure.bin_tokens!r}; a whole number is needed")
+    if figure.bin_tokens < 1:
+        raise InputError(f"{where}: bin_tokens: {figure.bin_tokens}; allowed: 1 or more")
+    return figure

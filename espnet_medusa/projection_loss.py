@@ -1,0 +1,254 @@
+"""Losses of many heads through one vocabulary projection, whose logits are never all in memory.
+
+K + 1 heads' logits are K + 1 times those of a fine-tuning step. So hidden states are projected a
+chunk of labels at a time: losses, their gradient, and the logits are gone. Backward only
+multiplies; nothing is projected twice. Kin: the fused linear cross-entropy of Liger Kernel (Hsu et
+al., arXiv 2410.10989); here with several heads and a divergence, in plain PyTorch.
+
+N labels count, the earliest positions first; head k predicts the last n_k of them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from espnet_medusa.loss import IGNORE
+
+CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most four times that are alive at once
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the summed losses of one head weigh in the loss."""
+
+    cross_entropy: float
+    divergence: float = 0.0
+    smoothing: float = 0.0  # of its labels, as ESPnet's LabelSmoothingLoss
+
+    @property
+    def scale(self) -> float:
+        """Bound of a logit's gradient, which is computed per unit of it: float16 has few digits."""
+        return self.cross_entropy + self.divergence
+
+
+class HeadSums(NamedTuple):
+    """Sums over each head's labels, without gradient: (K + 1,) each.
+
+    Attributes:
+        cross_entropy: Less the labels' entropy where they are smoothed, as in ESPnet.
+        divergence: KL(teacher || head); zero without a teacher.
+        correct: Labels that are the head's best token.
+    """
+
+    cross_entropy: torch.Tensor
+    divergence: torch.Tensor
+    correct: torch.Tensor
+
+
+def labels_that_count(labels: torch.Tensor) -> torch.Tensor:
+    """Labels (B, L) without ``IGNORE``, the earliest positions first: (N,)."""
+    return labels.T[labels.T != IGNORE]
+
+
+def rows_that_count(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
+    """Where head ``head`` has a label to predict.
+
+    Args:
+        hidden: (B, L - head or more, D).
+        labels: (B, L), ``IGNORE`` where padded.
+
+    Returns:
+        (n, D), for the last n of ``labels_that_count``.
+    """
+    counted = (labels[:, head:] != IGNORE).T
+    return hidden.transpose(0, 1)[: len(counted)][counted]
+
+
+def projected_loss(
+    hidden: Sequence[torch.Tensor],
+    targets: torch.Tensor,
+    weight: torch.Tensor,
+    objectives: Sequence[Objective],
+    teacher: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, HeadSums]:
+    """Weighted sum of the heads' cross-entropies and divergences from a teacher.
+
+    Args:
+        hidden: (n_k, D) of each head, for the last n_k targets.
+        targets: (N,) labels.
+        weight: (V, D) vocabulary projection.
+        objectives: One a head.
+        teacher: (N, D) hidden states of the distributions to keep to; no gradient flows.
+
+    Returns:
+        Scalar, whose gradient reaches ``hidden`` and ``weight`` in one backward pass; the sums
+        that it is made of.
+    """
+    loss, sums = _ProjectedLoss.apply(
+        weight, teacher, targets, objectives, torch.is_grad_enabled(), *hidden
+    )
+    return loss, HeadSums(*sums)
+
+
+class _ProjectedLoss(torch.autograd.Function):
+    """Computes its gradients in forward; they wait in ``ctx`` for the gradient of the loss."""
+
+    @staticmethod
+    def forward(ctx, weight, teacher, targets, objectives, grad_enabled, *hidden):
+        needed = [ctx.needs_input_grad[0], *ctx.needs_input_grad[-len(hidden) :]]
+        weight_gradient, *gradients = (
+            torch.zeros_like(tensor) if need and grad_enabled else None
+            for tensor, need in zip((weight, *hidden), needed, strict=True)
+        )
+        device = weight.device.type
+        autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else weight.dtype
+        exact = torch.promote_types(dtype, torch.float32)
+        sums = torch.zeros(3, len(hidden), dtype=exact, device=weight.device)
+        with torch.autocast(device, enabled=False):
+            projection = _Projection(weight.to(dtype), weight_gradient, exact)
+            for start, stop in _chunks(len(targets), len(weight)):
+                reference = None
+                if teacher is not None:
+                    reference = projection.logits(teacher[start:stop]).log_softmax(dim=-1)
+                for head, objective in enumerate(objectives):
+                    skipped = len(targets) - len(hidden[head])
+                    first = max(start, skipped)
+                    if first >= stop:
+                        continue
+                    rows = slice(first - skipped, stop - skipped)
+                    gradient = None if gradients[head] is None else gradients[head][rows]
+                    sums[:, head] += projection.score(
+                        hidden[head][rows],
+                        targets[first:stop],
+                        None if reference is None else reference[first - start :],
+                        objective,
+                        gradient,
+                    )
+        ctx.gradients = weight_gradient, gradients, [objective.scale for objective in objectives]
+        weights = [[objective.cross_entropy, objective.divergence] for objective in objectives]
+        loss = (sums[:2] * sums.new_tensor(weights).T).sum()
+        ctx.mark_non_differentiable(sums)
+        return loss, sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, loss_gradient, _):
+        if ctx.gradients is None:
+            raise RuntimeError("this loss was propagated back already; compute it again")
+        weight_gradient, gradients, scales = ctx.gradients
+        ctx.gradients = None
+        if weight_gradient is not None:
+            weight_gradient *= loss_gradient
+        for gradient, scale in zip(gradients, scales, strict=True):
+            if gradient is not None:
+                gradient *= scale * loss_gradient
+        return weight_gradient, None, None, None, None, *gradients
+
+
+def _chunks(num_targets: int, vocab_size: int) -> list[tuple[int, int]]:
+    """First and last + 1 of the labels that are projected together."""
+    size = max(1, CHUNK_LOGITS // vocab_size)
+    return [(start, min(start + size, num_targets)) for start in range(0, num_targets, size)]
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """The vocabulary projection and what it learns.
+
+    Attributes:
+        weight: (V, D) in the dtype of matrix products.
+        gradient: (V, D) that grows with each score, or None.
+        exact: The dtype of logits.
+    """
+
+    weight: torch.Tensor
+    gradient: torch.Tensor | None
+    exact: torch.dtype
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(n, D) to (n, V)."""
+        return torch.nn.functional.linear(hidden.to(self.weight.dtype), self.weight).to(self.exact)
+
+    def score(
+        self,
+        hidden: torch.Tensor,
+        targets: torch.Tensor,
+        reference: torch.Tensor | None,
+        objective: Objective,
+        gradient: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Cross-entropy, divergence and number of correct labels, summed: (3,).
+
+        Args:
+            hidden: (n, D).
+            targets: (n,).
+            reference: (n, V) log-probabilities of the teacher.
+            objective: What they weigh.
+            gradient: (n, D) to write the gradient at ``hidden`` into, over ``objective.scale``.
+        """
+        logits = self.logits(hidden)
+        correct = (logits.argmax(dim=-1) == targets).sum()
+        log_probs = logits.sub_(logits.logsumexp(dim=-1, keepdim=True))
+        sums = [*_sum_losses(log_probs, targets, reference, objective), correct]
+        learns = gradient is not None or self.gradient is not None
+        if learns and objective.scale > 0:
+            unit = _unit_gradient(log_probs, targets, reference, objective).to(self.weight.dtype)
+            if gradient is not None:
+                gradient.copy_(unit @ self.weight)
+            if self.gradient is not None:
+                self._learn(unit.T, hidden.to(unit.dtype), objective.scale)
+        return torch.stack(sums)
+
+    def _learn(self, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
+        if self.gradient.dtype == left.dtype:
+            self.gradient.addmm_(left, right, alpha=scale)  # without a (V, D) between
+        else:
+            self.gradient.add_(left @ right, alpha=scale)
+
+
+def _sum_losses(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    reference: torch.Tensor | None,
+    objective: Objective,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cross-entropy and divergence of (n, V) log-probabilities from those of a teacher."""
+    found = log_probs.gather(1, targets[:, None]).sum()
+    cross_entropy = -found
+    if objective.smoothing > 0:
+        others = log_probs.size(1) - 1
+        peak, rest = _smoothed(objective, log_probs.size(1))
+        entropy = -peak * math.log(peak) - others * rest * math.log(rest)
+        cross_entropy = (rest - peak) * found - rest * log_probs.sum() - len(targets) * entropy
+    if reference is None:
+        return cross_entropy, torch.zeros_like(found)
+    divergence = reference - log_probs
+    return cross_entropy, divergence.mul_(reference.exp()).sum()
+
+
+def _unit_gradient(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    reference: torch.Tensor | None,
+    objective: Objective,
+) -> torch.Tensor:
+    """Gradient at the logits over ``objective.scale``; takes the place of ``log_probs`` (n, V)."""
+    labels = objective.cross_entropy / objective.scale
+    peak, rest = _smoothed(objective, log_probs.size(1))
+    gradient = log_probs.exp_()
+    if reference is not None and objective.divergence > 0:
+        gradient.sub_(reference.exp(), alpha=objective.divergence / objective.scale)
+    if rest > 0:
+        gradient -= labels * rest
+    gradient[torch.arange(len(targets), device=targets.device), targets] -= labels * (peak - rest)
+    return gradient
+
+
+def _smoothed(objective: Objective, vocab_size: int) -> tuple[float, float]:
+    """Probability of the label, and of each other token."""
+    return 1.0 - objective.smoothing, objective.smoothing / (vocab_size - 1)

@@ -1,0 +1,194 @@
+"""Whisper's text: its tokenizer without a network, its prompt, and the tokens that it suppresses.
+
+Vocabulary and languages are those that openai-whisper carries.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from espnet_medusa.errors import InputError
+
+TRANSCRIBE, TRANSLATE = "transcribe", "translate"
+TASKS = (TRANSCRIBE, TRANSLATE)
+DETECT = "detect"
+START, END = "<|startoftranscript|>", "<|endoftext|>"
+# Vocabulary size to openai-whisper's file and its number of languages.
+VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
+
+# What OpenAI suppresses (Radford et al., arXiv 2212.04356; whisper/decoding.py): annotations of
+# speakers and sounds. One symbol that takes several tokens is suppressed by its first.
+QUOTES_AND_BRACKETS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
+ANNOTATIONS = [
+    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))"),
+    *("[[", "]]", "{{", "}}", "♪♪", "♪♪♪"),
+]
+MUSIC = [*"♩♪♫♬♭♮♯"]
+NOT_BEFORE_A_WORD = [" -", " '"]
+
+
+def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+    """Whisper's tokenizer from openai-whisper's files; ``save_pretrained`` makes a folder of it.
+
+    Args:
+        vocab_size: 51864 (English only), 51865 (99 languages) or 51866 (100, large-v3).
+
+    Raises:
+        InputError: Another size.
+    """
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+    from whisper import tokenizer as openai  # Slow to import.
+
+    if vocab_size not in VOCABULARIES:
+        raise InputError(
+            f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
+            f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
+        )
+    name, num_languages = VOCABULARIES[vocab_size]
+    encoding = openai.get_encoding(name, num_languages)
+    ids = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
+    converter = TikTokenConverter(
+        str(Path(openai.__file__).with_name("assets") / f"{name}.tiktoken"),
+        pattern=encoding._pat_str,
+        extra_special_tokens=sorted(ids, key=ids.get),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=converter.converted(),
+        bos_token=END,
+        eos_token=END,
+        unk_token=END,
+        pad_token=END,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+@dataclass(frozen=True)
+class WhisperTokens:
+    """Ids of what is no text.
+
+    Attributes:
+        start, end: Of a transcript.
+        languages: Code to id; empty for models of English alone.
+        transcribe, translate: Tasks.
+        no_timestamps: The last of the prompt.
+        silent: Others that never stand in a text: of prompts, language models, silence.
+        annotations: Text tokens that OpenAI suppresses.
+        blank: Text tokens that do not come first.
+    """
+
+    start: int
+    end: int
+    languages: dict[str, int]
+    transcribe: int
+    translate: int
+    no_timestamps: int
+    silent: tuple[int, ...]
+    annotations: tuple[int, ...]
+    blank: tuple[int, ...]
+
+    def prompt(self, language: str | None, task: str = TRANSCRIBE) -> list[int]:
+        """What a transcript without timestamps starts from.
+
+        Args:
+            language: Its code; not looked at by models of English alone.
+            task: ``transcribe``, or ``translate`` into English.
+
+        Raises:
+            InputError: A language or task that the model does not have.
+        """
+        if task not in TASKS:
+            raise InputError(f"task: '{task}'; allowed: {', '.join(TASKS)}")
+        if not self.languages:
+            if task != TRANSCRIBE or language not in (None, "en"):
+                raise InputError(
+                    f"language: '{language}', task: '{task}'; this model knows English alone: "
+                    "allowed are en and transcribe"
+                )
+            return [self.start, self.no_timestamps]
+        if language not in self.languages:
+            raise InputError(
+                f"language: '{language}'; allowed: {DETECT} (when decoding) or one of "
+                f"{' '.join(sorted(self.languages))}"
+            )
+        chosen = self.transcribe if task == TRANSCRIBE else self.translate
+        return [self.start, self.languages[language], chosen, self.no_timestamps]
+
+    @cached_property
+    def suppressed(self) -> list[int]:
+        """Ids that never come, as OpenAI's generation configs list them."""
+        tasks = (self.transcribe, self.translate)
+        return sorted({*self.annotations, *self.silent, *tasks, self.start})
+
+    @cached_property
+    def begin_suppressed(self) -> list[int]:
+        """Ids that do not come first."""
+        return sorted({*self.blank, self.end})
+
+
+def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
+    """Find Whisper's special tokens in a tokenizer.
+
+    Raises:
+        InputError: It lacks one.
+    """
+    from whisper.tokenizer import LANGUAGES
+
+    vocabulary = tokenizer.get_vocab()
+
+    def find(*names: str) -> int:
+        for name in names:
+            if name in vocabulary:
+                return vocabulary[name]
+        raise InputError(f"tokenizer: no token {names[0]}; give that of a Whisper model")
+
+    ids = {code: vocabulary.get(f"<|{code}|>") for code in LANGUAGES}
+    languages = {code: number for code, number in ids.items() if number is not None}
+    # English models have the languages' ids, too, and never saw them.
+    multilingual = find(START) != 50257
+    prompts = find("<|startoflm|>"), find("<|startofprev|>")
+    silence = find("<|nospeech|>", "<|nocaptions|>")
+    return WhisperTokens(
+        start=find(START),
+        end=find(END),
+        languages=languages if multilingual else {},
+        transcribe=find("<|transcribe|>"),
+        translate=find("<|translate|>"),
+        no_timestamps=find("<|notimestamps|>"),
+        silent=(*prompts, silence),
+        annotations=tuple(_annotations(tokenizer)),
+        blank=tuple(_encode(tokenizer, " ")),
+    )
+
+
+def _annotations(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    found = {_encode(tokenizer, text)[0] for text in NOT_BEFORE_A_WORD}
+    for symbol in (*QUOTES_AND_BRACKETS, *ANNOTATIONS, *MUSIC):
+        for text in (symbol, " " + symbol):
+            tokens = _encode(tokenizer, text)
+            if len(tokens) == 1 or symbol in MUSIC:
+                found.add(tokens[0])
+    return sorted(found)
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def load_tokenizer(folder: str | Path) -> Any:
+    """A tokenizer folder, or a hub name.
+
+    Raises:
+        InputError: There is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"tokenizer '{folder}': {reason}; run stage 5, or mend the path"
+        ) from error

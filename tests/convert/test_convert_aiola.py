@@ -1,0 +1,273 @@
+"""aiola's checkpoints to ESPnet experiments and back: same logits, same tensors, clear errors."""
+
+import json
+import pickle
+
+import pytest
+import torch
+import yaml
+from aiola_files import EOS, START, VOCAB_SIZE, make_aiola, save_aiola, save_tokens
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+
+from espnet_medusa.bin import convert
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.task import MedusaASRTask
+
+KINDS = [
+    {"kind": "linear"},
+    {"kind": "linear", "num_layers": 2, "original": True},
+    {"kind": "block", "num_heads": 4},
+]
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    return save_tokens(tmp_path / "tokens.txt")
+
+
+def run(*arguments):
+    convert.main([*map(str, arguments)])
+    return arguments[1]
+
+
+def refused(capsys, *arguments):
+    """The one line that a refused conversion says; it leaves nothing behind."""
+    with pytest.raises(SystemExit) as end:
+        run(*arguments)
+    assert end.value.code == 1
+    said = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in said if line.startswith("convert: error: ")]
+    assert said[-1] == line, "nothing follows, no traceback"
+    target = arguments[1]
+    assert not target.exists() and not [*target.parent.glob(f".{target.name}.*")]
+    return line
+
+
+def load(experiment):
+    model, args = MedusaASRTask.build_model_from_file(
+        str(experiment / "config.yaml"), str(experiment / "model.pth")
+    )
+    return model.eval(), args
+
+
+@torch.no_grad()
+def logits_of(model, features, tokens):
+    """(K + 1, 1, L, V) of an experiment's model, the base head first."""
+    memory = model.encoder.whisper(features).last_hidden_state
+    decoder, lengths = model.decoder, torch.tensor([memory.size(1)])
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    heads = decoder.heads(outputs.head_input)
+    return torch.stack([decoder.logits(outputs.hidden), *decoder.project(heads)])
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_logits_of_every_head(tmp_path, tokens, options):
+    aiola = make_aiola(**options)
+    folder = save_aiola(tmp_path / "aiola", aiola)
+    model, args = load(run(folder, tmp_path / "exp", "--token_list", tokens))
+    features = torch.randn(1, 80, 100, generator=torch.Generator().manual_seed(1))
+    prefix = torch.tensor([[START, 39, 1, 2, 3, 5, 8]])
+    found, expected = logits_of(model, features, prefix), aiola.logits(features, prefix)
+    assert expected.std() > 0.3
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert (model.sos, model.eos) == (START, EOS)
+    assert "whisper_model" not in {**args.encoder_conf, **args.decoder_conf}
+    original = model.decoder.original_last_layer
+    assert (original is not None) == options.get("original", False)
+    if original is not None:
+        expected = aiola.original.state_dict()
+        assert all(torch.equal(original.state_dict()[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_there_and_back_is_the_same_file(tmp_path, tokens, options, dtype):
+    aiola = make_aiola(**options)
+    tensors = {name: value.to(dtype) for name, value in aiola.tensors().items()}
+    folder = save_aiola(tmp_path / "aiola", aiola, tensors)
+    run(folder, tmp_path / "exp", "--token_list", tokens)
+    back = run(tmp_path / "exp", tmp_path / "back", "--to", "aiola")
+    found = load_file(back / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert found[name].dtype == dtype and torch.equal(found[name], value), name
+    for name in ("config.json", "generation_config.json"):
+        theirs, ours = (json.loads((place / name).read_text()) for place in (folder, back))
+        assert ours == theirs, name
+
+
+def test_decode_configs_say_how_aiola_decodes(tmp_path, tokens):
+    folder = save_aiola(tmp_path / "aiola", make_aiola())
+    experiment = run(folder, tmp_path / "exp", "--token_list", tokens)
+    configs = {
+        path.stem: yaml.safe_load(path.read_text()) for path in (experiment / "conf").iterdir()
+    }
+    common = {
+        "search": "greedy", "suppress_tokens": [3, 5], "begin_suppress_tokens": [7],
+        "forced_prefix": [39],
+    }  # fmt: skip
+    drafts = common | {"medusa_choices": [1, 3, 2, 1]}
+    typical = {"acceptance": "typical", "typical_epsilon": 0.1, "typical_alpha": 0.4}
+    assert configs == {
+        "decode_plain": common | {"draft_depth": 0},
+        "decode_exact": drafts | {"acceptance": "exact"},
+        "decode_typical": drafts | typical,
+    }
+    texts = {}
+    for name, options in configs.items():
+        speech2text = Speech2Text(
+            asr_train_config=experiment / "config.yaml",
+            asr_model_file=experiment / "model.pth",
+            **options,
+        )
+        generator = torch.Generator().manual_seed(0)
+        [(text, _, ids, _)] = speech2text(torch.randn(16000, generator=generator))
+        assert not {3, 5} & {*ids} and text.split()[0].startswith("w")
+        texts[name] = text
+    assert texts["decode_exact"] == texts["decode_plain"]
+
+
+def test_weights_in_other_files_are_the_same(tmp_path, tokens):
+    aiola = make_aiola(kind="block")
+    tensors, experiments = aiola.tensors(), []
+    for form in ("whole", "shards", "pickled"):
+        folder = save_aiola(tmp_path / form, aiola)
+        if form != "whole":
+            (folder / "model.safetensors").unlink()
+        if form == "shards":
+            save_torch_state_dict(tensors, folder, max_shard_size="20KB")
+            assert len([*folder.glob("*.safetensors")]) > 2
+        if form == "pickled":
+            torch.save(tensors, folder / "pytorch_model.bin")
+        experiments.append(run(folder, tmp_path / f"exp_{form}", "--token_list", tokens))
+    whole, *others = (torch.load(folder / "model.pth") for folder in experiments)
+    for other in others:
+        assert other.keys() == whole.keys()
+        assert all(torch.equal(other[name], whole[name]) for name in whole)
+
+
+class Pickled:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+def test_pickled_code_does_not_run(tmp_path, tokens, capsys):
+    folder = save_aiola(tmp_path / "aiola", make_aiola())
+    (folder / "model.safetensors").unlink()
+    with open(folder / "pytorch_model.bin", "wb") as stream:
+        pickle.dump({"weight": Pickled(tmp_path / "mark")}, stream)
+    line = refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
+    assert "not a checkpoint of weights alone" in line
+    assert not (tmp_path / "mark").exists()
+
+
+def test_projection_that_is_saved_twice(tmp_path, tokens, capsys):
+    aiola = make_aiola()
+    embedding = aiola.whisper.model.decoder.embed_tokens.weight.detach()
+    name = "whisper_model.proj_out.weight"
+    twice = aiola.tensors() | {name: embedding.clone()}
+    run(save_aiola(tmp_path / "twice", aiola, twice), tmp_path / "a", "--token_list", tokens)
+    untied = aiola.tensors() | {name: embedding + 1}
+    folder = save_aiola(tmp_path / "untied", aiola, untied)
+    line = refused(capsys, folder, tmp_path / "b", "--token_list", tokens)
+    assert f"{name} differs from the token embedding; allowed: tied" in line
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"medusa_heads_type": "hydra"}, "medusa_heads_type: 'hydra' is not known"),
+        ({"medusa_num_heads": None}, "medusa_num_heads is missing"),
+        ({"medusa_num_heads": "3"}, "medusa_num_heads: '3'; allowed: a whole number"),
+        ({"medusa_num_heads": 2, "medusa_choices": None}, "medusa_heads.3.0.linear.weight is not"),
+        ({"medusa_num_heads": 4}, "medusa_heads.4.0.linear.weight is missing"),
+        ({"medusa_choices": [1, 0, 1, 1]}, "medusa_choices: [1, 0, 1, 1]; allowed: 1 for the"),
+        ({"medusa_choices": [1, 1, 1, 1, 1]}, "at most 3 numbers"),
+        ({"decoder_layers": 3}, "whisper_model.model.decoder.layers.2"),
+        ({"d_model": 24}, "is (16, 16), the model's (24, 24)"),
+        ({"activation_function": "relu"}, "activation_function: relu; allowed: gelu"),
+        ({"eos_token_id": [1, 2]}, "eos_token_id: [1, 2]; allowed: one token id"),
+    ],
+)  # fmt: skip
+def test_config_that_cannot_be(tmp_path, tokens, capsys, changes, message):
+    folder = save_aiola(tmp_path / "aiola", make_aiola(), generation={"a": 1}, **changes)
+    assert message in refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
+
+
+@pytest.mark.parametrize(
+    "generation, message",
+    [
+        ({"posterior_threshold": 2}, "typical_epsilon: 2"),
+        ({"posterior_alpha": "high"}, "posterior_alpha: 'high'; allowed: a number"),
+        ({"suppress_tokens": [1, "a"]}, "suppress_tokens: [1, 'a']; allowed: a list"),
+    ],
+)
+def test_generation_config_that_cannot_be(tmp_path, tokens, capsys, generation, message):
+    folder = save_aiola(tmp_path / "aiola", make_aiola(), generation=generation)
+    assert message in refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
+
+
+def test_tensor_that_is_missing_or_odd(tmp_path, tokens, capsys):
+    aiola = make_aiola()
+    tensors = aiola.tensors()
+    del tensors["medusa_heads.1.0.linear.bias"]
+    folder = save_aiola(tmp_path / "missing", aiola, tensors)
+    line = refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
+    assert "medusa_heads.1.0.linear.bias is missing" in line
+    tensors = aiola.tensors() | {"medusa_heads.1.0.linear.bias": torch.zeros(5)}
+    folder = save_aiola(tmp_path / "odd", aiola, tensors)
+    line = refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
+    assert "medusa_heads.1.0.linear.bias is (5,), the model's (16,)" in line
+
+
+def test_sizes_that_the_config_lacks_come_from_the_base_model(tmp_path, tokens, capsys):
+    aiola = make_aiola()
+    aiola.whisper.config.save_pretrained(tmp_path / "base")
+    lacking = dict.fromkeys(["encoder_attention_heads", "max_source_positions"])
+    named = save_aiola(
+        tmp_path / "named", aiola, whisper_model_name=str(tmp_path / "base"), **lacking
+    )
+    _, args = load(run(named, tmp_path / "exp", "--token_list", tokens))
+    assert args.encoder_conf["attention_heads"] == 2
+    assert args.encoder_conf["max_source_positions"] == 50
+    unnamed = save_aiola(tmp_path / "unnamed", aiola, whisper_model_name=None, **lacking)
+    given = ["--token_list", tokens, "--whisper_model", tmp_path / "base"]
+    _, args = load(run(unnamed, tmp_path / "exp2", *given))
+    assert args.encoder_conf["attention_heads"] == 2
+    line = refused(capsys, unnamed, tmp_path / "exp3", "--token_list", tokens)
+    assert "encoder_attention_heads, max_source_positions missing" in line
+    assert "give --whisper_model" in line
+
+
+def test_vocabulary_that_nobody_gives(tmp_path, tokens, capsys):
+    folder = save_aiola(tmp_path / "aiola", make_aiola())
+    line = refused(capsys, folder, tmp_path / "exp")
+    assert f"vocab_size: {VOCAB_SIZE}" in line and "give --tokenizer FOLDER" in line
+    short = save_tokens(tmp_path / "short.txt", 39)
+    line = refused(capsys, folder, tmp_path / "exp", "--token_list", short)
+    assert "39 lines, 39 different; the model has 40 tokens" in line
+    # The folder's own tokenizer serves, too, and comes along as it is.
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    experiment = run(folder, tmp_path / "first", "--token_list", tokens)
+    name = "tokenizer.json"
+    (folder / name).write_bytes((experiment / "tokenizer" / name).read_bytes())
+    experiment = run(folder, tmp_path / "exp")
+    assert (experiment / "tokenizer" / name).read_bytes() == (folder / name).read_bytes()
+    assert (experiment / "tokens.txt").read_text() == tokens.read_text()
+    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "x.Y"}}')
+    assert "it is not run" in refused(capsys, folder, tmp_path / "exp2")
+
+
+def test_target_that_is_there_stays(tmp_path, tokens, capsys):
+    folder = save_aiola(tmp_path / "aiola", make_aiola())
+    (tmp_path / "exp").mkdir()
+    with pytest.raises(SystemExit):
+        run(folder, tmp_path / "exp", "--token_list", tokens)
+    assert "is there already" in capsys.readouterr().err
+    assert not [*(tmp_path / "exp").iterdir()]

@@ -1,0 +1,130 @@
+"""Experiments of our own to aiola's format and to plain Whisper."""
+
+import json
+import logging
+
+import pytest
+import torch
+from aiola_files import AiolaModel
+from experiment import make_experiment
+from safetensors.torch import load_file
+from test_convert_aiola import load, logits_of, refused, run
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+from transformers.models.whisper.modeling_whisper import WhisperDecoderLayer
+
+PREFIX = torch.tensor([[13, 1, 2, 3, 5, 8]])
+
+
+def experiment_with(tmp_path, heads, **options):
+    """A random experiment; options are of heads_conf, decoder_conf's others stay."""
+    conf = {"num_blocks": 2, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40}
+    conf |= {"heads": heads, "heads_conf": {"num_heads": 3, **options}}
+    return make_experiment(tmp_path / "exp", decoder_conf=conf).folder
+
+
+def features():
+    return torch.randn(1, 80, 200, generator=torch.Generator().manual_seed(1))
+
+
+def read_aiola(folder) -> AiolaModel:
+    """What aiola's code would make of the folder's names."""
+    tensors = load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    whisper_config = WhisperConfig(
+        **{name: config[name] for name in WhisperConfig().to_dict() if name in config}
+    )
+    whisper_config._attn_implementation = "eager"
+    part = lambda prefix: {  # noqa: E731
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+    whisper = WhisperForConditionalGeneration(whisper_config).eval()
+    loaded = whisper.load_state_dict(part("whisper_model."), strict=False)
+    assert loaded.missing_keys == ["proj_out.weight"] and not loaded.unexpected_keys
+    whisper.tie_weights()
+    block = None
+    if config["medusa_heads_type"] == "medusa_block":
+        block = WhisperDecoderLayer(whisper_config).eval()
+        block.load_state_dict(part("medusa_block."))
+    heads = []
+    for head in range(config["medusa_num_heads"] + (block is None)):
+        heads.append([])
+        for layer in range(config["medusa_num_layers"]):
+            linear = torch.nn.Linear(config["d_model"], config["d_model"])
+            linear.load_state_dict(part(f"medusa_heads.{head}.{layer}.linear."))
+            heads[-1].append(linear)
+    return AiolaModel(whisper, heads, block, None)
+
+
+@pytest.mark.parametrize(
+    "heads, options",
+    [("linear", {"base_head": True}), ("linear", {"num_layers": 2}), ("block", {})],
+)
+def test_aiolas_file_computes_the_same(tmp_path, heads, options, caplog):
+    experiment = experiment_with(tmp_path, heads, **options)
+    with caplog.at_level(logging.WARNING):
+        run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
+    assert "left out: decoder.token_counts, ctc.ctc_lo.weight" in caplog.text
+    expected = logits_of(load(experiment)[0], features(), PREFIX)
+    found = read_aiola(tmp_path / "out").logits(features(), PREFIX)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["whisper_model_name"] == "openai/whisper-tiny"
+    assert (config["decoder_start_token_id"], config["eos_token_id"]) == (13, 13)
+    assert len(config["medusa_choices"]) == 4
+
+
+def test_plain_whisper_computes_the_base(tmp_path, caplog):
+    experiment = experiment_with(tmp_path, "recurrent")
+    run(experiment, tmp_path / "out", "--to", "hugging_face")
+    assert "heads: recurrent: left out" in caplog.text
+    whisper, info = WhisperForConditionalGeneration.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    model = load(experiment)[0]
+    with torch.no_grad():
+        memory = model.encoder.whisper(features()).last_hidden_state
+        hidden = model.decoder.hidden_states(memory, torch.tensor([100]), PREFIX).hidden
+        found = whisper.eval()(features(), decoder_input_ids=PREFIX).logits
+        torch.testing.assert_close(found, model.decoder.logits(hidden), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "heads, options, to, message",
+    [
+        ("recurrent", {}, "aiola", "heads: recurrent; aiola's format has place for linear, block"),
+        ("none", {}, "aiola", "give --to hugging_face"),
+        ("linear", {}, "aiola", "give --whisper_model"),
+        ("block", {"base_head": True}, "aiola", "give --drop_base_head true"),
+        ("linear", {"base_head": True}, "hugging_face", "give --drop_base_head true"),
+    ],
+)
+def test_what_a_format_has_no_place_for(tmp_path, capsys, heads, options, to, message):
+    experiment = experiment_with(tmp_path, heads, **options)
+    assert message in refused(capsys, experiment, tmp_path / "out", "--to", to)
+    if "drop_base_head" in message:
+        given = ["--drop_base_head", "true", "--whisper_model", "base"]
+        run(experiment, tmp_path / "out", "--to", to, *given)
+        names = load_file(tmp_path / "out" / "model.safetensors")
+        assert sum(name.startswith("medusa_heads") for name in names) in (0, 3 * 2)
+
+
+def test_experiment_that_cannot_be(tmp_path, capsys):
+    experiment = experiment_with(tmp_path, "linear")
+    config = experiment / "config.yaml"
+    text = config.read_text()
+    out = tmp_path / "out", "--to", "hugging_face"
+    config.write_text(text.replace("decoder: whisper_medusa", "decoder: transformer"))
+    assert "decoder: transformer; allowed: whisper_medusa" in refused(capsys, experiment, *out)
+    config.write_text(text.replace("num_heads: 3", "num_heads: 4"))
+    assert "decoder.heads.heads.3.layers.0.weight is missing" in refused(capsys, experiment, *out)
+    config.write_text(text.replace("max_source_positions: 100", "subsampling: 4"))
+    assert "subsampling: 4; allowed: 2" in refused(capsys, experiment, *out)
+    config.write_text(text)
+    (experiment / "model.pth").rename(experiment / "3epoch.pth")
+    assert "give --model_file; there: 3epoch.pth" in refused(capsys, experiment, *out)
+    given = experiment, *out, "--model_file", experiment / "3epoch.pth"
+    run(*given)
+    assert (tmp_path / "out" / "model.safetensors").is_file()

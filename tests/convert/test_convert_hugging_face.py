@@ -1,0 +1,123 @@
+"""Plain Whisper of Hugging Face and of OpenAI to experiments and back, with Whisper's text."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import whisper as openai
+import yaml
+from safetensors.torch import load_file
+from test_convert_aiola import load, refused, run
+from tiny_whisper import save_tiny_whisper
+from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.whisper_text import make_tokenizer
+
+
+def logits_of_experiment(experiment, features, tokens):
+    """(1, L, V)."""
+    model, _ = load(experiment)
+    with torch.no_grad():
+        memory = model.encoder.whisper(features).last_hidden_state
+        lengths = torch.tensor([memory.size(1)])
+        return model.decoder(memory, lengths, tokens, torch.tensor([tokens.size(1)]))[0]
+
+
+@pytest.mark.parametrize(
+    "vocab_size, num_mel_bins, decoder_layers", [(51865, 80, 2), (51866, 128, 4), (51864, 80, 1)]
+)
+def test_there_and_back_computes_the_same(tmp_path, vocab_size, num_mel_bins, decoder_layers):
+    sizes = {"num_mel_bins": num_mel_bins, "decoder_layers": decoder_layers, "hidden_size": 8}
+    folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, **sizes)
+    experiment = run(folder, tmp_path / "exp")
+    back = run(experiment, tmp_path / "back", "--to", "hugging_face")
+    features = torch.randn(1, num_mel_bins, 3000, generator=torch.Generator().manual_seed(2))
+    tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
+    found = logits_of_experiment(experiment, features, tokens)
+    for place in (folder, back):
+        whisper = WhisperForConditionalGeneration.from_pretrained(place).eval()
+        with torch.no_grad():
+            expected = whisper(features, decoder_input_ids=tokens).logits
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    theirs, ours = (load_file(place / "model.safetensors") for place in (folder, back))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    tokenizer = AutoTokenizer.from_pretrained(back)
+    assert tokenizer("a b")["input_ids"] == make_tokenizer(vocab_size)("a b")["input_ids"]
+
+
+def test_vanilla_system_decodes(tmp_path):
+    folder = save_tiny_whisper(tmp_path / "whisper")
+    experiment = run(folder, tmp_path / "exp", "--language", "de")
+    config = yaml.safe_load((experiment / "config.yaml").read_text())
+    assert config["preprocessor"] == "whisper"
+    assert config["preprocessor_conf"] == {"language": "de", "task": "transcribe"}
+    assert config["bpemodel"] == str(experiment / "tokenizer")
+    assert len(config["token_list"]) == 51865 and config["token_list"][50258][2:7] == "start"
+    options = yaml.safe_load((experiment / "conf" / "decode_plain.yaml").read_text())
+    speech2text = Speech2Text(
+        asr_train_config=experiment / "config.yaml",
+        asr_model_file=experiment / "model.pth",
+        maxlenratio=-12,
+        **options,
+    )
+    speech = 0.1 * np.random.default_rng(0).standard_normal(20000).astype(np.float32)
+    [(_, _, found, _)] = speech2text(speech)
+    features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
+    whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    prompt = torch.tensor([[50258, 50261, 50359, 50363]])  # start, de, transcribe, no timestamps
+    with torch.no_grad():
+        for _ in range(12):
+            logits = whisper(features.input_features, decoder_input_ids=prompt).logits[0, -1]
+            suppressed = _suppressed(speech2text, prompt.size(1) == 4)
+            logits[suppressed] = -torch.inf
+            prompt = torch.cat([prompt, logits.argmax()[None, None]], dim=1)
+    assert found == prompt[0, 4:].tolist()
+
+
+def _suppressed(speech2text, first: bool) -> list[int]:
+    tokens = speech2text.search.strategy.scoring.constraints.blocked
+    return [] if tokens is None else tokens[0 if first else -1].nonzero().flatten().tolist()
+
+
+def test_openai_file_computes_the_same(tmp_path):
+    torch.manual_seed(4)
+    dims = openai.model.ModelDimensions(80, 1500, 8, 2, 1, 51865, 448, 8, 2, 2)
+    model = openai.model.Whisper(dims).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
+    stored = {"dims": vars(dims), "model_state_dict": model.state_dict()}
+    torch.save(stored, tmp_path / "base.pt")
+    experiment = run(tmp_path / "base.pt", tmp_path / "exp")
+    features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(2))
+    tokens = torch.tensor([[50258, 11, 22]])
+    with torch.no_grad():
+        expected = model(features, tokens)
+    found = logits_of_experiment(experiment, features, tokens)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    back = run(experiment, tmp_path / "back", "--to", "hugging_face")
+    generation = json.loads((back / "generation_config.json").read_text())
+    assert generation["lang_to_id"]["<|de|>"] == 50261
+    assert (generation["no_timestamps_token_id"], generation["eos_token_id"]) == (50363, 50257)
+    assert 50258 in generation["suppress_tokens"] and 220 in generation["begin_suppress_tokens"]
+
+
+def test_what_cannot_be_converted(tmp_path, capsys):
+    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    target = tmp_path / "out"
+    assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
+    assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")
+    assert "--model_file: only with" in refused(capsys, folder, target, "--model_file", "x.pth")
+    line = refused(capsys, tmp_path / "nowhere.pt", target)
+    assert "nowhere.pt: no such file" in line
+    config = folder / "config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps(fields | {"d_model": "wide"}))
+    assert "d_model" in refused(capsys, folder, target)
+    config.write_text(json.dumps(fields | {"decoder_ffn_dim": 24}))
+    assert "decoder.whisper.layers.0.fc1.weight" in refused(capsys, folder, target)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+    config.write_text(json.dumps(fields))
+    assert "model.safetensors" in refused(capsys, folder, target)

@@ -1,0 +1,113 @@
+"""Report plans and files of published figures: what is read and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.papers.plan import FigurePlan, read_plan
+from espnet_medusa.papers.published import read_corpora, read_published
+
+CONFIGS = Path(__file__).parents[2] / "conf" / "report"
+SYSTEM = "{name: N, exp: asr_x, decoding: plain}"
+TABLE = f"{{title: T, test_sets: {{a: b}}, plain: x, systems: {{x: {SYSTEM}}}}}"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_plans_of_the_recipes_fit_the_figures_and_sizes(path):
+    corpora, published = read_corpora(), read_published()
+    plan = read_plan(path)
+    for table in plan.tables:
+        assert table.published is None or table.published in published
+        if table.corpus is not None:
+            assert set(table.test_sets.values()) <= set(corpora.sizes[table.corpus])
+
+
+def test_each_published_table_belongs_to_a_plan_and_names_its_rows():
+    plans = [table for path in CONFIGS.glob("*.yaml") for table in read_plan(path).tables]
+    by_published = {table.published: table for table in plans}
+    for key, published in read_published().items():
+        table = by_published[key]
+        for figure in published.figures:
+            assert figure.system in table.systems
+            assert figure.test_set is None or figure.test_set in table.test_sets.values()
+
+
+def test_plan_as_read(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: [x]}}}}]\n")
+    (table,) = read_plan(path).tables
+    assert table.systems["x"].exp == "asr_x" and table.corpus is None
+    assert table.figure == FigurePlan("F", ("x",), 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "a mapping"),
+        ("- a", "a mapping"),
+        ("a: [", "not readable as YAML"),
+        ("tables: []", "title, tables missing"),
+        ("title: R\ntables: {a: b}", "a list of tables is needed"),
+        (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),
+        ("title: R\ntables: [{title: T}]", "test_sets, systems, plain missing"),
+        (f"title: R\ntables: [{TABLE.replace('plain: x', 'plain: y')}]", "'y' is not known"),
+        (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
+        (f"title: R\ntables: [{TABLE[:-1]}, corpsu: c}}]", "did you mean 'corpus'"),
+        (f"title: R\ntables: [{TABLE[:-1]}, utterances: {{b: many}}}}]", "'many'"),
+        (f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: [y]}}}}]", "'y' is not"),
+        (f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: x}}}}]", "list of keys"),
+        (
+            f"title: R\ntables: [{TABLE[:-1]}, figure: "
+            "{title: F, systems: [x], bin_tokens: 0}}]",
+            "allowed: 1 or more",
+        ),
+    ],
+)  # fmt: skip
+def test_plans_that_are_refused(tmp_path, text, expected):
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=expected) as error:
+        read_plan(path)
+    assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+
+
+def test_plan_that_is_missing(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_plan(tmp_path / "nonesuch.yaml")
+
+
+FIGURE = {"system": "x", "test_set": "t", "measure": "wer", "value": 1.5, "source": "s"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source": ""}, "source missing"),
+        ({"measure": "ser"}, "'ser' is not known"),
+        ({"value": "low"}, "a number is needed"),
+        ({"test_set": None}, "test_set is needed"),
+        ({"measure": "parameters"}, "parameters, which have none"),
+        ({"page": 3}, "unknown option 'page'"),
+    ],
+)
+def test_published_figures_that_are_refused(tmp_path, changes, expected):
+    path = tmp_path / "published.yaml"
+    path.write_text(yaml.safe_dump({"t": {"name": "T", "figures": [{**FIGURE, **changes}]}}))
+    with pytest.raises(InputError, match=f"t: figures 1: .*{expected}"):
+        read_published(path)
+
+
+def test_a_published_figure_stands_once(tmp_path):
+    path = tmp_path / "published.yaml"
+    path.write_text(yaml.safe_dump({"t": {"name": "T", "figures": [FIGURE, FIGURE]}}))
+    with pytest.raises(InputError, match="more than once"):
+        read_published(path)
+
+
+def test_a_size_needs_a_source(tmp_path):
+    path = tmp_path / "corpora.yaml"
+    path.write_text("libri: {test: {utterances: 7}}")
+    with pytest.raises(InputError, match="libri: test: 7 without a source"):
+        read_corpora(path)

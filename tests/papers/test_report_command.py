@@ -1,0 +1,232 @@
+"""The report of small experiments: every cell, and what is missing."""
+
+import matplotlib.image
+import pytest
+import torch
+import yaml
+from exp_folders import write_decoding, write_score
+
+from espnet_medusa.bin import report
+from espnet_medusa.papers.published import CORPORA, PUBLISHED, read_corpora, read_published
+
+PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
+
+
+@pytest.fixture
+def exp(tmp_path):
+    """Vanilla: 4 utterances in 2 s each; linear: the first three, in 1 s each."""
+    exp = tmp_path / "exp"
+    vanilla, linear = exp / "asr_vanilla", exp / "asr_linear"
+    folder = write_decoding(vanilla, PLAIN, "test", dict.fromkeys("abcd", 2.0))
+    write_score(folder, "wer", [(9, 1, 0, 0), (8, 0, 2, 1), (10, 0, 0, 0), (10, 0, 0, 0)])
+    write_score(folder, "cer", [(48, 2, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0)])
+    torch.save({"encoder.weight": torch.zeros(1000, 2000)}, vanilla / "valid.acc.ave.pth")
+    folder = write_decoding(linear, TYPICAL, "test", dict.fromkeys("abc", 1.0))
+    write_score(folder, "wer", [(5, 5, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
+    weights = {
+        "encoder.weight": torch.zeros(1000, 2000),
+        "decoder.heads.heads.0.weight": torch.zeros(500, 1000),
+        "decoder.original_last_layer.fc1.weight": torch.zeros(1000, 1000),
+    }
+    torch.save(weights, linear / "valid.acc_heads.ave.pth")
+    return exp
+
+
+def plan(**changes):
+    table = {
+        "title": "Table I",
+        "test_sets": {"test": "test"},
+        "plain": "vanilla",
+        "systems": {
+            "vanilla": {"name": "Vanilla", "exp": "asr_vanilla", "decoding": "plain"},
+            "linear": {"name": "Linear", "exp": "asr_linear", "decoding": "typical"},
+            "block": {"name": "Block", "exp": "asr_block", "decoding": "typical"},
+        },
+        "figure": {"title": "Fig. 2", "systems": ["linear", "block"]},
+    }
+    return {"title": "Report", "tables": [{**table, **changes}]}
+
+
+def write_report(tmp_path, exp, content, *options):
+    config, output = tmp_path / "report.yaml", tmp_path / "out" / "REPORT.md"
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    dirs = [str(path) for path in sorted(exp.iterdir())]
+    report.main(["--exp_dirs", *dirs, "--config", str(config), "--output", str(output), *options])
+    return output.read_text()
+
+
+def rows(text):
+    return [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|test|")]
+
+
+def test_cells(tmp_path, exp):
+    text = write_report(tmp_path, exp, plan())
+    assert "|test set|system|WER [%]|CER [%]|speedup|parameters [M]|" in text
+    assert rows(text) == [
+        # WER: 4 errors of 40 words; CER: 2 of 200 characters.
+        ["test", "Vanilla", "10.00", "1.00", "1.00", "2.00"],
+        # Over a, b, c: 6 s / 3 s. The teacher's copy of the last layer is no part of the system.
+        ["test", "Linear", "16.67", "-", "2.00", "2.50 (heads 0.50)"],
+        ["test", "Block", "not run", "-", "-", "-"],
+    ]
+    assert "Published" not in text and "at hand" not in text
+    image = tmp_path / "out" / "images" / "report_speedup_1.png"
+    assert "![Fig. 2](<images/report_speedup_1.png>)" in text
+    assert min(matplotlib.image.imread(image).shape[:2]) > 200
+
+
+def test_speedup_over_common_utterances_is_said(tmp_path, exp):
+    write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
+    write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
+    text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
+    assert rows(text)[1][4] == "3.00"
+    assert "test, Linear: speedup over the 1 of 2 utterances that plain decoding has too." in text
+
+
+def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
+    content = plan()
+    content["tables"][0]["systems"]["vanilla"]["decoding"] = "nonesuch"
+    text = write_report(tmp_path, exp, content)
+    assert rows(text)[0][2] == "not run"
+    assert rows(text)[1] == ["test", "Linear", "16.67", "-", "-", "2.50 (heads 0.50)"]
+    assert "no utterances to compare" in text
+
+
+def test_published_figures_stand_beside_ours(tmp_path, exp):
+    published = {
+        "own": {
+            "name": "A paper, Table I",
+            "figures": [
+                {"system": "linear", "test_set": "test", "measure": "wer", "value": 4.1,
+                 "source": "page 3"},
+                {"system": "linear", "measure": "parameters", "value": 1561, "source": "page 4"},
+                {"system": "linear", "test_set": "elsewhere", "measure": "cer", "value": 7,
+                 "source": "page 3"},
+            ],
+            "statements": [{"text": "twice as fast", "source": "the abstract"}],
+        }
+    }  # fmt: skip
+    path = tmp_path / "published.yaml"
+    path.write_text(yaml.safe_dump(published))
+    text = write_report(tmp_path, exp, plan(published="own"), "--published", str(path))
+    expected = "|test|Linear|16.67|4.1|-|-|2.00|-|2.50 (heads 0.50)|1561|"
+    assert expected in text.splitlines()
+    assert "|test|Block|not run|-|-|-|-|-|-|-|" in text.splitlines()
+    for note in (
+        "- Published: A paper, Table I.",
+        "- Published figures read in: page 3.",
+        "- Published figures read in: page 4.",
+        "- The published figures of cells with - were not at hand.",
+        "- Also published: twice as fast (the abstract).",
+        "the numbers behind the published curve were not at hand",
+    ):
+        assert note in text
+    columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert columns == {11}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "label", "utterances", "expected"),
+    [
+        ("librispeech", "test-clean", {}, "not yet run on the full corpus (4 of 2620 utterances)"),
+        ("voxpopuli", "en", {}, "not yet run on the full corpus (4 utterances; size not given)"),
+        ("voxpopuli", "en", {"en": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+        ("voxpopuli", "en", {"en": 4}, "10.00"),
+        (None, "any", {"any": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+    ],
+)
+def test_only_whole_corpora_are_shown(tmp_path, exp, corpus, label, utterances, expected):
+    table = plan(corpus=corpus, test_sets={"test": label}, utterances=utterances or None)
+    text = write_report(tmp_path, exp, table)
+    vanilla, linear, block = (
+        line.strip("|").split("|") for line in text.splitlines() if line.startswith(f"|{label}|")
+    )
+    assert vanilla[2] == expected
+    # Linear lacks an utterance: never of the whole set.
+    assert linear[2].startswith("not yet run on the full corpus (3") and linear[3:] == ["-"] * 3
+    assert block[2] == ("not run" if corpus is None else "not yet run on the full corpus")
+    assert "![" not in text
+
+
+def test_figures_of_a_whole_set_need_plain_decoding_of_it_too(tmp_path, exp):
+    table = plan(corpus="voxpopuli", test_sets={"test": "en"}, utterances={"en": 3})
+    text = write_report(tmp_path, exp, table)
+    assert "|en|Linear|16.67|-|-|2.50 (heads 0.50)|" in text
+    assert "(4 of 3 utterances)" in text and "![" not in text
+
+
+def test_label_in_the_name_of_the_experiment(tmp_path, exp):
+    (exp / "asr_linear").rename(exp / "asr_linear_cs")
+    content = plan(test_sets={"test": "cs"})
+    content["tables"][0]["systems"]["linear"]["exp"] = "asr_linear_{label}"
+    assert "|cs|Linear|16.67|" in write_report(tmp_path, exp, content)
+
+
+def test_draft_model_counts(tmp_path, exp):
+    torch.save({"weight": torch.zeros(1000, 750)}, tmp_path / "draft.pth")
+    content = plan()
+    system = content["tables"][0]["systems"]["linear"]
+    system["draft_model"] = str(tmp_path / "draft.pth")
+    text = write_report(tmp_path, exp, content)
+    assert rows(text)[1][5] == "3.25 (heads 0.50, draft model 0.75)"
+
+
+def fails(tmp_path, exp, content, capsys, *options):
+    with pytest.raises(SystemExit) as stop:
+        write_report(tmp_path, exp, content, *options)
+    assert stop.value.code == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and message.startswith("report: error: ")
+    return message
+
+
+def test_several_decodings_of_a_row(tmp_path, exp, capsys):
+    write_decoding(exp / "asr_vanilla", "plain_asr_model_other", "test", {"a": 1.0})
+    message = fails(tmp_path, exp, plan(), capsys)
+    assert f"several decodings fit 'plain': plain_asr_model_other, {PLAIN}" in message
+    content = plan()
+    content["tables"][0]["systems"]["vanilla"]["decoding"] = PLAIN
+    assert rows(write_report(tmp_path, exp, content))[0][2] == "10.00"
+
+
+def test_unknown_published_table_and_corpus(tmp_path, exp, capsys):
+    assert "'nonesuch' is not known" in fails(tmp_path, exp, plan(published="nonesuch"), capsys)
+    assert "corpus: 'libri' is not known" in fails(tmp_path, exp, plan(corpus="libri"), capsys)
+
+
+def test_size_that_contradicts_the_known_one(tmp_path, exp, capsys):
+    table = plan(
+        corpus="librispeech", test_sets={"test": "test-clean"}, utterances={"test-clean": 4}
+    )
+    assert "the corpus has 2620" in fails(tmp_path, exp, table, capsys)
+
+
+def test_broken_statistics_name_the_experiment(tmp_path, exp, capsys):
+    path = exp / "asr_linear" / TYPICAL / "test" / "statistics.json"
+    path.write_text(path.read_text()[:100])
+    assert "asr_linear: a statistics.json below it is malformed" in fails(
+        tmp_path, exp, plan(), capsys
+    )
+
+
+def test_experiment_folders(tmp_path, exp, capsys):
+    missing, twin = tmp_path / "missing", tmp_path / "more" / "asr_linear"
+    twin.mkdir(parents=True)
+    common = ["--config", "c", "--output", "o", "--exp_dirs"]
+    for folders, expected in (
+        ([missing], "no such folder"),
+        ([exp / "asr_linear", twin], "has the same name"),
+    ):
+        config = tmp_path / "c.yaml"
+        config.write_text(yaml.safe_dump(plan()))
+        common[1] = str(config)
+        with pytest.raises(SystemExit):
+            report.main([*common, *map(str, folders)])
+        assert expected in capsys.readouterr().err
+
+
+def test_figures_and_sizes_of_the_package_are_usable():
+    assert all(read_published(PUBLISHED).values())
+    corpora = read_corpora(CORPORA)
+    assert corpora.utterances("librispeech", "test-other") == 2939
+    assert corpora.utterances("voxpopuli", "de") is None

@@ -1,0 +1,289 @@
+"""Downloads from a local server that breaks off, lies and changes; archives that would escape."""
+
+import hashlib
+import io
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+from file_server import serve
+
+from espnet_medusa.bin import download as command
+from espnet_medusa.errors import InputError
+from espnet_medusa.recipe import download as module
+from espnet_medusa.recipe.download import download, unpack
+
+CONTENT = random.Random(0).randbytes(700_000)
+MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.0)
+    with serve() as state:
+        state.files["/corpus.tar.gz"] = CONTENT
+        state.versions["/corpus.tar.gz"] = '"first"'
+        yield state
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "new" / "corpus.tar.gz"
+
+
+def ranges(server) -> list[str | None]:
+    return [wanted for _, wanted in server.requests]
+
+
+def only_file(path: Path) -> bool:
+    return [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def one_line(error: BaseException) -> str:
+    assert "\n" not in str(error)
+    return str(error)
+
+
+@pytest.mark.parametrize("checksum", [None, MD5, "sha256:" + hashlib.sha256(CONTENT).hexdigest()])
+def test_file_is_fetched_once(server, path, checksum):
+    for _ in range(2):
+        assert download(f"{server.url}/corpus.tar.gz", path, checksum) == path
+        assert path.read_bytes() == CONTENT and only_file(path)
+    assert ranges(server) == [None]
+
+
+def test_broken_connections_go_on_where_they_broke(server, path):
+    server.cut_after = 150_000
+    download(f"{server.url}/corpus.tar.gz", path, MD5)
+    assert path.read_bytes() == CONTENT and only_file(path)
+    starts = [None] + [f"bytes={n}-" for n in range(150_000, 700_000, 150_000)]
+    assert ranges(server) == starts
+
+
+def test_connection_that_never_gives_a_byte_ends_and_the_next_call_goes_on(server, path):
+    server.cut_after = 300_000
+    download_partly(server, path)
+    assert not path.exists() and Path(f"{path}.partial").read_bytes() == CONTENT[:300_000]
+    server.cut_after = None
+    server.requests.clear()
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert ranges(server) == ["bytes=300000-"] and only_file(path)
+
+
+def download_partly(server, path) -> None:
+    """Leave what a first request brought."""
+    server.statuses = []
+
+    def break_down(*_):
+        server.statuses = [503] * 100
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.time, "sleep", break_down)
+        with pytest.raises(InputError) as caught:
+            download(f"{server.url}/corpus.tar.gz", path, MD5)
+    server.statuses = []
+    message = one_line(caught.value)
+    assert str(path) in message and "503" in message
+    assert f"{server.cut_after} bytes are there: run the command again" in message
+
+
+def test_two_versions_of_a_file_are_never_joined(server, path):
+    server.cut_after = 300_000
+    download_partly(server, path)
+    server.cut_after = None
+    changed = CONTENT[::-1]
+    server.files["/corpus.tar.gz"], server.versions["/corpus.tar.gz"] = changed, '"second"'
+    assert download(f"{server.url}/corpus.tar.gz", path).read_bytes() == changed
+
+
+@pytest.mark.parametrize("too_much", [0, 5])
+def test_partial_file_with_nothing_left_to_fetch(server, path, too_much):
+    path.parent.mkdir()
+    Path(f"{path}.partial").write_bytes(CONTENT + bytes(too_much))
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert len(server.requests) == (2 if too_much else 1)
+
+
+def test_server_without_ranges_starts_anew(server, path):
+    server.supports_range = False
+    path.parent.mkdir()
+    Path(f"{path}.partial").write_bytes(CONTENT[:1000])
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+
+
+def test_wrong_checksum_is_one_line_and_the_next_call_fetches_anew(server, path):
+    server.files["/corpus.tar.gz"] = CONTENT[:-1] + b"?"
+    found = hashlib.md5(server.files["/corpus.tar.gz"]).hexdigest()
+    with pytest.raises(InputError) as caught:
+        download(f"{server.url}/corpus.tar.gz", path, MD5)
+    message = one_line(caught.value)
+    assert str(path) in message and "run the command again" in message
+    assert f"md5 is {found}, expected {MD5.removeprefix('md5:')}" in message
+    assert not list(path.parent.iterdir()), "nothing under the final name, nothing to go on from"
+    server.files["/corpus.tar.gz"] = CONTENT
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+
+
+def test_damaged_file_that_is_there_is_named_and_fetched_again(server, path, capsys):
+    path.parent.mkdir()
+    path.write_bytes(CONTENT[:1000])
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    lines = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    assert len(lines) == 1 and str(path) in lines[0] and "1000 bytes" in lines[0]
+    assert hashlib.md5(CONTENT[:1000]).hexdigest() in lines[0] and MD5[4:] in lines[0]
+
+
+def test_missing_file_is_one_line(server, path):
+    with pytest.raises(InputError, match="404 Not Found") as caught:
+        download(f"{server.url}/nowhere.tar.gz", path)
+    assert str(path) in one_line(caught.value) and "/nowhere.tar.gz" in str(caught.value)
+    assert len(server.requests) == 1 and not path.exists()
+
+
+def test_server_that_is_busy_is_asked_again(server, path):
+    server.statuses = [503, 429]
+    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+
+
+def test_no_server_is_one_line(path, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.0)
+    with pytest.raises(InputError, match="Connection refused.*run the command again") as caught:
+        download("http://127.0.0.1:9/corpus.tar.gz", path)
+    assert str(path) in one_line(caught.value)
+
+
+@pytest.mark.parametrize("checksum", ["md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32])
+def test_bad_checksum_is_refused(path, checksum):
+    with pytest.raises(InputError, match="allowed are md5:<32 digits>"):
+        download("http://127.0.0.1:9/corpus.tar.gz", path, checksum)
+
+
+def test_bad_address_is_refused(path):
+    with pytest.raises(InputError, match="must start with http"):
+        download("ftp://corpus.tar.gz", path)
+
+
+# Archives
+
+
+def make_tar(path: Path, members: dict[str, bytes | tarfile.TarInfo], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                tar.addfile(content)
+                continue
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_archives_of_one_corpus_are_joined(tmp_path, mode):
+    first = {"Corpus/a/1.txt": b"one", "Corpus/README": b"old"}
+    second = {"Corpus/b/2.txt": b"two", "Corpus/README": b"new"}
+    for members in (first, second):
+        unpack(make_tar(tmp_path / "archive", members, mode), tmp_path / "out")
+    assert tree(tmp_path / "out") == first | second
+
+
+@pytest.mark.parametrize(
+    ("name", "member"),
+    [
+        ("../outside.txt", b"x"),
+        ("a/../../outside.txt", b"x"),
+        ("a/link", link("a/link", "../../outside.txt")),
+        ("device", tarfile.TarInfo("device")),
+    ],
+)
+def test_archive_that_would_escape_is_refused_whole(tmp_path, name, member):
+    if name == "device":
+        member.type = tarfile.CHRTYPE
+    archive = make_tar(tmp_path / "bad.tar.gz", {"good.txt": b"x", name: member})
+    before = sorted(tmp_path.iterdir())
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="bad.tar.gz: is not safe to unpack") as caught:
+        unpack(archive, tmp_path / "out")
+    one_line(caught.value)
+    assert not list((tmp_path / "out").iterdir())
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
+
+
+def test_absolute_names_stay_inside(tmp_path):
+    outside = tmp_path / "outside.txt"
+    unpack(make_tar(tmp_path / "a.tar.gz", {str(outside): b"x"}), tmp_path / "out")
+    assert not outside.exists() and list(tree(tmp_path / "out").values()) == [b"x"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_truncated_archive_is_one_line_and_unpacks_nothing(tmp_path, mode):
+    members = {f"Corpus/{n}.bin": random.Random(n).randbytes(1000) for n in range(4)}
+    whole = make_tar(tmp_path / "whole", members, mode).read_bytes()
+    cut = tmp_path / "cut.tar"
+    # Every kind of place: in a header, in a member, between members, in the gzip trailer.
+    ends = [1, 100, 512, 600, 1536, 2048, 3100, 3584, len(whole) // 2]
+    ends += [len(whole) - 3] if mode != "w" else []
+    for end in ends:
+        cut.write_bytes(whole[:end])
+        with pytest.raises(InputError, match="cut.tar: is no whole tar archive") as caught:
+            unpack(cut, tmp_path / "out")
+        assert "fetch it anew" in one_line(caught.value)
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_damaged_gzip_archive_is_refused(tmp_path):
+    members = {"a.bin": random.Random(0).randbytes(50_000)}
+    content = bytearray(make_tar(tmp_path / "a.tar.gz", members).read_bytes())
+    content[20_000:20_010] = bytes(10)
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(InputError, match="a.tar.gz: is no whole tar archive"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch):
+    archive = make_tar(tmp_path / "a.tar.gz", {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"})
+    moved = []
+
+    def stop(source, target):
+        moved.append(os.path.basename(source))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.os, "replace", stop)
+        unpack(archive, tmp_path / "out")
+    assert moved == ["Corpus"], "the folder is moved as a whole"
+    assert not list((tmp_path / "out").iterdir())
+    unpack(archive, tmp_path / "out")
+    assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}
+
+
+def test_command_fetches_and_unpacks(server, tmp_path, capsys):
+    packed = make_tar(tmp_path / "made.tar.gz", {"Corpus/a.txt": b"a"}).read_bytes()
+    server.files["/a.tar.gz"] = packed
+    options = ["--url", f"{server.url}/a.tar.gz", "--path", str(tmp_path / "got.tar.gz")]
+    checksum = f"md5:{hashlib.md5(packed).hexdigest()}"
+    command.main([*options, "--checksum", checksum, "--unpack_to", str(tmp_path / "out")])
+    assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a"}
+    (tmp_path / "got.tar.gz").unlink()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as exit_:
+        command.main([*options, "--checksum", MD5])
+    assert exit_.value.code == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(errors) == 1 and "got.tar.gz: is damaged" in errors[0]

@@ -1,0 +1,203 @@
+"""Pretrained Whispers of every kind, against transformers on the same weights."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from experiment import make_experiment
+from tiny_whisper import save_tiny_whisper
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from whisper.model import ModelDimensions
+from whisper.model import Whisper as OpenAIWhisper
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.encoder import HFWhisperEncoder
+from espnet_medusa.pretrained import DECODER, ENCODER, open_whisper
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.whisper_text import END, START, make_tokenizer, read_whisper_tokens
+
+KINDS = {
+    "english": {"vocab_size": 51864},
+    "large-v3": {"vocab_size": 51866, "num_mel_bins": 128},
+    "turbo": {"encoder_layers": 3, "decoder_layers": 4},
+}
+
+
+def noise(seed: int, samples: int = 20000) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request, tmp_path_factory):
+    """Folder of a random Whisper, and transformers' model of it."""
+    folder = save_tiny_whisper(tmp_path_factory.mktemp(request.param), **KINDS[request.param])
+    return folder, WhisperForConditionalGeneration.from_pretrained(folder).eval()
+
+
+def logits(folder, speech: np.ndarray, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    encoder = HFWhisperEncoder(whisper_model=str(folder)).eval()
+    hidden_size = encoder.output_size()
+    decoder = WhisperMedusaDecoder(vocab_size, hidden_size, whisper_model=str(folder)).eval()
+    with torch.no_grad():
+        lengths = torch.tensor([len(speech)])
+        memory, frames, _ = encoder(torch.tensor(speech)[None], lengths)
+        return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
+
+
+def test_logits_are_transformers_own(case):
+    folder, whisper = case
+    config = whisper.config
+    features = WhisperFeatureExtractor(feature_size=config.num_mel_bins)(
+        noise(1), sampling_rate=16000, return_tensors="pt"
+    ).input_features
+    tokens = torch.randint(config.vocab_size, (1, 12))
+    with torch.no_grad():
+        expected = whisper(features, decoder_input_ids=tokens).logits
+    found = logits(folder, noise(1), tokens, config.vocab_size)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def openai_file(path, whisper: WhisperForConditionalGeneration | None = None):
+    """A small random model as OpenAI saves its own."""
+    dims = ModelDimensions(
+        n_mels=80, n_audio_ctx=1500, n_audio_state=64, n_audio_head=1, n_audio_layer=2,
+        n_vocab=51865, n_text_ctx=448, n_text_state=64, n_text_head=1, n_text_layer=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = OpenAIWhisper(dims).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.15)
+    state = {name: value.half() for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    torch.save({"dims": dims.__dict__, "model_state_dict": state}, path)
+    return model
+
+
+def test_openai_file_gives_openais_logits(tmp_path):
+    model = openai_file(tmp_path / "small.pt")
+    extractor = WhisperFeatureExtractor()
+    features = extractor(noise(2), sampling_rate=16000, return_tensors="pt").input_features
+    tokens = torch.randint(51865, (1, 9))
+    with torch.no_grad():
+        expected = model.decoder(tokens, model.encoder(features))
+    found = logits(tmp_path / "small.pt", noise(2), tokens, 51865)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_shards_and_pickled_weights_are_the_same(case, tmp_path):
+    folder, whisper = case
+    single = open_whisper(str(folder))
+    whisper.save_pretrained(tmp_path / "shards", max_shard_size="1MB")
+    assert len(open_whisper(str(tmp_path / "shards")).files) > 1
+    (tmp_path / "pickled").mkdir()
+    (tmp_path / "pickled" / "config.json").write_bytes((folder / "config.json").read_bytes())
+    torch.save(whisper.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
+    for name in ("shards", "pickled"):
+        other = open_whisper(str(tmp_path / name))
+        for half in (ENCODER, DECODER):
+            weights, found = single.weights(half), other.weights(half)
+            assert weights.keys() == found.keys() and weights
+            assert all(torch.equal(weights[key], found[key]) for key in weights)
+
+
+class Code:
+    def __reduce__(self):
+        return print, ("ran code",)
+
+
+def test_bad_sources_are_one_line(tmp_path, capsys):
+    folder = save_tiny_whisper(tmp_path / "whisper")
+
+    def refuse(path, message):
+        with pytest.raises(ValueError, match=message) as error:
+            open_whisper(str(path)).weights(DECODER)
+        assert "\n" not in str(error.value)
+
+    refuse(tmp_path / "nowhere", "holds no config.json")
+    refuse(tmp_path / "none.pt", "none.pt: no such file")
+    torch.save({"dims": {}, "model_state_dict": {}}, tmp_path / "odd.pt")
+    refuse(tmp_path / "odd.pt", "has no 'dims' as OpenAI's")
+    torch.save(Code(), tmp_path / "evil.pt")
+    refuse(tmp_path / "evil.pt", "not a checkpoint of weights alone")
+    assert "ran code" not in capsys.readouterr().out
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    refuse(folder, "model.safetensors.*fetch it again")
+    (folder / "model.safetensors").unlink()
+    refuse(folder, "lacks model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    refuse(folder, "model_type is not whisper")
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """An ESPnet experiment of a random multilingual Whisper; its folder is gone afterwards."""
+    path = tmp_path_factory.mktemp("multilingual")
+    folder = save_tiny_whisper(path / "whisper", seed=5)
+    tokenizer = make_tokenizer(51865)
+    tokenizer.save_pretrained(path / "tokenizer")
+    whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    tokens = tokenizer.convert_ids_to_tokens(range(51865))
+    made = make_experiment(
+        path / "exp", tokens=tokens, keep_weights=True,
+        encoder_conf={"whisper_model": str(folder)},
+        decoder_conf={"whisper_model": str(folder), "heads": "linear",
+                      "heads_conf": {"num_heads": 3}},
+        model_conf={"ctc_weight": 0.0, "sym_sos": START, "sym_eos": END,
+                    "extract_feats_in_collect_stats": False},
+        token_type="hugging_face", bpemodel=str(path / "tokenizer"),
+        preprocessor="whisper", preprocessor_conf={"language": "de"},
+    )  # fmt: skip
+    for file in folder.iterdir():
+        file.unlink()
+    return made, whisper, read_whisper_tokens(tokenizer)
+
+
+def load(experiment, **options) -> Speech2Text:
+    return Speech2Text(
+        asr_train_config=str(experiment.config), asr_model_file=str(experiment.model),
+        search="greedy", maxlenratio=-12, **options,
+    )  # fmt: skip
+
+
+def generate(whisper, speech: np.ndarray, tokens, prompt: list[int]) -> list[int]:
+    extractor = WhisperFeatureExtractor()
+    features = extractor(speech, sampling_rate=16000, return_tensors="pt").input_features
+    found = whisper.generate(
+        features, decoder_input_ids=torch.tensor([prompt]), max_new_tokens=12, do_sample=False,
+        num_beams=1, suppress_tokens=tokens.suppressed,
+        begin_suppress_tokens=tokens.begin_suppressed,
+    )[0].tolist()  # fmt: skip
+    found = found[len(prompt) :] if found[: len(prompt)] == prompt else found
+    return [token for token in found if token != tokens.end]
+
+
+def test_greedy_text_is_transformers_own_in_each_language(experiment):
+    made, whisper, tokens = experiment
+    speeches = [noise(seed) for seed in range(3)]
+    languages = [None, "fr", "en"]
+    for depth in (0, None):
+        decodings = load(made, draft_depth=depth).decode(speeches, languages)
+        for speech, language, decoding in zip(speeches, languages, decodings, strict=True):
+            prompt = tokens.prompt(language or "de")
+            expected = generate(whisper, speech, tokens, prompt)
+            assert decoding.results[0][2] == expected
+            assert decoding.results[0][3].yseq.tolist()[: len(prompt)] == prompt
+
+
+def test_detected_language_is_the_most_probable_one(experiment):
+    made, whisper, tokens = experiment
+    speech = noise(7)
+    features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
+    with torch.no_grad():
+        scores = whisper(
+            features.input_features, decoder_input_ids=torch.tensor([[tokens.start]])
+        ).logits[0, -1]
+    best = max(tokens.languages, key=lambda code: scores[tokens.languages[code]])
+    decodings = load(made, language="detect").decode([speech, speech], [None, "fr"])
+    found = [decoding.results[0][3].yseq[1].item() for decoding in decodings]
+    assert found == [tokens.languages[best], tokens.languages["fr"]]
+    with pytest.raises(ValueError, match="language: 'klingon'; allowed: detect"):
+        load(made, language="klingon")

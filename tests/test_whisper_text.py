@@ -1,0 +1,105 @@
+"""Whisper's tokenizer, prompts and suppressed tokens, against openai-whisper's own."""
+
+import numpy as np
+import pytest
+from whisper.tokenizer import get_tokenizer
+
+from espnet_medusa.preprocessor import WhisperPreprocessor
+from espnet_medusa.whisper_text import (
+    VOCABULARIES,
+    load_tokenizer,
+    make_tokenizer,
+    read_whisper_tokens,
+)
+
+TEXTS = [
+    "Hello, world! It's 3.5 o'clock.",
+    " Grüße — “ça va” 你好 こんにちは 🙂  double  spaces\n",
+    "i'll don't WON'T 12345 ♪♪ la [noise]",
+    "",
+]
+
+
+@pytest.fixture(scope="module", params=VOCABULARIES)
+def case(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(f"tokenizer{request.param}")
+    make_tokenizer(request.param).save_pretrained(folder)
+    name, num_languages = VOCABULARIES[request.param]
+    openai = get_tokenizer(name == "multilingual", num_languages=num_languages)
+    return request.param, folder, load_tokenizer(folder), openai
+
+
+def test_ids_and_texts_are_openais(case):
+    vocab_size, _, ours, openai = case
+    assert len(ours) == vocab_size == openai.encoding.n_vocab
+    for text in TEXTS:
+        ids = ours(text, add_special_tokens=False)["input_ids"]
+        assert ids == openai.encode(text)
+        assert ours.decode(ids) == text
+    vocabulary = ours.get_vocab()
+    assert {name: vocabulary[name] for name in openai.special_tokens} == openai.special_tokens
+
+
+def test_prompts_and_suppressed_tokens_are_openais(case):
+    vocab_size, _, ours, openai = case
+    tokens = read_whisper_tokens(ours)
+    english = vocab_size == 51864
+    assert tokens.prompt("en") == [*openai.sot_sequence_including_notimestamps]
+    assert tokens.annotations == openai.non_speech_tokens
+    special = {openai.sot, openai.sot_lm, openai.sot_prev, openai.no_speech}
+    special |= {openai.transcribe, openai.translate}
+    assert tokens.suppressed == sorted({*openai.non_speech_tokens, *special})
+    assert tokens.begin_suppressed == [220, openai.eot]
+    if english:
+        assert not tokens.languages
+        with pytest.raises(ValueError, match="'de'.*this model knows English alone"):
+            tokens.prompt("de")
+    else:
+        codes = {*openai.all_language_codes}
+        assert {*tokens.languages} == codes and len(codes) == openai.num_languages
+        german = get_tokenizer(
+            True, num_languages=openai.num_languages, language="de", task="translate"
+        )
+        expected = [*german.sot_sequence_including_notimestamps]
+        assert tokens.prompt("de", "translate") == expected
+        with pytest.raises(ValueError, match="language: 'xx'; allowed: detect .* or one of af am"):
+            tokens.prompt("xx")
+        with pytest.raises(ValueError, match="task: 'sing'; allowed: transcribe, translate"):
+            tokens.prompt("en", "sing")
+
+
+def test_the_published_list_of_suppressed_tokens(case):
+    """Of openai/whisper-large-v2's generation_config.json: first and last entries."""
+    vocab_size, _, ours, _ = case
+    if vocab_size == 51865:
+        suppressed = read_whisper_tokens(ours).suppressed
+        assert suppressed[:8] == [1, 2, 7, 8, 9, 10, 14, 25]
+        assert suppressed[-6:] == [50258, 50358, 50359, 50360, 50361, 50362]
+        assert len(suppressed) == 88
+
+
+def test_labels_are_prompt_and_text(case, tmp_path):
+    vocab_size, folder, ours, openai = case
+    utt2lang = tmp_path / "utt2lang"
+    utt2lang.write_text("a en\n" if vocab_size == 51864 else "a de\n")
+    preprocess = WhisperPreprocessor(
+        True, utt2lang=str(utt2lang), token_type="hugging_face", bpemodel=str(folder),
+        token_list=["<blank>"],
+    )  # fmt: skip
+    start = len([openai.sot])
+    for key, language in (("a", "de"), ("b", "en")):
+        prompt = [*openai.sot_sequence_including_notimestamps]
+        if vocab_size != 51864 and language == "de":
+            prompt[1] = openai.to_language_token("de")
+        found = preprocess(key, {"text": "Hello there."})["text"]
+        assert found.dtype == np.int64
+        assert found.tolist() == [*prompt[start:], *openai.encode(" Hello there.")]
+
+
+def test_another_tokenizer_is_refused(case):
+    with pytest.raises(ValueError, match="token_type: bpe; allowed .* hugging_face"):
+        WhisperPreprocessor(True, token_type="bpe", token_list=["a"], bpemodel="b")
+    with pytest.raises(ValueError, match="vocabulary of 300 tokens: not one of OpenAI's"):
+        make_tokenizer(300)
+    with pytest.raises(ValueError, match="tokenizer 'nowhere':"):
+        load_tokenizer("nowhere")

@@ -1,0 +1,45 @@
+"""Random Whispers in Hugging Face format, as small as they can be."""
+
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
+
+END_OF_TEXT = {51864: 50256, 51865: 50257, 51866: 50257}
+
+
+def save_tiny_whisper(
+    folder: Path,
+    vocab_size: int = 51865,
+    num_mel_bins: int = 80,
+    encoder_layers: int = 1,
+    decoder_layers: int = 2,
+    hidden_size: int = 32,
+    seed: int = 0,
+) -> Path:
+    """Write config, weights and generation config, as OpenAI's have them, without a tokenizer."""
+    torch.manual_seed(seed)
+    end = END_OF_TEXT[vocab_size]
+    config = WhisperConfig(
+        vocab_size=vocab_size,
+        num_mel_bins=num_mel_bins,
+        d_model=hidden_size,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=2 * hidden_size,
+        decoder_ffn_dim=2 * hidden_size,
+        pad_token_id=end,
+        bos_token_id=end,
+        eos_token_id=end,
+        decoder_start_token_id=end + 1,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    whisper = WhisperForConditionalGeneration(config)
+    for parameter in whisper.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
+    whisper.generation_config = GenerationConfig.from_model_config(config)
+    whisper.save_pretrained(folder)
+    return Path(folder)
