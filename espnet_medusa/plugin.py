@@ -1,5 +1,6 @@
 """The only module that touches ESPnet's choice tables."""
 
+from espnet2.tasks.abs_task import optim_classes
 from espnet2.tasks.asr import (
     decoder_choices,
     encoder_choices,
@@ -7,6 +8,7 @@ from espnet2.tasks.asr import (
     preprocessor_choices,
 )
 from espnet2.train.class_choices import ClassChoices
+from transformers.optimization import Adafactor
 
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.encoder import HFWhisperEncoder
@@ -33,3 +35,5 @@ def register() -> None:
         taken = table.classes.setdefault(name, kind)
         if taken is not kind:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
+    # Not torch's: its steps follow the size of the weights, and heads start at zero.
+    optim_classes.setdefault("adafactor", Adafactor)

@@ -162,13 +162,13 @@ def test_typical_text_starts_as_aiolas(fixture, sample):
 
 
 def test_decode_configs_are_aiolas(fixture):
-    """The converted prompt is aiola's, and so are its tree and thresholds."""
+    """Start, what is forced behind it, tree and thresholds."""
     assert fixture.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
     folder = fixture.experiment / "conf"
     typical = yaml.safe_load((folder / "decode_typical.yaml").read_text())
     assert (typical["typical_epsilon"], typical["typical_alpha"]) == (0.09, 0.3)
     assert typical["medusa_choices"] == [1, 1, 1, 1, 1]
-    assert fixture.speech2text.prompt == [201] and typical["forced_prefix"] == [210]
+    assert fixture.speech2text.asr_model.sos == 201 and typical["forced_prefix"] == [210]
 
 
 def test_back_in_aiolas_format_nothing_has_changed(fixture, tmp_path):

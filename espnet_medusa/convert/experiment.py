@@ -29,6 +29,9 @@ TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
 # Of ESPnet's model, but of no other format.
 LEFT_OUT = ("ctc.", "decoder.token_counts")
+# Whisper's token list takes pure Python seconds.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def write_experiment(
 def write_yaml(path: Path, fields: Mapping) -> None:
     """Write YAML, its keys in the order given."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True)
+    text = yaml.dump(dict(fields), Dumper=DUMPER, sort_keys=False, allow_unicode=True)
     path.write_text(text, encoding="utf-8")
 
 
@@ -152,7 +155,7 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
 
 def _read_config(path: Path) -> dict:
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read ({reason}); give an experiment folder") from error

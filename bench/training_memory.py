@@ -1,0 +1,182 @@
+"""Peak memory and seconds of a training step: plain fine-tuning against ten heads.
+
+python bench/training_memory.py
+python bench/training_memory.py --device cuda --hidden_sizes 1280 --layers 32
+
+What trains, and on which losses, is what conf/train/whisper_*.yaml say; sizes are the options',
+weights and data are random. Each figure is of a process of its own: the growth of its peak (VmHWM,
+or what torch allocated on the GPU) over the loaded model during two steps of forward, backward and
+optimizer, and the seconds of the second. "whole logits" is the same loss as its definition reads.
+"""
+
+import argparse
+import ctypes
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import torch
+import yaml
+from peers.worker import forget_peak, peak_bytes
+from transformers.optimization import Adafactor
+from whole_logits import WholeLogitsModel
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.encoder import HFWhisperEncoder
+from espnet_medusa.model import MedusaASRModel
+
+CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
+BASELINE, *HEADS = SYSTEMS = ("finetune", "linear", "block", "recurrent")
+KINDS = {"in chunks": MedusaASRModel, "whole logits": WholeLogitsModel}
+SAMPLE_RATE_HZ, FRAMES_PER_S = 16000, 50
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a model and a batch; every utterance has all the tokens and seconds."""
+
+    hidden_size: int
+    layers: int = 4
+    vocab_size: int = 51865
+    num_heads: int = 10
+    batch_size: int = 8
+    tokens: int = 40
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Of a step."""
+
+    peak_bytes: int
+    seconds: float
+
+
+def get_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hidden_sizes", type=int, nargs="+", default=[128, 384])
+    parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--layers", type=int, default=Sizes.layers, help="of encoder and decoder")
+    parser.add_argument("--vocab_size", type=int, default=Sizes.vocab_size)
+    parser.add_argument("--num_heads", type=int, default=Sizes.num_heads)
+    parser.add_argument("--batch_size", type=int, default=Sizes.batch_size)
+    parser.add_argument("--tokens", type=int, default=Sizes.tokens, help="of an utterance")
+    parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of an utterance")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
+    """A random model that trains as its YAML says."""
+    config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
+    decoder_conf = dict(config["decoder_conf"])
+    del decoder_conf["whisper_model"]
+    if "heads_conf" in decoder_conf:
+        decoder_conf["heads_conf"] |= {"num_heads": sizes.num_heads}
+    shape = {
+        "num_blocks": sizes.layers,
+        "attention_heads": max(1, sizes.hidden_size // 64),
+        "linear_units": 4 * sizes.hidden_size,
+    }
+    encoder = HFWhisperEncoder(
+        output_size=sizes.hidden_size,
+        max_source_positions=int(FRAMES_PER_S * sizes.seconds),
+        **shape,
+    )
+    decoder = WhisperMedusaDecoder(sizes.vocab_size, sizes.hidden_size, **shape, **decoder_conf)
+    token_list = [*map(str, range(sizes.vocab_size - 2)), "<|startoftranscript|>", "<|endoftext|>"]
+    model = KINDS[kind](
+        vocab_size=sizes.vocab_size, token_list=token_list, frontend=None, specaug=None,
+        normalize=None, preencoder=None, encoder=encoder, postencoder=None, decoder=decoder,
+        ctc=None, joint_network=None, **config["model_conf"],
+    )  # fmt: skip
+    for name in config.get("freeze_param", []):
+        model.get_submodule(name).requires_grad_(False)
+    return model.train()
+
+
+def random_batch(sizes: Sizes) -> dict[str, torch.Tensor]:
+    """As ESPnet's trainer hands it over."""
+    samples = int(sizes.seconds * SAMPLE_RATE_HZ)
+    return {
+        "speech": 0.1 * torch.randn(sizes.batch_size, samples),
+        "speech_lengths": torch.full((sizes.batch_size,), samples),
+        "text": torch.randint(sizes.vocab_size - 2, (sizes.batch_size, sizes.tokens)),
+        "text_lengths": torch.full((sizes.batch_size,), sizes.tokens),
+    }
+
+
+def measure(
+    system: str, kind: str, sizes: Sizes, device: str = "cpu", threads: int = 1
+) -> Measurement:
+    """Two steps, in a process that has measured nothing yet."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = build_model(system, kind, sizes).to(device)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = Adafactor(trained, lr=1e-4, scale_parameter=False, relative_step=False)
+    batch = {name: value.to(device) for name, value in random_batch(sizes).items()}
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # what building the model has freed is no growth
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        forget_peak()
+        before = peak_bytes()
+    for _ in range(2):
+        start = time.perf_counter()
+        model(**batch)[0].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else peak_bytes()
+    return Measurement(peak - before, seconds)
+
+
+def table(found: dict[tuple[str, str], Measurement]) -> Iterator[str]:
+    """Markdown rows, a system each, from measurements by system and kind."""
+    kinds = list(dict.fromkeys(kind for _, kind in found))
+    columns = [f"{kind} [MiB] | x plain | s/step" for kind in kinds]
+    yield f"| | {' | '.join(columns)} |"
+    yield "|---" + "|---:" * (3 * len(kinds)) + "|"
+    for system in dict.fromkeys(system for system, _ in found):
+        cells = []
+        for kind in kinds:
+            value, plain = found[system, kind], found.get((BASELINE, kind))
+            ratio = f"{value.peak_bytes / plain.peak_bytes:.2f}" if plain else ""
+            peak = f"{value.peak_bytes / MEBIBYTE:.0f}"
+            cells += [peak, ratio, f"{value.seconds:.2f}"]
+        yield f"| {system} | {' | '.join(cells)} |"
+
+
+def main(command: list[str] | None = None) -> None:
+    args = get_parser().parse_args(command)
+    spawn = multiprocessing.get_context("spawn")
+    for hidden_size in args.hidden_sizes:
+        sizes = Sizes(
+            hidden_size, args.layers, args.vocab_size, args.num_heads, args.batch_size,
+            args.tokens, args.seconds,
+        )  # fmt: skip
+        found = {}
+        for system, kind in product(args.systems, args.kinds):
+            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                work = pool.submit(measure, system, kind, sizes, args.device, args.threads)
+                found[system, kind] = work.result()
+            print(f"{hidden_size} {system}, {kind}: {found[system, kind]}", file=sys.stderr)
+        print(f"\n{sizes}, {args.device}\n", *table(found), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Where LibriSpeech (openslr 12) and LibriSpeech-PC (openslr 145) come from and lie."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.recipe.download import download, unpack
+
+OPENSLR = "https://www.openslr.org/resources"
+CORPUS = "LibriSpeech"
+PC_ARCHIVE = "manifests.tar.gz"
+PC_CHECKSUM = "sha256:96d4eae2222b29b66437a21959252419bcd4762e5042e71e023790171054d1c0"
+
+
+@dataclass(frozen=True)
+class Subset:
+    """One of the corpus's parts.
+
+    Attributes:
+        name: Of its folder; its archive is `<name>.tar.gz`.
+        checksum: Of the archive, from the md5sum.txt that lies beside it.
+        n_utterances: As published.
+    """
+
+    name: str
+    checksum: str
+    n_utterances: int
+
+    @property
+    def set_name(self) -> str:
+        """Name of its data directory."""
+        return self.name.replace("-", "_")
+
+    @property
+    def is_test(self) -> bool:
+        """Whether results are reported on it."""
+        return self.name.startswith("test-")
+
+
+SUBSETS = {
+    subset.name: subset
+    for subset in (
+        Subset("train-clean-100", "md5:2a93770f6d5c6c964bc36631d331a522", 28539),
+        Subset("train-clean-360", "md5:c0e676e450a7ff2f54aeade5171606fa", 104014),
+        Subset("train-other-500", "md5:d1a0fd59409feb2c614ce4d30c387708", 148688),
+        Subset("dev-clean", "md5:42e2234ba48799c1f50f24a7926300a1", 2703),
+        Subset("dev-other", "md5:c8d0bcc9cca99d4f8b62fcc847357931", 2864),
+        Subset("test-clean", "md5:32fa31d27d2e1cad72775fee3f4849a9", 2620),
+        Subset("test-other", "md5:fb5a50374b501bb3bac4815ee91d3135", 2939),
+    )
+}
+TRAIN_PARTS = {
+    "100": ("train-clean-100",),
+    "460": ("train-clean-100", "train-clean-360"),
+    "960": ("train-clean-100", "train-clean-360", "train-other-500"),
+}
+EVALUATION = ("dev-clean", "dev-other", "test-clean", "test-other")
+
+
+def find_subset(folder: Path, name: str) -> Path:
+    """Find `<name>` in LibriSpeech, or in a folder that holds LibriSpeech.
+
+    Raises:
+        InputError: It is in neither.
+    """
+    for place in (folder / name, folder / CORPUS / name):
+        if place.is_dir():
+            return place
+    raise InputError(
+        f"{folder}: holds neither {name} nor {CORPUS}/{name}; unpack {name}.tar.gz there, choose"
+        " with --part or --subsets, or leave out --librispeech to download it"
+    )
+
+
+def fetch_subset(folder: Path, subset: Subset, openslr: str = OPENSLR) -> Path:
+    """Download and unpack a subset into a folder, unless it is there; returns its folder.
+
+    The archive may be removed afterwards: only a missing subset is fetched.
+
+    Raises:
+        InputError, OSError: As `download` and `unpack`.
+    """
+    place = folder / CORPUS / subset.name
+    if not place.is_dir():
+        archive = f"{subset.name}.tar.gz"
+        unpack(download(f"{openslr}/12/{archive}", folder / archive, subset.checksum), folder)
+    return find_subset(folder, subset.name)
+
+
+def find_manifest(folder: Path, name: str) -> Path | None:
+    """Find the LibriSpeech-PC manifest of a subset, `<name>.json`."""
+    places = (folder, folder / "manifest", folder / "manifests")
+    return next((p / f"{name}.json" for p in places if (p / f"{name}.json").is_file()), None)
+
+
+def require_manifest(folder: Path, name: str) -> Path:
+    """Find the manifest of a subset.
+
+    Raises:
+        InputError: It is not there.
+    """
+    manifest = find_manifest(folder, name)
+    if manifest is None:
+        raise InputError(
+            f"{folder}: holds no {name}.json of LibriSpeech-PC; unpack {PC_ARCHIVE} there, or give"
+            " --librispeech_pc false"
+        )
+    return manifest
+
+
+def fetch_manifest(
+    folder: Path, name: str, openslr: str = OPENSLR, checksum: str = PC_CHECKSUM
+) -> Path:
+    """Download and unpack the manifests into a folder, unless that of the subset is there.
+
+    Raises:
+        InputError, OSError: As `download` and `unpack`.
+    """
+    if find_manifest(folder, name) is None:
+        archive = folder / PC_ARCHIVE
+        unpack(download(f"{openslr}/145/{PC_ARCHIVE}", archive, checksum), folder)
+    return require_manifest(folder, name)

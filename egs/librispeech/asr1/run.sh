@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# LibriSpeech with Whisper: as it is, fine-tuned, and with Medusa heads (linear, block).
+# Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win over
+# those below. The corpus (60 GB) is downloaded where it is missing: --librispeech DIR.
+set -euo pipefail
+
+# options
+part=960            # hours to train on: 100, 460 or 960
+librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it
+librispeech_pc=true # train on and score against restored punctuation and case
+librispeech_pc_dir= # the manifests of LibriSpeech-PC, unpacked
+data_nj=4           # audio files that stage 1 reads at a time
+# end of options
+
+# shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
+. ../../TEMPLATE/asr1/parse_options.sh
+[[ " $* " != *" --help "* ]] || ./whisper.sh --help
+parse_known_options run.sh "$@"
+
+case ${part} in
+100) train_set=train_clean_100 ;;
+460 | 960) train_set=train_${part} ;;
+*)
+    echo "run.sh: --part ${part}: allowed are 100, 460 and 960" >&2
+    exit 2
+    ;;
+esac
+data_opts="--part ${part} --librispeech_pc ${librispeech_pc} --nj ${data_nj}"
+data_opts+="${librispeech:+ --librispeech ${librispeech}}"
+data_opts+="${librispeech_pc_dir:+ --librispeech_pc_dir ${librispeech_pc_dir}}"
+
+./whisper.sh --lang en --train_set "${train_set}" --valid_set dev \
+    --test_sets "test_clean test_other" --local_data_opts "${data_opts}" \
+    --token_type whisper_multilingual --whisper_model openai/whisper-large-v2 \
+    --cleaner whisper_en --max_wav_duration 30 "${other_options[@]}"

@@ -1,0 +1,329 @@
+"""VoxPopuli as Kaldi data directories, downloaded where it is missing.
+
+--setup supervised writes ``<output_dir>/{train,dev,test}_<lang>``; --setup self_supervised writes
+``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text. All have utt2lang, and
+utt2session: where an utterance lies in its session, ``<id> <session> <start> <end>``. What cannot
+be used is named on stdout, one line each, and left out; bad_utterances lists it. Ends with status
+3 when the test set lacks something, and 1 when nothing could be done.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+from voxpopuli_corpus import (
+    BASE_URL,
+    ORIGINAL,
+    SPLITS,
+    TRANSCRIBED_LANGUAGES,
+    Corpus,
+    fetch_annotation,
+    fetch_audio,
+    fetch_segment_table,
+    measure_audio,
+)
+from voxpopuli_transcripts import TEXT_COLUMNS, Transcript, read_transcripts
+from voxpopuli_unlabelled import (
+    MAX_OVERSHOOT_S,
+    find_sessions,
+    read_segment_table,
+    segment_sessions,
+)
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.audio_source import AudioError
+from espnet_medusa.kaldi.data_dir import make_spk2utt
+from espnet_medusa.kaldi.format import BAD_UTTERANCES
+from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.recipe.command import positive, run_main
+from espnet_medusa.recipe.pseudo_labels import UTT2SESSION
+from espnet_medusa.recipe.segment_audio import SegmentOptions
+
+SETUPS = ("supervised", "self_supervised")
+SEGMENTATIONS = ("auto", "official", "silence")
+INCOMPLETE_TEST = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to prepare, and from where.
+
+    Attributes:
+        lang: One of the transcribed languages.
+        setup: One of SETUPS.
+        voxpopuli: An existing copy; None downloads.
+        download_dir: Where downloads go.
+        text: Which transcripts: raw (punctuation and case) or normalized.
+        years: Of the unlabelled sessions.
+        segmentation: Of the unlabelled sessions: official table, at silences, or auto: official
+            where the table has the session.
+        max_segment_s: Longest unlabelled segment.
+        max_train_s: Longer utterances are left out of train and dev: Whisper's window.
+        output_dir: Where data directories go.
+        nj: Audio files to read at a time.
+        base_url: Where to download from.
+    """
+
+    lang: str
+    setup: str = "supervised"
+    voxpopuli: Path | None = None
+    download_dir: Path = Path("downloads/voxpopuli")
+    text: str = "raw"
+    years: tuple[str, ...] = ("2019", "2020")
+    segmentation: str = "auto"
+    max_segment_s: float = 30.0
+    max_train_s: float = 30.0
+    output_dir: Path = Path("data")
+    nj: int = 4
+    base_url: str = BASE_URL
+
+    @property
+    def corpus(self) -> Corpus:
+        """The copy to work on."""
+        return Corpus(self.voxpopuli or self.download_dir)
+
+
+@dataclass
+class DataSet:
+    """The tables of a data directory.
+
+    Attributes:
+        wav_scp: Audio by session, or by utterance where there are no segments.
+        segments: `<session> <start> <end>` by utterance; empty where audio is cut already.
+        utt2session: The same, of all utterances; `<session> 0 -1` where times are not known.
+        text: Transcripts; empty for unlabelled audio.
+        utt2spk: Speakers.
+        problems: What was left out.
+        n_long: What was left out for its length.
+    """
+
+    wav_scp: dict[str, str] = field(default_factory=dict)
+    segments: dict[str, str] = field(default_factory=dict)
+    utt2session: dict[str, str] = field(default_factory=dict)
+    text: dict[str, str] = field(default_factory=dict)
+    utt2spk: dict[str, str] = field(default_factory=dict)
+    problems: list[DataProblem] = field(default_factory=list)
+    n_long: int = 0
+
+
+def transcribed_set(
+    corpus: Corpus, utterances: Iterable[Transcript], nj: int, max_s: float | None = None
+) -> DataSet:
+    """Join transcripts with audio; what cannot be used becomes a problem.
+
+    Args:
+        corpus: Where whole sessions lie.
+        utterances: Of one split.
+        nj: Audio files to read at a time.
+        max_s: Longer utterances are left out; None keeps them.
+    """
+    data, utterances = DataSet(), list(utterances)
+    paths = {u: u.audio or corpus.session_audio(u.session, ORIGINAL) for u in utterances}
+    durations = measure_all(set(paths.values()), nj)
+    for utterance, path in paths.items():
+        measured = durations[path]
+        if problem := _find_problem(utterance, path, measured):
+            data.problems.append(problem)
+            continue
+        length_s = measured if utterance.audio else utterance.end_s - utterance.start_s
+        if max_s is not None and length_s > max_s:
+            data.n_long += 1
+            continue
+        key = utterance.utterance_id
+        times = f"{utterance.session} {utterance.start_s:g} {utterance.end_s:g}"
+        if utterance.audio is None:
+            times = f"{utterance.session} {utterance.start_s:.3f} {utterance.end_s:.3f}"
+            data.segments[key] = times
+        data.wav_scp[key if utterance.audio else utterance.session] = str(path)
+        data.utt2session[key] = times
+        data.text[key], data.utt2spk[key] = utterance.text, utterance.speaker
+    return data
+
+
+def _find_problem(
+    utterance: Transcript, path: Path, measured: float | AudioError
+) -> DataProblem | None:
+    """Say why an utterance's audio cannot be used; None if it can."""
+    key = utterance.utterance_id
+    if isinstance(measured, AudioError):
+        message = measured.message.removeprefix(f"{path}: ")
+        return DataProblem(str(path), key, message, measured.remedy)
+    if utterance.audio is None and utterance.end_s > measured + MAX_OVERSHOOT_S:
+        message = f"ends at {utterance.end_s:g} s but its session at {measured:.2f} s"
+        return DataProblem(str(path), key, message, "fetch annotation and audio again")
+    return None
+
+
+def measure_all(paths: set[Path], nj: int) -> dict[Path, float | AudioError]:
+    """Measure each audio file once: its duration in seconds, or why it cannot be read."""
+
+    def measure(path: Path) -> float | AudioError:
+        try:
+            return measure_audio(path)
+        except AudioError as error:
+            return error
+
+    ordered = sorted(paths)
+    with ThreadPoolExecutor(nj) as threads:
+        results = tqdm(threads.map(measure, ordered), "read", len(ordered), unit=" files")
+        return dict(zip(ordered, results, strict=True))
+
+
+def unlabelled_set(options: Options) -> DataSet:
+    """Segment the unlabelled sessions.
+
+    Raises:
+        InputError: There are no sessions, or no table although it is asked for.
+    """
+    corpus = options.corpus
+    sessions = find_sessions(corpus, options.lang, options.years)
+    table, official, problems = corpus.segment_table(), {}, []
+    if options.segmentation != "silence" and table is not None:
+        read = read_segment_table(table, options.lang, sessions, options.years)
+        official, problems = read.pieces, read.problems
+    if options.segmentation == "official":
+        if table is None:
+            raise InputError(
+                f"{corpus.root}: holds no unlabelled_data/unlabelled_v2.tsv.gz; put it there, or"
+                " give --segmentation silence"
+            )
+        sessions = {session: path for session, path in sessions.items() if session in official}
+    cutting = SegmentOptions(max_segment_s=options.max_segment_s)
+    found = segment_sessions(sessions, options.lang, official, cutting, options.nj)
+    data = DataSet(problems=problems + found.problems)
+    for session, pieces in found.pieces.items():
+        data.wav_scp[session] = str(found.audio[session])
+        for piece in pieces:
+            data.segments[piece.id] = f"{session} {piece.start_s:.3f} {piece.end_s:.3f}"
+            data.utt2spk[piece.id] = f"{session}_{options.lang}"
+    data.utt2session = data.segments
+    return data
+
+
+def write_data_dir(folder: Path, data: DataSet, language: str) -> None:
+    """Write a data directory; wav.scp comes last, so that a run cut off leaves none."""
+    for name in ("wav.scp", "segments", "text", BAD_UTTERANCES):
+        (folder / name).unlink(missing_ok=True)
+    for name, table in (("segments", data.segments), ("text", data.text)):
+        if table:
+            write_table(folder / name, table)
+    if data.problems:
+        write_table(folder / BAD_UTTERANCES, dict(map(_listed, data.problems)))
+    write_table(folder / UTT2SESSION, data.utt2session)
+    write_table(folder / "utt2spk", data.utt2spk)
+    write_table(folder / "spk2utt", make_spk2utt(data.utt2spk))
+    write_table(folder / "utt2lang", dict.fromkeys(data.utt2spk, language))
+    write_table(folder / "wav.scp", data.wav_scp)
+
+
+def _listed(problem: DataProblem) -> tuple[str, str]:
+    reason = f"{Path(problem.file).name}: {problem.message}; {problem.remedy}"
+    return "_".join(problem.id.split()), " ".join(reason.split())
+
+
+def fetch(options: Options) -> None:
+    """Download what the setup needs and is not there.
+
+    Raises:
+        InputError, OSError: As `download` and `unpack`.
+    """
+    corpus, url = options.corpus, options.base_url
+    fetch_annotation(corpus, options.lang, url)
+    if not corpus.is_prepared(options.lang):
+        splits = SPLITS if options.setup == "supervised" else ("test",)
+        utterances = read_transcripts(corpus, options.lang, options.text).utterances.values()
+        years = sorted({u.session[:4] for u in utterances if u.split in splits})
+        fetch_audio(corpus, ORIGINAL, years, url)
+    if options.setup == "self_supervised":
+        fetch_audio(corpus, options.lang, options.years, url)
+        if options.segmentation != "silence":
+            fetch_segment_table(corpus, url)
+
+
+def prepare(options: Options) -> int:
+    """Prepare the sets of a setup; returns the exit status.
+
+    Raises:
+        InputError, OSError: Something is missing as a whole, or cannot be downloaded.
+    """
+    if options.voxpopuli is None:
+        fetch(options)
+    elif not options.voxpopuli.is_dir():
+        raise InputError(
+            f"--voxpopuli {options.voxpopuli}: is no folder; give the one that holds raw_audios or"
+            " transcribed_data, or leave the option out to download the corpus"
+        )
+    read = read_transcripts(options.corpus, options.lang, options.text)
+    for problem in read.problems:
+        print(problem)
+    if read.n_fallback:
+        other = next(kind for kind in TEXT_COLUMNS if kind != options.text)
+        print(
+            f"{options.lang}: {read.n_fallback} utterances have {other} text only", file=sys.stderr
+        )
+    splits = SPLITS if options.setup == "supervised" else ("test",)
+    is_complete = read.n_bad_tests == 0
+    for split in splits:
+        wanted = [u for u in read.utterances.values() if u.split == split]
+        max_s = None if split == "test" else options.max_train_s
+        data = transcribed_set(options.corpus, wanted, options.nj, max_s)
+        _finish(f"{split}_{options.lang}", data, options)
+        if split == "test":
+            is_complete = is_complete and not data.problems
+    if options.setup == "self_supervised":
+        _finish(f"unlabelled_{options.lang}", unlabelled_set(options), options)
+    return 0 if is_complete else INCOMPLETE_TEST
+
+
+def _finish(name: str, data: DataSet, options: Options) -> None:
+    """Name the problems, write the set, sum it up."""
+    for problem in data.problems:
+        print(problem)
+    if not data.utt2spk:
+        raise InputError(
+            f"{name}: none of its utterances can be used ({len(data.problems)} problems are named"
+            " above); fetch annotation and audio again"
+        )
+    write_data_dir(options.output_dir / name, data, options.lang)
+    line = f"{name}: {len(data.utt2spk)} utterances"
+    line += f" of {len({value.split()[0] for value in data.utt2session.values()})} sessions"
+    line += f", {data.n_long} above {options.max_train_s:g} s left out" if data.n_long else ""
+    line += f", {len(data.problems)} unusable" if data.problems else ""
+    print(line, file=sys.stderr)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser; defaults are those of Options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--lang", choices=TRANSCRIBED_LANGUAGES, required=True)
+    add("--setup", choices=SETUPS, default=Options.setup)
+    add("--voxpopuli", type=Path, help="an existing copy; none: downloaded")
+    add("--download_dir", type=Path, default=Options.download_dir, help="where downloads go")
+    add("--text", choices=tuple(TEXT_COLUMNS), default=Options.text, help="which transcripts")
+    add("--years", nargs="+", default=Options.years, help="of the unlabelled sessions")
+    add("--segmentation", choices=SEGMENTATIONS, default=Options.segmentation, help="of them")
+    add("--max_segment_s", type=float, default=Options.max_segment_s, help="longest of them")
+    add("--max_train_s", type=float, default=Options.max_train_s, help="longest in train and dev")
+    add("--output_dir", type=Path, default=Options.output_dir, help="where data directories go")
+    add("--nj", type=positive, default=Options.nj, help="audio files to read at a time")
+    add("--base_url", default=Options.base_url, help="where to download from")
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Run the command."""
+    arguments = vars(get_parser().parse_args(cmd))
+    arguments["years"] = tuple(arguments["years"])
+    run_main("prepare_voxpopuli", lambda: prepare(Options(**arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Where VoxPopuli comes from and lies, as facebookresearch/voxpopuli's scripts leave it.
+
+raw_audios/original/<year>/<session>_original.ogg    what was said, in all languages
+raw_audios/<language>/<year>/<session>_<language>.ogg   with interpreters
+transcribed_data/<language>/asr_<language>.tsv.gz    annotation of the sessions
+transcribed_data/<language>/asr_<split>.tsv          after get_asr_data: utterances,
+transcribed_data/<language>/<year>/<id>.ogg          cut out
+unlabelled_data/unlabelled_v2.tsv.gz                 times of unlabelled segments
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.kaldi.audio import check_audio, probe_audio, read_audio
+from espnet_medusa.recipe.download import download, unpack
+
+BASE_URL = "https://dl.fbaipublicfiles.com/voxpopuli"
+TRANSCRIBED_LANGUAGES = (
+    *("cs", "de", "en", "es", "et", "fi", "fr", "hr"),
+    *("hu", "it", "lt", "nl", "pl", "ro", "sk", "sl"),
+)
+SPLITS = ("train", "dev", "test")
+ORIGINAL = "original"
+SEGMENT_TABLE = "unlabelled_v2.tsv.gz"
+# A truncated file has a good header; what is missing is its end.
+TAIL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A copy of VoxPopuli.
+
+    Attributes:
+        root: Folder that holds raw_audios, transcribed_data, unlabelled_data.
+    """
+
+    root: Path
+
+    def session_audio(self, session: str, channel: str) -> Path:
+        """Audio of a whole session; the channel is `original` or a language."""
+        return self.year_folder(channel, session[:4]) / f"{session}_{channel}.ogg"
+
+    def year_folder(self, channel: str, year: str) -> Path:
+        """The sessions of a year."""
+        return self.root / "raw_audios" / channel / year
+
+    def prepared(self, language: str) -> Path:
+        """What get_asr_data writes."""
+        return self.root / "transcribed_data" / language
+
+    def is_prepared(self, language: str) -> bool:
+        """Whether get_asr_data has run to its end."""
+        return all((self.prepared(language) / f"asr_{split}.tsv").is_file() for split in SPLITS)
+
+    def annotation(self, language: str) -> Path | None:
+        """The annotation of a language, where the scripts or a mirror of the server put it."""
+        name = f"asr_{language}.tsv.gz"
+        return _first_file([self.prepared(language) / name, self._annotations() / "asr" / name])
+
+    def segment_table(self) -> Path | None:
+        """The official segmentation of unlabelled audio."""
+        places = [self.root / "unlabelled_data", self._annotations()]
+        return _first_file(place / SEGMENT_TABLE for place in places)
+
+    def _annotations(self) -> Path:
+        return self.root / "annotations"
+
+
+def _first_file(paths: Iterable[Path]) -> Path | None:
+    return next((path for path in paths if path.is_file()), None)
+
+
+def fetch_annotation(corpus: Corpus, language: str, base_url: str = BASE_URL) -> Path:
+    """Download the annotation of a language unless it is there.
+
+    Raises:
+        InputError, OSError: As `download`.
+    """
+    name = f"asr_{language}.tsv.gz"
+    there = corpus.annotation(language)
+    return there or download(f"{base_url}/annotations/asr/{name}", corpus.prepared(language) / name)
+
+
+def fetch_segment_table(corpus: Corpus, base_url: str = BASE_URL) -> Path:
+    """Download the official segmentation unless it is there.
+
+    Raises:
+        InputError, OSError: As `download`.
+    """
+    there = corpus.segment_table()
+    path = corpus.root / "unlabelled_data" / SEGMENT_TABLE
+    return there or download(f"{base_url}/annotations/{SEGMENT_TABLE}", path)
+
+
+def fetch_audio(
+    corpus: Corpus, channel: str, years: Iterable[str], base_url: str = BASE_URL
+) -> None:
+    """Download the sessions of some years, each unless its folder is there.
+
+    Raises:
+        InputError, OSError: As `download` and `unpack`.
+    """
+    folder = corpus.root / "raw_audios"
+    for year in years:
+        if not corpus.year_folder(channel, year).is_dir():
+            name = f"{channel}_{year}.tar"
+            archive = download(f"{base_url}/audios/{name}", folder / name)
+            unpack(archive, folder)
+            archive.unlink()  # Years of audio are large; they need not lie there twice.
+
+
+def measure_audio(path: Path) -> float:
+    """Read header and end of an audio file; returns its duration in seconds.
+
+    Raises:
+        AudioError: It is missing, truncated, empty or no audio.
+    """
+    duration_s = probe_audio(str(path)).duration_s
+    start_s = 0.0 if duration_s is None else max(0.0, duration_s - TAIL_S)
+    samples, rate_hz = read_audio(str(path), start_s=start_s)
+    check_audio(samples, rate_hz)
+    return start_s + len(samples) / rate_hz

@@ -1,0 +1,200 @@
+"""Segments of VoxPopuli's unlabelled sessions: the official ones, or cut at silences."""
+
+import math
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+from voxpopuli_corpus import SEGMENT_TABLE, Corpus, measure_audio
+from voxpopuli_transcripts import FETCH_AGAIN, read_rows
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.audio_source import AudioError
+from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.recipe.segment_audio import SegmentOptions, read_levels, segment_levels
+
+# What Kaldi's extract-segments forgives, as does stage 3.
+MAX_OVERSHOOT_S = 0.5
+N_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment of a session.
+
+    Attributes:
+        id: `<session>_<language>_<number>` as get_unlabelled_data names it; of segments cut at
+            silences the number is replaced by start and end in 10 ms.
+        start_s: Where it starts.
+        end_s: Where it ends.
+    """
+
+    id: str
+    start_s: float
+    end_s: float
+
+
+@dataclass
+class Unlabelled:
+    """Segments of sessions.
+
+    Attributes:
+        audio: Session to its audio file.
+        pieces: Session to its segments.
+        problems: One for each session or segment that cannot be used.
+    """
+
+    audio: dict[str, Path] = field(default_factory=dict)
+    pieces: dict[str, list[Piece]] = field(default_factory=dict)
+    problems: list[DataProblem] = field(default_factory=list)
+
+
+def find_sessions(corpus: Corpus, language: str, years: Iterable[str]) -> dict[str, Path]:
+    """Find the audio of the sessions with a language's channel, in order.
+
+    Raises:
+        InputError: There is none.
+    """
+    years, suffix = list(years), f"_{language}"
+    audio = {
+        path.stem.removesuffix(suffix): path
+        for year in years
+        for path in sorted(corpus.year_folder(language, year).glob(f"*{suffix}.ogg"))
+    }
+    if not audio:
+        raise InputError(
+            f"{corpus.root / 'raw_audios' / language}: holds no <year>/<session>_{language}.ogg of"
+            f" {' '.join(years)}; correct --years, or leave out --voxpopuli to download them"
+        )
+    return audio
+
+
+def read_segment_table(
+    path: Path, language: str, sessions: Mapping[str, Path], years: Iterable[str]
+) -> Unlabelled:
+    """Read the official segments of some sessions.
+
+    Args:
+        path: `unlabelled_v2.tsv.gz`: event_id (`<session>_<language>`), segment_no, start, end.
+        language: Whose rows count.
+        sessions: Those whose audio is there.
+        years: Rows of other years are no problem; within these, plenary sessions without audio
+            are one, as they come in one archive with the others.
+
+    Raises:
+        InputError: The table cannot be read as a whole.
+    """
+    found, suffix, years = Unlabelled(), f"_{language}", set(years)
+    missing: dict[str, int] = {}
+    for number, row in read_rows(path, "\t"):
+        try:
+            if isinstance(row, str):
+                raise ValueError(row)
+            event, segment = row["event_id"], row["segment_no"]
+            if not event.endswith(suffix) or event[:4] not in years:
+                continue
+            session = event.removesuffix(suffix)
+            if session not in sessions:
+                if "PLENARY" in session:
+                    missing[session] = missing.get(session, 0) + 1
+                continue
+            piece = Piece(f"{event}_{segment}", *_times(row["start"], row["end"]))
+        except KeyError as error:
+            raise InputError(
+                f"{path}: has no column {error} (there are {' '.join(row)}); fetch"
+                f" {SEGMENT_TABLE} again"
+            ) from error
+        except ValueError as error:
+            found.problems.append(DataProblem(str(path), f"line {number}", str(error), FETCH_AGAIN))
+            continue
+        found.pieces.setdefault(session, []).append(piece)
+    for session, count in missing.items():
+        message = f"its audio is missing ({count} segments)"
+        found.problems.append(DataProblem(str(path), session, message, "fetch its year again"))
+    return found
+
+
+def _times(start: str, end: str) -> tuple[float, float]:
+    try:
+        start_s, end_s = float(start), float(end)
+    except ValueError:
+        raise ValueError(f"has times that are no numbers: {start} {end}") from None
+    if not (math.isfinite(start_s) and math.isfinite(end_s) and 0 <= start_s < end_s):
+        raise ValueError(f"has impossible times: {start} {end}")
+    return start_s, end_s
+
+
+def segment_sessions(
+    sessions: Mapping[str, Path],
+    language: str,
+    official: Mapping[str, list[Piece]],
+    options: SegmentOptions,
+    nj: int = 1,
+) -> Unlabelled:
+    """Give each session its segments, and leave out what cannot be read.
+
+    Args:
+        sessions: Session to audio.
+        language: For ids.
+        official: Segments that are known; other sessions are cut at silences, as are segments
+            that are too long.
+        options: How to cut.
+        nj: Sessions at a time.
+    """
+    found = Unlabelled()
+    work = partial(_segment_session, language=language, official=official, options=options)
+    with ThreadPoolExecutor(nj) as threads:
+        results = threads.map(work, sessions.items())
+        progress = tqdm(results, f"segment {language}", len(sessions), unit=" sessions")
+        for (session, path), (pieces, problems) in zip(sessions.items(), progress, strict=True):
+            found.problems += problems
+            if pieces:
+                found.audio[session], found.pieces[session] = path, pieces
+    return found
+
+
+def _segment_session(
+    item: tuple[str, Path],
+    language: str,
+    official: Mapping[str, list[Piece]],
+    options: SegmentOptions,
+) -> tuple[list[Piece], list[DataProblem]]:
+    session, path = item
+    pieces: list[Piece] = []
+    problems: list[DataProblem] = []
+    try:
+        duration_s = measure_audio(path)
+        if session not in official:
+            times = segment_levels(read_levels(path, options), options)
+            pieces = [_timed_piece(f"{session}_{language}", times_s) for times_s in times]
+            if not pieces:
+                raise AudioError("holds no sound", "remove the session")
+        for piece in official.get(session, []):
+            if piece.end_s > duration_s + MAX_OVERSHOOT_S:
+                message = f"ends at {piece.end_s} s but the session at {duration_s:.2f} s"
+                problems.append(DataProblem(str(path), piece.id, message, FETCH_AGAIN))
+            elif piece.end_s - piece.start_s <= options.max_segment_s:
+                pieces.append(piece)
+            else:
+                pieces += _cut_piece(path, piece, options)
+    except AudioError as error:
+        message = error.message.removeprefix(f"{path}: ")
+        return [], [DataProblem(str(path), session, message, error.remedy)]
+    return pieces, problems
+
+
+def _timed_piece(prefix: str, times_s: tuple[float, float]) -> Piece:
+    start, end = (f"{round(time_s * 100):07d}" for time_s in times_s)
+    return Piece(f"{prefix}_{start}-{end}", *times_s)
+
+
+def _cut_piece(path: Path, piece: Piece, options: SegmentOptions) -> list[Piece]:
+    levels = read_levels(path, options, piece.start_s, piece.end_s)
+    times = [
+        (round(piece.start_s + start_s, 3), round(piece.start_s + end_s, 3))
+        for start_s, end_s in segment_levels(levels, options)
+    ]
+    return [_timed_piece(piece.id, times_s) for times_s in times]

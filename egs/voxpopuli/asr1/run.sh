@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# VoxPopuli with Whisper: as it is, fine-tuned, and with Medusa heads (linear, block).
+# ./run.sh --lang de                           supervised: the corpus's transcripts
+# ./run.sh --lang cs --setup self_supervised   what Whisper itself writes for unlabelled audio
+# Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win over
+# those below. The corpus is downloaded where it is missing (hundreds of GB): --voxpopuli DIR.
+set -euo pipefail
+
+# options
+lang=de             # cs de en es et fi fr hr hu it lt nl pl ro sk sl
+setup=supervised    # supervised or self_supervised
+voxpopuli=          # the corpus: a folder with raw_audios or transcribed_data
+text=raw            # transcripts: raw (punctuation, case) or normalized
+years="2019 2020"   # of the unlabelled sessions; these two are VoxPopuli's 10k subset
+segmentation=auto   # of the unlabelled sessions: official, silence (cut there) or auto
+drop_fraction=0.05  # share of Whisper's texts to drop as their length fits the audio least
+valid_fraction=0.05 # share of Whisper's texts to validate on, in whole sessions
+label_stage=1       # Whisper's texts: 1 segment, 2 transcribe, 3 select, 4 all is done
+stage=1             # first stage; above 1 Whisper's texts are there
+expdir=             # default: exp/<lang>, exp/<lang>_self_supervised
+data_nj=4           # audio files that stage 1 reads at a time
+# end of options
+
+# shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
+. ../../TEMPLATE/asr1/parse_options.sh
+[[ " $* " != *" --help "* ]] || ./whisper.sh --help
+parse_known_options run.sh "$@"
+require_whole_numbers stage label_stage data_nj
+
+case ${setup} in
+supervised) suffix= ;;
+self_supervised) suffix=_pseudo ;;
+*)
+    echo "run.sh: --setup ${setup}: allowed are supervised and self_supervised" >&2
+    exit 2
+    ;;
+esac
+expdir=${expdir:-exp/${lang}${suffix:+_self_supervised}}
+data_opts="--lang ${lang} --setup ${setup} --text ${text} --nj ${data_nj} --years ${years}"
+data_opts+=" --segmentation ${segmentation}${voxpopuli:+ --voxpopuli ${voxpopuli}}"
+common=(--lang "${lang}" --token_type whisper_multilingual --whisper_model openai/whisper-large-v2
+    --cleaner whisper_basic --max_wav_duration 30)
+
+incomplete=false
+if [ -n "${suffix}" ] && [ "${stage}" -le 1 ]; then
+    status=0
+    local/pseudo_labels.sh --stage "${label_stage}" --expdir "${expdir}" \
+        --local_data_opts "${data_opts}" --drop_fraction "${drop_fraction}" \
+        --valid_fraction "${valid_fraction}" "${common[@]}" "${other_options[@]}" || status=$?
+    # 3: some utterances failed, which were named; the others are there.
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+    stage=2
+fi
+
+./whisper.sh --stage "${stage}" --expdir "${expdir}" --train_set "train_${lang}${suffix}" \
+    --valid_set "dev_${lang}${suffix}" --test_sets "test_${lang}" \
+    --local_data_opts "${data_opts}" "${common[@]}" "${other_options[@]}"
+[ "${incomplete}" = false ] || exit 3

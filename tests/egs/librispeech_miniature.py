@@ -1,0 +1,129 @@
+"""LibriSpeech and LibriSpeech-PC in miniature: their layout and file formats, other content."""
+
+import json
+import random
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+SUBSETS = (
+    "train-clean-100",
+    "train-clean-360",
+    "train-other-500",
+    "dev-clean",
+    "dev-other",
+    "test-clean",
+    "test-other",
+)
+RATE_HZ = 16000
+WORDS = ("the", "old", "captain", "walked", "slowly", "towards", "evening", "light", "on", "water")
+SPEAKERS_HEADER = """\
+; Some pipe(|) separated metadata about all LibriVox readers, whose work was used
+; in the corpus.
+;
+;ID  |SEX| SUBSET           |MINUTES| NAME
+"""
+
+
+def make_librispeech(
+    folder: Path,
+    subsets: Sequence[str] = SUBSETS,
+    n_readers: int = 2,
+    n_utterances: int = 3,
+    duration_s: tuple[float, float] = (1.0, 2.0),
+) -> Path:
+    """Write `folder/LibriSpeech`: per subset `n_readers` readers with a chapter each.
+
+    Reader ids start at 1 for the first of `SUBSETS`, so that no reader is in two subsets; reader
+    60's name has pipes in it, as in the corpus.
+
+    Args:
+        folder: Where to.
+        subsets: Which ones.
+        n_readers: Of each subset.
+        n_utterances: Of each chapter.
+        duration_s: Shortest and longest audio.
+
+    Returns:
+        The folder LibriSpeech.
+    """
+    corpus = folder / "LibriSpeech"
+    corpus.mkdir(parents=True)
+    speakers = []
+    for subset in subsets:
+        for reader in _readers(subset, n_readers):
+            chapter = 1000 + reader
+            _write_chapter(corpus / subset, reader, chapter, n_utterances, duration_s)
+            sex = "FM"[reader % 2]
+            speakers.append(f"{reader:<4} | {sex} | {subset:<16} | 25.03 | |CBW|Reader {reader}\n")
+    (corpus / "SPEAKERS.TXT").write_text(SPEAKERS_HEADER + "".join(speakers), encoding="utf-8")
+    (corpus / "README.TXT").write_text("miniature\n", encoding="utf-8")
+    return corpus
+
+
+def _readers(subset: str, n_readers: int) -> range:
+    first = 1 + 20 * SUBSETS.index(subset)
+    return range(first, first + n_readers)
+
+
+def _write_chapter(
+    folder: Path, reader: int, chapter: int, n_utterances: int, duration_s: tuple[float, float]
+) -> None:
+    place = folder / str(reader) / str(chapter)
+    place.mkdir(parents=True)
+    lines = []
+    for number in range(n_utterances):
+        key = f"{reader}-{chapter}-{number:04d}"
+        generator = random.Random(key)
+        lines.append(f"{key} {' '.join(generator.choices(WORDS, k=4)).upper()}\n")
+        samples = murmur(generator.uniform(*duration_s), seed=reader * 100 + number)
+        soundfile.write(place / f"{key}.flac", samples, RATE_HZ, subtype="PCM_16")
+    (place / f"{reader}-{chapter}.trans.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def murmur(duration_s: float, seed: int) -> np.ndarray:
+    """Noise that swells and fades about four times a second, as speech does; float32 (N,)."""
+    noise = np.random.default_rng(seed).normal(0, 0.05, round(duration_s * RATE_HZ))
+    swell = 0.5 - 0.5 * np.cos(2 * np.pi * 4 * np.arange(len(noise)) / RATE_HZ)
+    return (noise * swell).astype(np.float32)
+
+
+def make_librispeech_pc(folder: Path, corpus: Path) -> Path:
+    """Write `<subset>.json` for the subsets of a corpus: all utterances but each chapter's last.
+
+    Returns:
+        `folder`.
+    """
+    folder.mkdir(parents=True)
+    for subset in (path for path in sorted(corpus.iterdir()) if path.is_dir()):
+        lines = []
+        for table in sorted(subset.rglob("*.trans.txt")):
+            for line in table.read_text(encoding="utf-8").splitlines()[:-1]:
+                key, plain = line.split(" ", 1)
+                audio = table.parent / f"{key}.flac"
+                entry = {
+                    "audio_filepath": str(audio.relative_to(corpus)),
+                    "duration": soundfile.info(audio).duration,
+                    "text": restore(plain),
+                    "text_raw": f"  {restore(plain)}",
+                }
+                lines.append(json.dumps(entry) + "\n")
+        (folder / f"{subset.name}.json").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def restore(plain: str) -> str:
+    """The punctuated transcript that `make_librispeech_pc` gives a plain one."""
+    first, rest = plain.lower().split(" ", 1)
+    return f"{first.capitalize()}, {rest}."
+
+
+def archive(path: Path, folder: Path, *members: str) -> Path:
+    """Pack members of a folder into a tar.gz, with their names in that folder."""
+    with tarfile.open(path, "w:gz") as tar:
+        for member in members:
+            tar.add(folder / member, arcname=member)
+    return path

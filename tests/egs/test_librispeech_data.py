@@ -1,0 +1,460 @@
+"""LibriSpeech's data preparation on small trees in its layout, with planted errors."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import soundfile
+from file_server import serve
+from librispeech_miniature import (
+    RATE_HZ,
+    SUBSETS,
+    archive,
+    make_librispeech,
+    make_librispeech_pc,
+    murmur,
+    restore,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = ROOT / "egs" / "librispeech" / "asr1"
+SPEECH = ROOT.parent / "shared" / "data" / "speech"
+sys.path.insert(0, str(RECIPE / "local"))
+
+import librispeech_files  # noqa: E402
+import prepare_librispeech  # noqa: E402
+from librispeech_corpus import measure_audio, read_chapter, read_genders  # noqa: E402
+from librispeech_pc import read_manifest  # noqa: E402
+
+from espnet_medusa.kaldi.audio import AudioError  # noqa: E402
+from espnet_medusa.kaldi.audio_writer import AudioOptions  # noqa: E402
+from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
+from espnet_medusa.kaldi.format import FormatOptions, format_data_dir  # noqa: E402
+from espnet_medusa.kaldi.table import read_table  # noqa: E402
+from espnet_medusa.recipe import download  # noqa: E402
+
+# Of one chapter of test-clean in the miniature.
+READER, CHAPTER = "101", "1101"
+KEYS = [f"{READER}-{CHAPTER}-{n:04d}" for n in range(3)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All seven subsets and their manifests; tests only read them."""
+    folder = tmp_path_factory.mktemp("whole")
+    corpus = make_librispeech(folder)
+    return corpus, make_librispeech_pc(folder / "pc", corpus)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A test and a dev subset, to break."""
+    return make_librispeech(tmp_path, ("dev-clean", "test-clean"), duration_s=(0.3, 0.5))
+
+
+def run(folder: Path, *options) -> int:
+    """Prepare into `folder/data`; returns the exit status."""
+    try:
+        prepare_librispeech.main(["--output_dir", str(folder / "data"), *map(str, options)])
+    except SystemExit as exit_:
+        return exit_.code
+    return 0
+
+
+def prepare_small(corpus: Path, *options) -> int:
+    names = [path.name for path in corpus.iterdir() if path.is_dir()]
+    plain = ["--librispeech_pc", "false", "--librispeech", corpus, "--subsets", *sorted(names)]
+    return run(corpus.parent, *plain, *options)
+
+
+def errors(capsys) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+
+
+def table(folder: Path, name: str) -> dict[str, str]:
+    return read_table(folder / name)
+
+
+def chapter_of(corpus: Path) -> Path:
+    return corpus / "test-clean" / READER / CHAPTER
+
+
+def transcripts_of(corpus: Path) -> Path:
+    return chapter_of(corpus) / f"{READER}-{CHAPTER}.trans.txt"
+
+
+def test_all_subsets_become_kaldi_directories(whole, tmp_path, capsys):
+    corpus, manifests = whole
+    status = run(tmp_path, "--librispeech", corpus, "--librispeech_pc_dir", manifests)
+    assert status == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    data = tmp_path / "data"
+    names = {name.replace("-", "_") for name in SUBSETS} | {"train_460", "train_960", "dev"}
+    assert {path.name for path in data.iterdir()} == names
+    for subset in SUBSETS:
+        folder = data / subset.replace("-", "_")
+        assert validate_data_dir(folder) == []
+        paths = table(folder, "wav.scp")
+        assert {Path(path) for path in paths.values()} == set((corpus / subset).rglob("*.flac"))
+        assert all(Path(path).stem == key for key, path in paths.items())
+        assert set(table(folder, "utt2lang").values()) == {"en"}
+        for key, speaker in table(folder, "utt2spk").items():
+            assert speaker == key.rpartition("-")[0]
+            reader = int(key.split("-")[0])
+            assert table(folder, "spk2gender")[speaker] == "fm"[reader % 2]
+            assert table(folder, "utt2gender")[key] == "fm"[reader % 2]
+        assert f"{folder.name}: 6 utterances" in captured.err
+        assert "2 not in LibriSpeech-PC" in captured.err
+    for combined, parts in {
+        "train_460": ["train_clean_100", "train_clean_360"],
+        "train_960": ["train_clean_100", "train_clean_360", "train_other_500"],
+        "dev": ["dev_clean", "dev_other"],
+    }.items():
+        assert validate_data_dir(data / combined) == []
+        for name in ("wav.scp", "text", "utt2spk", "utt2lang", "spk2gender"):
+            joined = {k: v for part in parts for k, v in table(data / part, name).items()}
+            assert table(data / combined, name) == joined
+
+
+@pytest.mark.parametrize("case", ["lower", "upper"])
+def test_restored_text_with_the_plain_one_as_fallback(whole, tmp_path, case):
+    corpus, manifests = whole
+    options = ["--librispeech", corpus, "--subsets", "test-other", "--plain_case", case]
+    assert run(tmp_path, *options, "--librispeech_pc_dir", manifests) == 0
+    texts = table(tmp_path / "data" / "test_other", "text")
+    restored, _ = read_manifest(manifests / "test-other.json")
+    assert len(restored) == 4 and len(texts) == 6
+    for path in (corpus / "test-other").rglob("*.trans.txt"):
+        for line in path.read_text().splitlines():
+            key, plain = line.split(" ", 1)
+            written = plain.lower() if case == "lower" else plain
+            assert texts[key] == (restore(plain) if key in restored else written)
+    assert run(tmp_path, *options, "--librispeech_pc", "false") == 0
+    again = table(tmp_path / "data" / "test_other", "text")
+    assert {text.upper() for text in again.values()} == {
+        line.split(" ", 1)[1]
+        for path in (corpus / "test-other").rglob("*.trans.txt")
+        for line in path.read_text().splitlines()
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "train"),
+    [("100", {"train_clean_100"}), ("460", {"train_clean_100", "train_clean_360", "train_460"})],
+)
+def test_part_chooses_the_training_sets(whole, tmp_path, part, train):
+    corpus, _ = whole
+    options = ["--librispeech", corpus.parent, "--librispeech_pc", "false"]
+    assert run(tmp_path, *options, "--part", part) == 0
+    made = {path.name for path in (tmp_path / "data").iterdir()}
+    assert {name for name in made if name.startswith("train")} == train
+    assert made - train == {"dev", "dev_clean", "dev_other", "test_clean", "test_other"}
+
+
+def cut_short(path: Path, share: float = 0.6) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+def no_transcript(corpus: Path) -> str:
+    lines = transcripts_of(corpus).read_text().splitlines(keepends=True)
+    transcripts_of(corpus).write_text("".join(lines[:1] + lines[2:]))
+    return rf"{READER}-{CHAPTER}.trans.txt: {KEYS[1]}: is missing \({KEYS[1]}.flac is there\);"
+
+
+def no_audio(corpus: Path) -> str:
+    (chapter_of(corpus) / f"{KEYS[1]}.flac").unlink()
+    return rf"{KEYS[1]}.flac: {KEYS[1]}: is missing \(its transcript is in .*trans.txt\); copy it"
+
+
+def truncated_audio(corpus: Path) -> str:
+    cut_short(chapter_of(corpus) / f"{KEYS[1]}.flac")
+    return rf"{KEYS[1]}.flac: {KEYS[1]}: is (corrupt or )?truncated .*; copy it again"
+
+
+def no_flac(corpus: Path) -> str:
+    (chapter_of(corpus) / f"{KEYS[1]}.flac").write_bytes(b"<html>not found</html>")
+    return rf"{KEYS[1]}.flac: {KEYS[1]}: .*"
+
+
+def empty_file(corpus: Path) -> str:
+    (chapter_of(corpus) / f"{KEYS[1]}.flac").write_bytes(b"")
+    return rf"{KEYS[1]}.flac: {KEYS[1]}: is an empty file; copy it again"
+
+
+def duplicate_id(corpus: Path) -> str:
+    with transcripts_of(corpus).open("a") as stream:
+        stream.write(f"{KEYS[1]} SOMETHING ELSE\n")
+    return rf"trans.txt: {KEYS[1]}: occurs again in line 4;"
+
+
+def empty_transcript(corpus: Path) -> str:
+    lines = transcripts_of(corpus).read_text().splitlines(keepends=True)
+    transcripts_of(corpus).write_text("".join([lines[0], f"{KEYS[1]} \n", lines[2]]))
+    return rf"trans.txt: {KEYS[1]}: has no value \(line 2\); add the value"
+
+
+def undecodable_transcript(corpus: Path) -> str:
+    lines = transcripts_of(corpus).read_bytes().splitlines(keepends=True)
+    transcripts_of(corpus).write_bytes(lines[0] + KEYS[1].encode() + b" CAF\xc9\n" + lines[2])
+    return rf"trans.txt: {KEYS[1]}: line 2 is not UTF-8"
+
+
+PLANTED = [
+    no_transcript,
+    no_audio,
+    truncated_audio,
+    no_flac,
+    empty_file,
+    duplicate_id,
+    empty_transcript,
+    undecodable_transcript,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_planted_error_is_one_line_and_the_others_go_on(small, capsys, plant):
+    message = plant(small)
+    assert prepare_small(small) == 3
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 1
+    assert re.search(message, lines[0]), lines[0]
+    folder = small.parent / "data" / "test_clean"
+    assert validate_data_dir(folder) == []
+    assert len(table(folder, "text")) == 5 and KEYS[1] not in table(folder, "text")
+    assert list(table(folder, "bad_utterances")) == [KEYS[1]]
+    assert len(table(small.parent / "data" / "dev_clean", "text")) == 6
+    assert (
+        "1 left out" in captured.err and f"test-clean: not complete, see {folder}" in captured.err
+    )
+
+
+def test_mended_corpus_is_complete_again(small, capsys):
+    path = chapter_of(small) / f"{KEYS[1]}.flac"
+    good = path.read_bytes()
+    cut_short(path)
+    assert prepare_small(small) == 3
+    path.write_bytes(good)
+    assert prepare_small(small) == 0
+    folder = small.parent / "data" / "test_clean"
+    assert len(table(folder, "text")) == 6 and not (folder / "bad_utterances").exists()
+
+
+def test_error_outside_test_sets_is_named_but_is_no_failure(small, capsys):
+    (broken,) = (small / "dev-clean").rglob("61-1061-0001.flac")
+    cut_short(broken)
+    assert prepare_small(small) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    folder = small.parent / "data" / "dev_clean"
+    assert list(table(folder, "bad_utterances")) == ["61-1061-0001"]
+    assert len(table(folder, "text")) == 5
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_chapter_without_transcripts_is_one_line(small, capsys, content):
+    if content is None:
+        transcripts_of(small).unlink()
+    else:
+        transcripts_of(small).write_text(content)
+    assert prepare_small(small) == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"{READER}-{CHAPTER}.trans.txt: {READER}-{CHAPTER}: " in line
+    assert "3 FLAC files have no transcript" in line
+    assert len(table(small.parent / "data" / "test_clean", "text")) == 3
+
+
+def test_every_truncation_is_found_without_decoding_all(tmp_path):
+    path = tmp_path / "a.flac"
+    soundfile.write(path, murmur(1.5, 0), RATE_HZ, subtype="PCM_16")
+    content = path.read_bytes()
+    assert measure_audio(path) == 1.5
+    missed = []
+    for end in [*range(1, len(content), 997), len(content) - 10, len(content) - 1]:
+        path.write_bytes(content[:end])
+        try:
+            measure_audio(path)
+            missed.append(end)
+        except AudioError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+    assert missed == []
+
+
+@pytest.mark.skipif(not SPEECH.is_dir(), reason="../shared/data/speech is not there")
+def test_real_utterances_in_a_chapter(tmp_path):
+    folder = tmp_path / "dev-clean" / "2412" / "153948"
+    folder.mkdir(parents=True)
+    keys = ["2412-153948-0000", "2412-153948-0001"]
+    for key in keys:
+        (folder / f"{key}.flac").write_bytes((SPEECH / f"{key}.flac").read_bytes())
+    lines = "".join(f"{key} SOME WORDS\n" for key in keys)
+    (folder / "2412-153948.trans.txt").write_text(lines)
+    utterances, problems = read_chapter(folder)
+    assert [utterance.id for utterance in utterances] == keys and problems == []
+    for utterance in utterances:
+        expected_s = soundfile.info(utterance.audio).duration
+        assert measure_audio(utterance.audio) == pytest.approx(expected_s, abs=1e-3)
+        cut_short(utterance.audio, 0.97)
+        with pytest.raises(AudioError, match="truncated"):
+            measure_audio(utterance.audio)
+
+
+def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):
+    corpus = make_librispeech(tmp_path, ("dev-clean", "dev-other"), 1, 3, (0.3, 0.5))
+    (long,) = corpus.rglob("61-1061-0001.flac")
+    soundfile.write(long, murmur(1.2, 0), RATE_HZ)
+    assert prepare_small(corpus, "--max_valid_s", "1") == 0
+    assert "dev: 5 utterances, 1 above 1 s left out" in capsys.readouterr().err
+    assert "61-1061-0001" in table(tmp_path / "data" / "dev_clean", "text")
+    assert "61-1061-0001" not in table(tmp_path / "data" / "dev", "text")
+
+
+def test_prepared_set_goes_through_formatting(small):
+    assert prepare_small(small) == 0
+    options = FormatOptions(audio=AudioOptions(audio_format="flac", nj=1))
+    report = format_data_dir(small.parent / "data" / "test_clean", small.parent / "dump", options)
+    assert report.n_written == 6 and report.bad == []
+
+
+def test_genders_need_speakers_txt(small, capsys):
+    speakers = small / "SPEAKERS.TXT"
+    content = speakers.read_text()
+    assert read_genders(speakers)[0] == {"61": "m", "62": "f", "101": "m", "102": "f"}
+    speakers.write_text(content.replace("| F | test-clean ", "| ? | test-clean "))
+    assert prepare_small(small) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all("SPEAKERS.TXT: line 8: is not 'reader | F or M" in line for line in lines)
+    folder = small.parent / "data" / "test_clean"
+    assert table(folder, "spk2gender") == {"101-1101": "m"}
+    speakers.unlink()
+    assert prepare_small(small) == 0
+    assert not (folder / "spk2gender").exists() and not (folder / "utt2gender").exists()
+
+
+def test_bad_lines_of_a_manifest_are_named(tmp_path):
+    good = {"audio_filepath": "dev-clean/1/2/1-2-0000.flac", "text": " Yes,  he\tdid. "}
+    lines = [
+        json.dumps(good),
+        "{",
+        json.dumps({"text": "No path."}),
+        json.dumps({"audio_filepath": "dev-clean/1/2/1-2-0001.flac", "text": None}),
+        json.dumps({"audio_filepath": "dev-clean/1/2/1-2-0002.flac", "text": " "}),
+        json.dumps(good | {"text": "Another."}),
+        "7",
+        "",
+    ]
+    path = tmp_path / "dev-clean.json"
+    path.write_text("\n".join(lines))
+    texts, problems = read_manifest(path)
+    assert texts == {"1-2-0000": "Yes, he did."}
+    assert [problem.id for problem in problems] == [f"line {n}" for n in (2, 3, 4, 5, 6, 7)]
+    assert all(str(path) in str(problem) and "\n" not in str(problem) for problem in problems)
+
+
+def test_manifest_of_something_else_is_refused(small, tmp_path, capsys):
+    manifests = tmp_path / "pc"
+    manifests.mkdir()
+    entry = {"audio_filepath": "x/9/9/9-9-0000.flac", "text": "No."}
+    for name in ("dev-clean", "test-clean"):
+        (manifests / f"{name}.json").write_text(json.dumps(entry))
+    options = ["--librispeech_pc", "true", "--librispeech_pc_dir", manifests]
+    assert prepare_small(small, *options) == 1
+    (line,) = errors(capsys)
+    assert "dev-clean.json: names none of the 6 utterances" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--subsets", "train-clean-100"], "holds neither train-clean-100 nor LibriSpeech/train-"),
+        (["--librispeech_pc", "true", "--librispeech_pc_dir", "nowhere"], "nowhere: holds no dev-"),
+    ],
+)
+def test_what_is_missing_is_one_line(small, capsys, options, message):
+    assert prepare_small(small, *options) == 1
+    (line,) = errors(capsys)
+    assert message in line and not (small.parent / "data").exists()
+
+
+def test_empty_subset_is_refused(small, capsys):
+    for path in (small / "test-clean").iterdir():
+        path.rename(small.parent / f"moved-{path.name}")
+    assert prepare_small(small) == 1
+    (line,) = errors(capsys)
+    assert "test-clean: holds no <reader>/<chapter> folders" in line
+
+
+def test_same_utterance_in_two_parts_is_refused(tmp_path, capsys):
+    corpus = make_librispeech(tmp_path, ("dev-clean", "dev-other"), 1, 2, (0.2, 0.3))
+    shutil.copytree(corpus / "dev-clean" / "61", corpus / "dev-other" / "61")
+    assert prepare_small(corpus) == 1
+    (line,) = errors(capsys)
+    assert "dev: 61-1061-0000 is in two subsets" in line
+
+
+def test_missing_corpus_is_downloaded_checked_and_unpacked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(download, "RETRY_PAUSE_S", 0.0)
+    source = tmp_path / "source"
+    subsets = ("dev-clean", "dev-other")
+    corpus = make_librispeech(source, subsets, 1, 2, (0.2, 0.3))
+    pc = make_librispeech_pc(source / "pc", corpus)
+    packed = {
+        f"/12/{name}.tar.gz": archive(
+            source / f"{name}.tar.gz", source, f"LibriSpeech/{name}", "LibriSpeech/SPEAKERS.TXT"
+        ).read_bytes()
+        for name in subsets
+    }
+    manifests = archive(source / "m.tar.gz", pc, *(f"{name}.json" for name in subsets))
+    known = {
+        name: replace(
+            librispeech_files.SUBSETS[name],
+            checksum=f"md5:{hashlib.md5(packed[f'/12/{name}.tar.gz']).hexdigest()}",
+        )
+        for name in subsets
+    }
+    monkeypatch.setattr(prepare_librispeech, "SUBSETS", librispeech_files.SUBSETS | known)
+    checksum = f"sha256:{hashlib.sha256(manifests.read_bytes()).hexdigest()}"
+    monkeypatch.setattr(
+        prepare_librispeech,
+        "fetch_manifest",
+        lambda *args: librispeech_files.fetch_manifest(*args, checksum=checksum),
+    )
+    downloads = tmp_path / "downloads"
+    with serve() as server:
+        server.files = packed | {"/145/manifests.tar.gz": manifests.read_bytes()}
+        options = ["--download_dir", downloads, "--openslr", server.url, "--subsets", *subsets]
+        server.files["/12/dev-other.tar.gz"] = b"?" + packed["/12/dev-other.tar.gz"]
+        assert run(tmp_path, *options) == 1
+        (line,) = errors(capsys)
+        assert "dev-other.tar.gz: is damaged" in line and "expected" in line
+        assert (downloads / "LibriSpeech" / "dev-clean").is_dir()
+        server.files["/12/dev-other.tar.gz"] = packed["/12/dev-other.tar.gz"]
+        server.requests.clear()
+        assert run(tmp_path, *options) == 0
+        wanted = ["/12/dev-other.tar.gz", "/145/manifests.tar.gz"]
+        assert [path for path, _ in server.requests] == wanted, "dev-clean is there already"
+        for path in downloads.glob("*.tar.gz"):
+            path.unlink()
+        server.requests.clear()
+        assert run(tmp_path, *options) == 0
+        assert server.requests == [], "archives are not needed once they are unpacked"
+    assert validate_data_dir(tmp_path / "data" / "dev") == []
+    assert len(table(tmp_path / "data" / "dev", "text")) == 4
+
+
+def test_data_sh(whole, tmp_path):
+    corpus, manifests = whole
+    command = [RECIPE / "local" / "data.sh", "--librispeech", corpus, "--part", "100"]
+    command += ["--librispeech_pc_dir", manifests, "--output_dir", tmp_path / "data"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert validate_data_dir(tmp_path / "data" / "train_clean_100") == []

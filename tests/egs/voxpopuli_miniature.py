@@ -1,0 +1,235 @@
+"""A miniature of VoxPopuli in the corpus's exact layout: sessions of about ten seconds.
+
+Each utterance is a buzz of a pitch of its own, so that tests can tell what was cut out.
+"""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+RATE_HZ = 16000
+NOISE_LEVEL = 1e-3
+GAP_S = 0.9
+ANNOTATION_COLUMNS = (
+    *("session_id", "id_", "original_text", "speaker_id", "start_time", "end_time"),
+    *("normed_text", "split", "gender", "is_gold_transcript", "accent", "vad"),
+)
+PREPARED_COLUMNS = (
+    *("id", "raw_text", "normalized_text", "speaker_id", "split", "gender"),
+    *("is_gold_transcript", "accent"),
+)
+WORDS = ("madam", "president", "the", "commission", "has", "made", "this", "proposal", "in", "May")
+
+
+@dataclass
+class MiniatureUtterance:
+    """One utterance, with the columns that the corpus has for it."""
+
+    session: str
+    number: int
+    start_s: float
+    end_s: float
+    pitch_hz: float
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def id(self, language: str) -> str:
+        """Its name in VoxPopuli."""
+        return f"{self.session}-{self.id_(language)}"
+
+    def id_(self, language: str) -> str:
+        """Its column id_."""
+        return f"{language}_{self.session[:8]}-09:10:11_{self.number}"
+
+
+def buzz(pitch_hz: float, duration_s: float) -> np.ndarray:
+    """A tone with two overtones: float (N,)."""
+    time_s = np.arange(round(duration_s * RATE_HZ)) / RATE_HZ
+    return sum(0.2 / n * np.sin(2 * np.pi * n * pitch_hz * time_s) for n in (1, 2, 3))
+
+
+def session_audio(
+    sounds: Iterable[tuple[float, float, float]], duration_s: float, seed: int = 0
+) -> np.ndarray:
+    """Sounds `(start_s, end_s, pitch_hz)` in faint noise: float (N,)."""
+    generator = np.random.default_rng(seed)
+    samples = NOISE_LEVEL * generator.standard_normal(round(duration_s * RATE_HZ))
+    for start_s, end_s, pitch_hz in sounds:
+        sound = buzz(pitch_hz, end_s - start_s)
+        start = round(start_s * RATE_HZ)
+        samples[start : start + len(sound)] += sound
+    return samples
+
+
+def write_ogg(path: Path, samples: np.ndarray) -> Path:
+    """Write OGG Vorbis, as the corpus has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, RATE_HZ, format="OGG", subtype="VORBIS")
+    return path
+
+
+def plan_session(
+    session: str, split: str, count: int, first_pitch_hz: float, language: str
+) -> list[MiniatureUtterance]:
+    """Utterances of 1 to 2 s, one after the other."""
+    utterances = []
+    start_s = 0.5
+    for number in range(count):
+        end_s = start_s + 1.0 + 0.25 * (number % 5)
+        words = [WORDS[(number + i) % len(WORDS)] for i in range(2 + number % 4)]
+        pause_s = (start_s + 0.4, start_s + 0.5)
+        columns = {
+            "session_id": session,
+            "original_text": f"{' '.join(words).capitalize()}, {number + 1}.",
+            "speaker_id": str(1000 + int(session[4:8]) + number % 2),
+            "start_time": f"{start_s:.2f}",
+            "end_time": f"{end_s:.2f}",
+            "normed_text": " ".join(words).lower(),
+            "split": split,
+            "gender": "female",
+            "is_gold_transcript": "True",
+            "accent": "None",
+            "vad": str([(start_s, pause_s[0]), (pause_s[1], round(end_s, 3))]),
+        }
+        utterance = MiniatureUtterance(
+            session, number, start_s, round(end_s, 3), first_pitch_hz + 40 * number, columns
+        )
+        columns["id_"] = utterance.id_(language)
+        utterances.append(utterance)
+        start_s = end_s + GAP_S
+    return utterances
+
+
+def write_session(
+    root: Path, channel: str, session: str, utterances: Sequence[MiniatureUtterance]
+) -> Path:
+    """Write a session as raw_audios has it."""
+    sounds = [(u.start_s, u.end_s, u.pitch_hz) for u in utterances]
+    samples = session_audio(sounds, utterances[-1].end_s + 0.5)
+    path = root / "raw_audios" / channel / session[:4] / f"{session}_{channel}.ogg"
+    return write_ogg(path, samples)
+
+
+def write_table(
+    path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], delimiter: str
+) -> Path:
+    """Write a table as the corpus has them: no quoting; compressed if its name says so."""
+    lines = [delimiter.join(row) + "\n" for row in (columns, *rows)]
+    data = "".join(lines).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def write_annotation(root: Path, language: str, utterances: Iterable[MiniatureUtterance]) -> Path:
+    """Write transcribed_data/<language>/asr_<language>.tsv.gz."""
+    rows = [[u.columns[name] for name in ANNOTATION_COLUMNS] for u in utterances]
+    path = root / "transcribed_data" / language / f"asr_{language}.tsv.gz"
+    return write_table(path, ANNOTATION_COLUMNS, rows, "|")
+
+
+def write_prepared(
+    root: Path,
+    language: str,
+    utterances: Sequence[MiniatureUtterance],
+    columns: Sequence[str] = PREPARED_COLUMNS,
+) -> None:
+    """Write what get_asr_data writes: the utterances cut out, and a table for each split."""
+    folder = root / "transcribed_data" / language
+    for u in utterances:
+        samples = session_audio([(0, u.end_s - u.start_s, u.pitch_hz)], u.end_s - u.start_s)
+        write_ogg(folder / u.session[:4] / f"{u.id(language)}.ogg", samples)
+    for split in ("train", "dev", "test"):
+        rows = []
+        for u in utterances:
+            known = {
+                **u.columns,
+                "id": u.id(language),
+                "raw_text": u.columns["original_text"],
+                "normalized_text": u.columns["normed_text"],
+            }
+            if known["split"] == split:
+                rows.append([known[name] for name in columns])
+        write_table(folder / f"asr_{split}.tsv", columns, rows, "\t")
+
+
+def write_segment_table(root: Path, rows: Iterable[tuple[str, str, str, str]]) -> Path:
+    """Write unlabelled_data/unlabelled_v2.tsv.gz; rows: event, number, start, end."""
+    path = root / "unlabelled_data" / "unlabelled_v2.tsv.gz"
+    return write_table(path, ("event_id", "segment_no", "start", "end"), rows, "\t")
+
+
+def plan_voxpopuli(language: str, per_session: int = 4) -> list[MiniatureUtterance]:
+    """Four training sessions, one for dev, one for test."""
+    plan = [("train", f"2019011{n}-0900-PLENARY-{n}") for n in range(1, 5)]
+    plan += [("dev", "20190121-0900-PLENARY-5"), ("test", "20190201-0900-PLENARY-15")]
+    return [
+        utterance
+        for index, (split, session) in enumerate(plan)
+        for utterance in plan_session(session, split, per_session, 200 + 200 * index, language)
+    ]
+
+
+def build_voxpopuli(
+    root: Path,
+    language: str = "de",
+    prepared: bool = False,
+    unlabelled_sessions: int = 0,
+    per_session: int = 4,
+) -> Path:
+    """Build the corpus.
+
+    Args:
+        root: Its folder.
+        language: Of the transcripts, and of the unlabelled channel.
+        prepared: Whether get_asr_data has run: utterances instead of original sessions.
+        unlabelled_sessions: How many there are with the language's channel, besides that of the
+            test session; every other one has official segments, the others have none.
+        per_session: Utterances in each session; 4 make 10 s.
+
+    Returns:
+        `root`.
+    """
+    utterances = plan_voxpopuli(language, per_session)
+    by_session: dict[str, list[MiniatureUtterance]] = {}
+    for utterance in utterances:
+        by_session.setdefault(utterance.session, []).append(utterance)
+    write_annotation(root, language, utterances)
+    if prepared:
+        write_prepared(root, language, utterances)
+    else:
+        for session, spoken in by_session.items():
+            write_session(root, "original", session, spoken)
+    if unlabelled_sessions:
+        names = [f"2019030{n % 9 + 1}-0900-PLENARY-{n}" for n in range(unlabelled_sessions)]
+        spoken = {
+            name: plan_session(name, "", per_session, 150 + 30 * n, language)
+            for n, name in enumerate(names)
+        }
+        test_session = utterances[-1].session
+        spoken[test_session] = by_session[test_session]
+        rows = []
+        for n, (session, parts) in enumerate(spoken.items()):
+            write_session(root, language, session, parts)
+            if n % 2 == 0:
+                rows += [
+                    (f"{session}_{language}", str(i), f"{u.start_s - 0.2:.2f}", f"{u.end_s:.2f}")
+                    for i, u in enumerate(parts)
+                ]
+        write_segment_table(root, rows)
+    return root
+
+
+def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
+    """Pack a year's sessions as the server has them, `<channel>_<year>.tar`."""
+    with tarfile.open(archive, "w") as tar:
+        for path in sorted((root / "raw_audios" / channel / year).glob("*.ogg")):
+            member = tarfile.TarInfo(f"{channel}/{year}/{path.name}")
+            member.size = path.stat().st_size
+            tar.addfile(member, io.BytesIO(path.read_bytes()))
+    return archive

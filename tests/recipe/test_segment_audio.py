@@ -1,0 +1,105 @@
+"""Cutting at silences: planted pauses, limits, and audio that cannot be read."""
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.audio_source import AudioError
+from espnet_medusa.recipe.segment_audio import SegmentOptions, read_levels, segment_levels
+
+RATE_HZ = 16000
+FRAME_S = 0.02
+
+
+def levels_of(*sounds: tuple[float, float], duration_s: float = 60.0) -> np.ndarray:
+    """Frames of -60 dB, and of -20 dB where sounds are."""
+    levels = np.full(round(duration_s / FRAME_S), -60.0)
+    for start_s, end_s in sounds:
+        levels[round(start_s / FRAME_S) : round(end_s / FRAME_S)] = -20.0
+    return levels
+
+
+def test_short_pauses_stay_and_long_ones_separate():
+    levels = levels_of((1, 3), (3.2, 5), (6, 9), (14, 17))
+    assert segment_levels(levels) == [(0.86, 9.14), (13.86, 17.14)]
+
+
+def test_no_segment_is_longer_than_allowed_and_cuts_are_in_pauses():
+    levels = levels_of((0, 20), (20.5, 35), (36, 55))
+    assert segment_levels(levels) == [(0.0, 20.14), (20.36, 35.14), (35.86, 55.14)]
+    options = SegmentOptions(max_segment_s=60)
+    assert segment_levels(levels, options) == [(0.0, 55.14)]
+
+
+def test_sound_without_a_pause_is_cut_where_it_is_quietest():
+    levels = levels_of((0, 55))
+    levels[round(22 / FRAME_S)] = -30.0  # Too short to be a pause.
+    levels[round(10 / FRAME_S)] = -35.0  # Quieter, but the first part would be too short.
+    segments = segment_levels(levels)
+    assert segments[0] == (0.0, 22.02) and segments[1][0] == 22.02
+    assert all(end - start <= 30 for start, end in segments)
+    assert segments[-1][1] == pytest.approx(55.14)
+
+
+def test_clicks_and_silence_are_left_out():
+    levels = levels_of((5, 5.04), (20, 30))
+    assert segment_levels(levels) == [(19.86, 30.14)]
+    assert segment_levels(np.zeros(0)) == []
+
+
+def test_audio_of_one_level_is_taken_as_sound():
+    assert segment_levels(np.full(500, -40.0)) == [(0.0, 10.0)]
+    assert segment_levels(np.full(500, -90.0)) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.02, 50), st.floats(0.02, 4)), max_size=12))
+def test_segments_are_ordered_bounded_and_hold_all_sound(pairs):
+    sounds, now = [], 0.0
+    for sound_s, pause_s in pairs:
+        sounds.append((now, now + sound_s))
+        now += sound_s + pause_s
+    options = SegmentOptions(min_segment_s=0.04)
+    levels = levels_of(*sounds, duration_s=now + 5)
+    segments = segment_levels(levels, options)
+    edges = [time_s for segment in segments for time_s in segment]
+    assert edges == sorted(edges)
+    assert all(0 < end - start <= 30 + 1e-6 for start, end in segments)
+    covered = np.zeros(len(levels), bool)
+    for start, end in segments:
+        covered[round(start / FRAME_S) : round(end / FRAME_S)] = True
+    quiet, loud = np.percentile(levels, [5, 95])
+    if loud - quiet >= options.contrast_db:
+        assert covered[levels > -60].all()
+
+
+def test_levels_are_those_of_the_samples(tmp_path):
+    generator = np.random.default_rng(0)
+    # More than one block, and a last frame that is not full.
+    samples = 0.1 * generator.standard_normal((RATE_HZ * 45 + 100, 2))
+    samples[RATE_HZ : 2 * RATE_HZ] = 0
+    path = tmp_path / "a.wav"
+    soundfile.write(path, samples, RATE_HZ, subtype="FLOAT")
+    levels = read_levels(path)
+    assert len(levels) == 45 * 50 + 1
+    assert np.all(levels[50:100] == -96)
+    mono = samples.mean(axis=1)
+    for frame in (0, 999, 1000, 2249):
+        power = np.mean(mono[frame * 320 : (frame + 1) * 320] ** 2)
+        assert levels[frame] == pytest.approx(10 * np.log10(power), abs=1e-3)
+    np.testing.assert_array_equal(read_levels(path, start_s=20, end_s=30), levels[1000:1500])
+
+
+def test_unreadable_audio_is_named(tmp_path):
+    path = tmp_path / "a.ogg"
+    path.write_bytes(b"OggS and nothing that makes sense" * 20)
+    with pytest.raises(AudioError, match="a.ogg: cannot be read to its end"):
+        read_levels(path)
+
+
+def test_options_that_clash_are_refused():
+    with pytest.raises(InputError, match="max_segment_s must be above min_segment_s"):
+        SegmentOptions(max_segment_s=0.3)
