@@ -23,6 +23,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from espnet2.asr.ctc import CTC
 from peers.worker import forget_peak, peak_bytes
 from transformers.optimization import Adafactor
 from whole_logits import WholeLogitsModel
@@ -97,7 +98,7 @@ def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
     model = KINDS[kind](
         vocab_size=sizes.vocab_size, token_list=token_list, frontend=None, specaug=None,
         normalize=None, preencoder=None, encoder=encoder, postencoder=None, decoder=decoder,
-        ctc=None, joint_network=None, **config["model_conf"],
+        ctc=CTC(1, sizes.hidden_size), joint_network=None, **config["model_conf"],
     )  # fmt: skip
     for name in config.get("freeze_param", []):
         model.get_submodule(name).requires_grad_(False)

@@ -9,7 +9,7 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # options
 stage=1             # first stage
 stop_stage=13       # last stage; the comparison follows stage 13
-heads="linear block recurrent"  # kinds of heads to train, a conf/train_<kind>.yaml each
+heads="linear block recurrent"  # kinds, each of conf/train_<kind>.yaml; <kind>_<N>heads: N of them
 decodings="exact typical"   # ways to decode with heads, a conf/decode/<way>.yaml each
 base_model=valid.acc.ave.pth        # checkpoint of the base model
 heads_model=valid.acc_heads.ave.pth # checkpoint of the models with heads
@@ -17,6 +17,7 @@ data_dir=           # existing Kaldi directories DIR/<set>, instead of local/dat
 name=               # where own data goes: dump/<name>, exp/<name>; default: name of data_dir
 dumpdir=            # default: dump
 expdir=             # default: exp
+report=             # plan of the tables to write at the end, a conf/report/*.yaml; not for own data
 # end of options
 
 # shellcheck source=/dev/null
@@ -53,12 +54,15 @@ ways=
 for way in ${decodings}; do
     ways+=" conf/decode/${way}.yaml"
 done
-for kind in ${heads}; do
+for system in ${heads}; do
     [ "${stop_stage}" -ge 11 ] || break
-    asr --stage "${heads_stage}" --asr_config "conf/train_${kind}.yaml" --asr_tag "${kind}" \
+    count=
+    [[ ! ${system} =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
+    asr --stage "${heads_stage}" --asr_config "conf/train_${system%_*heads}.yaml" \
+        --asr_args "${count:+--decoder_conf heads_conf.num_heads=${count}}" --asr_tag "${system}" \
         --pretrained_model "${base}/${base_model}" --inference_configs "${ways}" \
         --inference_asr_model "${heads_model}"
-    experiments+=("${expdir}/asr_${kind}")
+    experiments+=("${expdir}/asr_${system}")
 done
 
 if [ "${stop_stage}" -ge 13 ]; then
@@ -67,5 +71,7 @@ if [ "${stop_stage}" -ge 13 ]; then
     python3 -m espnet_medusa.bin.plot_decoding --exp_dirs "${experiments[@]}" \
         --plain "${base}/plain" --output_dir "${expdir}/images"
     cat "${expdir}/RESULTS.md"
+    [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
+        --exp_dirs "${experiments[@]}" --config "${report}" --output "${expdir}/REPORT.md"
 fi
 [ "${incomplete}" = false ]

@@ -6,4 +6,5 @@ set -euo pipefail
 
 ./medusa.sh --lang en --train_set train --valid_set dev --test_sets test \
     --token_type bpe --nbpe 256 --feats_normalize "" --max_wav_duration 30 \
+    --report ../../../conf/report/mini_synth.yaml \
     --ngpu 0 --train_nj 2 --nj 2 --inference_nj 2 "$@"
