@@ -11,7 +11,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
-    package_data={"espnet_medusa": ["papers/*.yaml"]},
+    package_data={"espnet_medusa": ["papers/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]},
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
@@ -44,6 +44,8 @@ setup(
             "espnet-medusa-train = espnet_medusa.bin.asr_train:main",
             "espnet-medusa-inference = espnet_medusa.bin.asr_inference:main",
             "espnet-medusa-sclite = espnet_medusa.bin.sclite:main",
+            "espnet-medusa-convert = espnet_medusa.bin.convert:main",
+            "espnet-medusa-report = espnet_medusa.bin.report:main",
         ]
     },
 )

@@ -96,11 +96,15 @@ class MedusaASRModel(ESPnetASRModel):
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
-            kwargs: ``utt_id``; not used.
+            kwargs: ``utt_id``, for messages.
 
         Returns:
             Loss, stats to log (loss and accuracy per head among them) and the batch size.
+
+        Raises:
+            InputError: A text is longer than the decoder has positions for.
         """
+        self._check_lengths(text_lengths, kwargs.get("utt_id"))
         text = text[:, : text_lengths.max()]
         memory, memory_lengths = self.encode(speech, speech_lengths)
         stats: Stats = {}
@@ -113,9 +117,20 @@ class MedusaASRModel(ESPnetASRModel):
         loss = self._decoder_loss(memory, memory_lengths, text, stats)
         if loss_ctc is not None:
             loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
-        stats["loss"] = loss.detach()
+        stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, speech.size(0)), loss.device)
         return loss, stats, weight
+
+    def _check_lengths(self, text_lengths: torch.Tensor, utterances: list[str] | None) -> None:
+        longest = self.decoder.whisper.config.max_target_positions - 1  # the start takes one
+        row = int(text_lengths.argmax())
+        length = int(text_lengths[row])
+        if length > longest:
+            name = utterances[row] if utterances else f"row {row} of the batch"
+            raise InputError(
+                f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
+                "leave the utterance out or cut it (stage 10 of asr.sh leaves such texts out)"
+            )
 
     def _decoder_loss(
         self,

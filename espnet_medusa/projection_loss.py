@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from espnet_medusa.loss import IGNORE
 
-CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most four times that are alive at once
+CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most twice that are alive at once
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ class _ProjectedLoss(torch.autograd.Function):
         sums = torch.zeros(3, len(hidden), dtype=exact, device=weight.device)
         with torch.autocast(device, enabled=False):
             projection = _Projection(weight.to(dtype), weight_gradient, exact)
-            for start, stop in _chunks(len(targets), len(weight)):
+            columns = len(weight) * (1 if teacher is None else 2)  # a teacher's are alive, too
+            for start, stop in _chunks(len(targets), columns):
                 reference = None
                 if teacher is not None:
                     reference = projection.logits(teacher[start:stop]).log_softmax(dim=-1)
@@ -150,9 +151,9 @@ class _ProjectedLoss(torch.autograd.Function):
         return weight_gradient, None, None, None, None, *gradients
 
 
-def _chunks(num_targets: int, vocab_size: int) -> list[tuple[int, int]]:
-    """First and last + 1 of the labels that are projected together."""
-    size = max(1, CHUNK_LOGITS // vocab_size)
+def _chunks(num_targets: int, columns: int) -> list[tuple[int, int]]:
+    """First and last + 1 of the labels that are projected together, to ``columns`` logits each."""
+    size = max(1, CHUNK_LOGITS // columns)
     return [(start, min(start + size, num_targets)) for start in range(0, num_targets, size)]
 
 

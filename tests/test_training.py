@@ -167,9 +167,9 @@ def test_every_recipe_config_builds_its_model(tmp_path):
     tokens = tmp_path / "tokens.txt"
     tokens.write_text("\n".join(TOKENS) + "\n")
     root = Path(__file__).resolve().parents[1]
-    configs = sorted(root.glob("egs/*/*/conf/train_*.yaml")) + sorted(
-        root.glob("conf/train/*.yaml")
-    )
+    configs = sorted(root.glob("egs/*/*/conf/train_*.yaml"))
+    pretrained = {path.resolve() for path in root.glob("conf/train/whisper_*.yaml")}
+    configs = [path for path in configs if path.resolve() not in pretrained]
     assert configs
     for config in configs:
         command = ["--config", config, "--token_list", tokens, "--output_dir", tmp_path / "exp"]

@@ -19,7 +19,7 @@ def save_tiny_whisper(
 ) -> Path:
     """Write config, weights and generation config, as OpenAI's have them, without a tokenizer."""
     torch.manual_seed(seed)
-    end = END_OF_TEXT[vocab_size]
+    end = END_OF_TEXT.get(vocab_size, 0)
     config = WhisperConfig(
         vocab_size=vocab_size,
         num_mel_bins=num_mel_bins,

@@ -4,6 +4,7 @@ Options are ESPnet's and those of ``SearchOptions``; outputs and log lines are E
 ``statistics.json`` and ``failed_utterances``.
 """
 
+import argparse
 import dataclasses
 import inspect
 import logging
@@ -17,7 +18,7 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import int_or_none, str2bool, str_or_none
 
-from espnet_medusa.decoding.job import decode_job, read_input
+from espnet_medusa.decoding.job import Preprocess, decode_job, read_input
 from espnet_medusa.decoding.journal import Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
@@ -118,17 +119,27 @@ def inference(options: dict) -> int:
         options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     )
     speech2text = load(options)
+    speech2text.release_weights()
     journal = Journal(options["output_dir"], _fingerprint(options))
-    preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
     return decode_job(
         speech2text,
         job,
         journal,
         options["allow_pipes"],
-        preprocess,
+        build_preprocess(speech2text.asr_train_args),
         batch_size=options["batch_size"],
         max_batch_frames=options["max_batch_frames"],
     )
+
+
+def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
+    """ESPnet's preprocessing function as it was trained with.
+
+    Args:
+        args: Of training; what belongs to its utterances alone need not be there any more.
+    """
+    (getattr(args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
+    return ASRTask.build_preprocess_fn(args, False)
 
 
 def load(options: dict) -> Speech2Text:

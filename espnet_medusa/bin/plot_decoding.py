@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.recipe.command import run_main
-from espnet_medusa.scoring.comparison import find_decodings, find_plain
+from espnet_medusa.scoring.comparison import find_decodings, find_plains
 from espnet_medusa.scoring.plots import plot_acceptance, plot_speedup, plot_tokens_per_call
 
 
@@ -21,13 +21,12 @@ def work(args: argparse.Namespace) -> None:
     """Draw for each test set, and say where the figures are."""
     decodings = find_decodings(args.exp_dirs)
     figures = []
-    for test_set in sorted({item.test_set for item in decodings}):
+    for test_set, plain in find_plains(decodings, args.plain).items():
         same = [item for item in decodings if item.test_set == test_set]
         figures.append(plot_acceptance(same, args.output_dir / f"acceptance_{test_set}.png"))
         figures.append(
             plot_tokens_per_call(same, args.output_dir / f"tokens_per_call_{test_set}.png")
         )
-        plain = find_plain(same, args.plain, test_set)
         if plain is not None:
             path = args.output_dir / f"speedup_{test_set}.png"
             figures.append(plot_speedup(same, plain, path))

@@ -34,6 +34,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--data_dir", type=Path, required=True, help="unlabelled audio: wav.scp, segments, ...")
     add("--text", type=Path, required=True, help="what decoding wrote for it")
     add("--held_out", type=Path, nargs="*", default=[], help="test sets: data directories")
+    add("--margin_s", type=float, default=options.margin_s, help="around them, goes too")
     add("--train_dir", type=Path, required=True, help="data directory to write")
     add("--valid_dir", type=Path, help="another one; none: all is for training")
     add("--drop_fraction", type=float, default=options.drop_fraction, help="for text length")
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         args.valid_fraction = 0.0
     elif args.valid_fraction == 0:
         raise InputError("--valid_fraction 0: makes no --valid_dir; leave that option out")
-    options = SelectionOptions(args.drop_fraction, args.valid_fraction)
+    options = SelectionOptions(args.drop_fraction, args.valid_fraction, args.margin_s)
     utterances = read_labelled(args.data_dir, args.text)
     held_out = {key: place for name in args.held_out for key, place in read_places(name).items()}
     selection = select(utterances, held_out, options)

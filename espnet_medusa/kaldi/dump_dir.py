@@ -1,7 +1,7 @@
 """The tables of an ESPnet `dump/raw` directory, written and read back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from espnet_medusa.kaldi.data_dir import make_spk2utt
@@ -13,6 +13,7 @@ from espnet_medusa.kaldi.table import (
     write_atomically,
     write_table,
 )
+from espnet_medusa.kaldi.utterances import NOTES
 
 FEATS_TYPE = "raw"
 
@@ -27,6 +28,7 @@ class DumpTables:
         text: Transcripts; empty if there are none.
         utt2num_samples: Lengths; empty in a `data` directory.
         audio_format: Such as "flac.ark"; empty in a `data` directory.
+        notes: Tables of `NOTES` by name; an utterance may be missing in them.
     """
 
     wav_scp: Mapping[str, str]
@@ -34,6 +36,7 @@ class DumpTables:
     text: Mapping[str, str]
     utt2num_samples: Mapping[str, int]
     audio_format: str = ""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def select(self, ids: set[str]) -> "DumpTables":
         """Keep some utterances."""
@@ -41,12 +44,13 @@ class DumpTables:
         def keep(table: Mapping) -> dict:
             return {key: value for key, value in table.items() if key in ids}
 
-        return DumpTables(
+        return replace(
+            self,
             wav_scp=keep(self.wav_scp),
             utt2spk=keep(self.utt2spk),
             text=keep(self.text),
             utt2num_samples=keep(self.utt2num_samples),
-            audio_format=self.audio_format,
+            notes={name: keep(table) for name, table in self.notes.items()},
         )
 
     def write(self, folder: Path) -> None:
@@ -59,6 +63,9 @@ class DumpTables:
         if self.utt2num_samples:
             lengths = {key: str(value) for key, value in self.utt2num_samples.items()}
             write_table(folder / "utt2num_samples", lengths)
+        for name, table in self.notes.items():
+            if table:
+                write_table(folder / name, table)
         if self.audio_format:
             write_atomically(folder / "feats_type", f"{FEATS_TYPE}\n")
             write_atomically(folder / "audio_format", f"{self.audio_format}\n")
@@ -73,13 +80,17 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
     folder = Path(folder)
     problems: list[DataProblem] = []
     tables: dict[str, dict[str, str]] = {}
+    notes: dict[str, dict[str, str]] = {}
     names = ["wav.scp", "utt2num_samples", "utt2spk"]
     names += ["text"] if (folder / "text").exists() else []
-    for name in names:
+    found = [name for name in NOTES if (folder / name).exists()]
+    for name in (*names, *found):
         try:
-            tables[name] = read_table(folder / name, require_value=name != "text")
+            table = read_table(folder / name, require_value=name != "text")
         except TableError as error:
             problems += error.problems
+        else:
+            (notes if name in NOTES else tables)[name] = table
     if not problems:
         problems = [
             DataProblem(str(folder / name), key, "is missing", "format the data again")
@@ -104,4 +115,5 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
         audio_format=format_file.read_text(encoding="utf-8").strip()
         if format_file.exists()
         else "",
+        notes=notes,
     )

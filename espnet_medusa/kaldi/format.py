@@ -56,7 +56,7 @@ class FormatReport:
 def format_data_dir(
     data_dir: str | Path, output_dir: str | Path, options: FormatOptions
 ) -> FormatReport:
-    """Write wav.scp, text, utt2spk, spk2utt, utt2num_samples and the audio they name.
+    """Write wav.scp, text, utt2spk, spk2utt, utt2num_samples, `NOTES` and the audio they name.
 
     Args:
         data_dir: Kaldi data directory; segments are cut out, text and utt2spk are optional.
@@ -121,6 +121,7 @@ def _write_tables(
         text=found.text,
         utt2num_samples=written.n_samples,
         audio_format=options.audio.audio_format,
+        notes=found.notes,
     )
     tables.select(set(written.entries)).write(folder)
     if problems:

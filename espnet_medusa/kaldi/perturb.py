@@ -115,9 +115,13 @@ def _audio_problems(
 
 def _tables(found: UtteranceSet, factors: Sequence[float], entries: dict[str, str]) -> DumpTables:
     text, utt2spk = {}, {}
+    notes: dict[str, dict[str, str]] = {name: {} for name in found.notes}
     for factor in factors:
         for utterance in found.utterances:
             key = perturbed_id(utterance.id, factor)
             text[key] = found.text[utterance.id]
             utt2spk[key] = perturbed_id(found.utt2spk[utterance.id], factor)
-    return DumpTables(wav_scp=entries, utt2spk=utt2spk, text=text, utt2num_samples={})
+            for name, table in found.notes.items():
+                if utterance.id in table:
+                    notes[name][key] = table[utterance.id]
+    return DumpTables(wav_scp=entries, utt2spk=utt2spk, text=text, utt2num_samples={}, notes=notes)

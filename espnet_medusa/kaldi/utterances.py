@@ -9,6 +9,9 @@ from espnet_medusa.kaldi.problem import DataError, DataProblem
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import TableScan, scan_table, sort_ids
 
+# What else is known of an utterance: its language; start and factor of its length penalty.
+NOTES = ("utt2lang", "utt2regulation")
+
 
 @dataclass(frozen=True)
 class Utterance:
@@ -44,6 +47,7 @@ class UtteranceSet:
         utt2spk: Id to speaker.
         problems: One for each utterance (or line) that cannot be used.
         tables: The files that were read.
+        notes: Tables of `NOTES` that the directory has, by name; ids may be missing in them.
     """
 
     utterances: list[Utterance] = field(default_factory=list)
@@ -51,6 +55,7 @@ class UtteranceSet:
     utt2spk: dict[str, str] = field(default_factory=dict)
     problems: list[DataProblem] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
+    notes: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def collect_utterances(
@@ -59,7 +64,7 @@ def collect_utterances(
     """Join the tables of a data directory by id; every id is an utterance or a problem.
 
     Args:
-        data_dir: Directory with wav.scp, optionally segments, text, utt2spk.
+        data_dir: Directory with wav.scp, optionally segments, text, utt2spk and `NOTES`.
         require_text: Whether an utterance needs a line in text.
         allow_empty_text: Whether that line may hold the id alone.
 
@@ -75,12 +80,14 @@ def collect_utterances(
     scans = {
         name: scan_table(folder / name, _needs_value(name, allow_empty_text)) for name in names
     }
-    whole = [problem for scan in scans.values() for problem in scan.problems if not problem.id]
+    notes = {name: scan_table(folder / name) for name in NOTES if (folder / name).exists()}
+    read = scans | notes
+    whole = [problem for scan in read.values() for problem in scan.problems if not problem.id]
     if whole:
         raise DataError(whole)
     by_id: dict[str, DataProblem] = {}
-    for name in [name for name in names if name != "wav.scp" or "segments" not in names]:
-        for problem in scans[name].problems:
+    for name in [name for name in read if name != "wav.scp" or "segments" not in names]:
+        for problem in read[name].problems:
             by_id.setdefault(problem.id, problem)
     utterances = _make_utterances(folder, scans, by_id)
     _check_ids(folder, scans, by_id)
@@ -97,7 +104,11 @@ def collect_utterances(
         text={key: text[key] for key in good if key in text},
         utt2spk={key: utt2spk[key] for key in good},
         problems=[by_id[key] for key in sort_ids(by_id)],
-        tables=[folder / name for name in names],
+        tables=[folder / name for name in read],
+        notes={
+            name: {key: scan.entries[key] for key in good if key in scan.entries}
+            for name, scan in notes.items()
+        },
     )
 
 

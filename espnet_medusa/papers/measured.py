@@ -54,18 +54,12 @@ def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
     """All decodings of the experiments.
 
     Raises:
-        InputError: A folder is missing, two have the same name, or statistics are unreadable.
+        InputError: A folder is missing, or statistics are unreadable.
     """
-    names: dict[str, Path] = {}
     found = []
     for exp_dir in exp_dirs:
         if not exp_dir.is_dir():
             raise InputError(f"--exp_dirs {exp_dir}: no such folder; give those that were trained")
-        if exp_dir.name in names:
-            raise InputError(
-                f"--exp_dirs {exp_dir}: {names[exp_dir.name]} has the same name; give one of them"
-            )
-        names[exp_dir.name] = exp_dir
         try:
             found += find_decodings([exp_dir])
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
@@ -84,13 +78,20 @@ def find_decoding(
         InputError: Several fit.
     """
     exp = system.exp.replace(LABEL, label)
+    parts = Path(exp).parts
     fitting = [
         item
         for item in decodings
-        if item.exp_dir.name == exp
+        if item.exp_dir.parts[-len(parts) :] == parts
         and item.test_set == test_set
         and is_configuration(item, item.exp_dir / system.decoding)
     ]
+    folders = list(dict.fromkeys(str(item.exp_dir) for item in fitting))
+    if len(folders) > 1:
+        raise InputError(
+            f"--exp_dirs {folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write "
+            "the folder above it, too, in the report's config"
+        )
     if len(fitting) > 1:
         tags = ", ".join(item.tag for item in fitting)
         raise InputError(

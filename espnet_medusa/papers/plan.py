@@ -18,7 +18,8 @@ class System:
 
     Attributes:
         name: As shown.
-        exp: Name of the experiment's folder; ``{label}`` in it stands for the test set's label.
+        exp: Name of the experiment's folder, where needed with folders above it; ``{label}`` in
+            it stands for the test set's label.
         decoding: Inference tag; its part ``_asr_model_...`` may be left out.
         draft_model: Checkpoint of a second model that drafts, counted among the parameters.
     """

@@ -1,6 +1,10 @@
 """Shape files of ESPnet's collect-stats stage."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+from espnet_medusa.kaldi.dump_dir import read_dump_dir
+from espnet_medusa.kaldi.table import write_table
 
 
 def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> Path:
@@ -19,3 +23,24 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
     result = shape_file.with_name(f"{shape_file.name}.{token_type}")
     result.write_text("".join(f"{line},{tokens}\n" for line in lines if line), encoding="utf-8")
     return result
+
+
+def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str], int]) -> None:
+    """Write `speech_shape` and `text_shape` as ESPnet does, from what stage 4 left.
+
+    Args:
+        data_dir: Holds text and utt2num_samples.
+        folder: To write to.
+        count_labels: Utterance id and transcript to the number of its labels.
+
+    Raises:
+        ValueError: A table is missing or damaged.
+    """
+    tables = read_dump_dir(data_dir)
+    if not tables.text:
+        raise ValueError(f"{data_dir}/text: no transcripts to train on; run stages 3 and 4")
+    folder.mkdir(parents=True, exist_ok=True)
+    samples = {key: str(number) for key, number in tables.utt2num_samples.items()}
+    labels = {key: str(count_labels(key, text)) for key, text in tables.text.items()}
+    write_table(folder / "speech_shape", samples)
+    write_table(folder / "text_shape", labels)

@@ -118,6 +118,24 @@ def find_plain(
     raise ValueError(f"--plain {wanted}: {test_set} was not decoded so; there is {known}")
 
 
+def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
+    """Plain decoding by test set, None where a set was not decoded so, or it was not asked for.
+
+    Raises:
+        ValueError: It was asked for, and no test set has it.
+    """
+    found: dict[str, Decoding | None] = {}
+    problem = None
+    for test_set in sorted({item.test_set for item in decodings}):
+        try:
+            found[test_set] = find_plain(decodings, wanted, test_set)
+        except ValueError as error:
+            found[test_set], problem = None, error
+    if problem is not None and not any(found.values()):
+        raise problem
+    return found
+
+
 def _error_rate(decoding: Decoding) -> tuple[float | None, float | None]:
     """WER in percent and eta, both None before scoring."""
     folder = decoding.folder / "score_wer"
@@ -166,10 +184,11 @@ def compare_all(decodings: Sequence[Decoding], plain: Path | None) -> list[Compa
     """One row for each decoding, test set by test set.
 
     Raises:
-        ValueError: Plain decoding of a test set is not there.
+        ValueError: Plain decoding was asked for, and no test set has it.
     """
+    plains = find_plains(decodings, plain)
     ordered = sorted(decodings, key=lambda item: item.test_set)
-    return [compare(item, find_plain(decodings, plain, item.test_set)) for item in ordered]
+    return [compare(item, plains[item.test_set]) for item in ordered]
 
 
 def _number(value: float | None, digits: int = 2) -> str:

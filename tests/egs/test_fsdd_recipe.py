@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FSDD_DIR = ROOT.parent / "shared" / "data" / "fsdd"
+HEADS = "block_3heads"
 TINY = {"output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48}
 
 
@@ -39,16 +40,21 @@ def test_digit_strings_from_archives_to_results(recipe):
     # The model has seen almost nothing: a minimum length makes it say something all the same.
     data = "--minutes 2 --dev_utterances 6 --test_utterances 8"
     done = subprocess.run(
-        ["./run.sh", "--local_data_opts", f"--fsdd_dir {FSDD_DIR} {data}", "--heads", "block",
-         "--decodings", "exact", "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
+        ["./run.sh", "--local_data_opts", f"--fsdd_dir {FSDD_DIR} {data}", "--heads", HEADS,
+         "--decodings", "exact", "--report", str(ROOT / "conf" / "report" / "mini_synth.yaml"),
+         "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
          "--inference_args", "--minlenratio -6 --maxlenratio -20"],
         cwd=recipe, text=True, capture_output=True, timeout=400,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = (recipe / "exp" / "RESULTS.md").read_text()
-    assert "block exact" in results and "8/8" in results, "same text as plain, every utterance"
+    assert f"{HEADS} exact" in results and "8/8" in results, "same text as plain, every utterance"
     assert json.loads((recipe / "exp" / "decoding.json").read_text())
+    trained = yaml.safe_load((recipe / "exp" / f"asr_{HEADS}" / "config.yaml").read_text())
+    assert trained["decoder_conf"]["heads_conf"]["num_heads"] == 3
+    report = (recipe / "exp" / "REPORT.md").read_text()
+    assert "|test|5 heads|not run|" in report, "another model was trained"
     texts = [path.read_text() for path in sorted(recipe.glob("exp/asr_*/*/test/text"))]
     assert len(texts) == 2 and texts[0] == texts[1] and texts[0].count("\n") == 8
     for image in ("acceptance_test", "speedup_test", "tokens_per_call_test"):

@@ -249,10 +249,10 @@ def test_mended_corpus_is_complete_again(small, capsys):
     assert len(table(folder, "text")) == 6 and not (folder / "bad_utterances").exists()
 
 
-def test_error_outside_test_sets_is_named_but_is_no_failure(small, capsys):
+def test_error_outside_test_sets_counts_too(small, capsys):
     (broken,) = (small / "dev-clean").rglob("61-1061-0001.flac")
     cut_short(broken)
-    assert prepare_small(small) == 0
+    assert prepare_small(small) == 3
     assert len(capsys.readouterr().out.splitlines()) == 1
     folder = small.parent / "data" / "dev_clean"
     assert list(table(folder, "bad_utterances")) == ["61-1061-0001"]
@@ -448,6 +448,27 @@ def test_missing_corpus_is_downloaded_checked_and_unpacked(tmp_path, monkeypatch
         assert server.requests == [], "archives are not needed once they are unpacked"
     assert validate_data_dir(tmp_path / "data" / "dev") == []
     assert len(table(tmp_path / "data" / "dev", "text")) == 4
+
+
+def test_damaged_test_set_is_one_line_and_the_others_go_on(tmp_path, capsys):
+    corpus = make_librispeech(tmp_path / "downloads", ("dev-clean", "test-clean"), 1, 2, (0.2, 0.3))
+    with serve() as server:
+        server.files["/12/test-other.tar.gz"] = b"something else"
+        options = ["--download_dir", corpus.parent, "--openslr", server.url]
+        options += ["--librispeech_pc", "false", "--subsets"]
+        assert run(tmp_path, *options, "test-other", "dev-clean", "test-clean") == 3
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith("test-other: ") and "test-other.tar.gz: is damaged" in line
+        made = {path.name for path in (tmp_path / "data").iterdir()}
+        assert made == {"dev_clean", "test_clean"}
+        # Without a training set it ends, after the others were fetched.
+        server.files["/12/train-clean-100.tar.gz"] = b"something else"
+        server.requests.clear()
+        assert run(tmp_path, *options, "train-clean-100", "test-other") == 1
+        wanted = ["/12/train-clean-100.tar.gz", "/12/test-other.tar.gz"]
+        assert [path for path, _ in server.requests] == wanted
+        (line,) = errors(capsys)
+        assert "train-clean-100.tar.gz: is damaged" in line and "test-other.tar.gz: is" in line
 
 
 def test_data_sh(whole, tmp_path):

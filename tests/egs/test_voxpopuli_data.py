@@ -23,7 +23,7 @@ from espnet_medusa.errors import InputError  # noqa: E402
 from espnet_medusa.kaldi.audio import read_audio  # noqa: E402
 from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir  # noqa: E402
 from espnet_medusa.kaldi.problem import DataProblem  # noqa: E402
-from espnet_medusa.kaldi.segments import parse_segment  # noqa: E402
+from espnet_medusa.kaldi.segments import Segment, parse_segment  # noqa: E402
 from espnet_medusa.kaldi.table import read_table  # noqa: E402
 
 TEST_SESSION = "20190201-0900-PLENARY-15"
@@ -122,7 +122,7 @@ def test_without_annotation_an_utterance_is_known_by_its_session():
         Path("vox"), "de", plan_voxpopuli("de"), miniature.PREPARED_COLUMNS[:6]
     )
     assert run() == 0
-    assert set(tables("test_de")["utt2session"].values()) == {f"{TEST_SESSION} 0 -1"}
+    assert set(tables("test_de")["utt2session"].values()) == {f"{TEST_SESSION} 0.000 -1.000"}
 
 
 def test_annotation_may_lie_as_on_the_server():
@@ -184,8 +184,7 @@ def test_bad_lines_are_named_and_the_others_go_on(capsys):
     twice, invalid = utterances[6], plan_voxpopuli("de")[8]
     invalid.columns["split"] = "invalid"
     rewrite([*utterances[:8], twice, invalid, *utterances[9:]])
-    # Only training data suffers: the test set is whole.
-    assert run() == 0
+    assert run() == 3
     lines = problems(capsys)
     assert len(lines) == len(changes) + 1
     for utterance, (_, message) in zip(utterances, changes, strict=False):
@@ -205,6 +204,30 @@ def test_line_that_may_be_of_the_test_set_makes_it_incomplete(capsys):
     assert run() == 3
     assert "line 4: has 13 columns, not 12" in problems(capsys)[0]
     assert len(tables("train_de")["text"]) == 15
+
+
+def test_unusable_test_utterances_are_still_known_to_be_of_the_test_set(capsys):
+    build_voxpopuli(Path("vox"))
+    utterances = plan_voxpopuli("de")
+    session = "20190202-0900-PLENARY-15"
+    added = miniature.plan_session(session, "test", 4, 300, "de")
+    path = miniature.write_session(Path("vox"), "original", session, added)
+    damage_audio(path, "truncated")
+    utterances[-1].columns |= {"original_text": "", "normed_text": ""}
+    rewrite([*utterances, *added])
+    assert run() == 3
+    assert len(problems(capsys)) == 1 + 4
+    found = tables("test_de")
+    assert set(found["bad_utterances"]) == {utterances[-1].id("de"), *map(key_of, added)}
+    assert len(found["text"]) == 3
+    places = {key: parse_segment(value) for key, value in found["utt2session"].items()}
+    assert len(places) == 3 + 4 + 1
+    for utterance in added:
+        place = places[key_of(utterance)]
+        assert (place.recording, place.start_s) == (session, utterance.start_s)
+    # Its times may be what is wrong in its line: all of the session is of the test set.
+    assert places[utterances[-1].id("de")] == Segment(TEST_SESSION, 0, -1)
+    assert validate_data_dir("data/test_de") == []
 
 
 def damage_audio(path: Path, how: str) -> None:
@@ -238,7 +261,7 @@ def test_bad_audio_is_named_and_the_others_go_on(prepared, how, message, capsys)
         path = Path(f"vox/transcribed_data/de/2019/{utterance.id('de')}.ogg")
         other = path.with_name(f"{plan_voxpopuli('de')[0].id('de')}.ogg")
     damage_audio(other, how)
-    assert run() == 0  # A training utterance.
+    assert run() == 3  # A training utterance.
     damage_audio(path, how)
     status = run()
     lines = problems(capsys)
@@ -327,7 +350,7 @@ def test_speech_times(value, times):
 
 
 def run_unlabelled(*options: str) -> int:
-    return run("--setup", "self_supervised", *options)
+    return run("--setup", "self_supervised", "--segmentation", "auto", *options)
 
 
 def by_session(segments: dict[str, str]) -> dict[str, list[tuple[float, float]]]:
@@ -409,7 +432,7 @@ def test_bad_unlabelled_segments_and_sessions_are_named(capsys):
     ]
     miniature.write_segment_table(Path("vox"), rows)
     damage_audio(Path(f"vox/raw_audios/de/2019/{bad}_de.ogg"), "truncated")
-    assert run_unlabelled() == 0
+    assert run_unlabelled() == 3
     lines = problems(capsys)
     for message in (
         "line 3: has impossible times: 2 1",
@@ -439,7 +462,7 @@ def test_silent_session_is_named(capsys):
     build_voxpopuli(Path("vox"), unlabelled_sessions=1)
     path = Path("vox/raw_audios/de/2019/20190301-0900-PLENARY-7_de.ogg")
     miniature.write_ogg(path, np.zeros(5 * miniature.RATE_HZ))
-    assert run_unlabelled() == 0
+    assert run_unlabelled() == 3
     assert problems(capsys)[0].startswith(f"{path}: 20190301-0900-PLENARY-7: holds no sound;")
 
 
@@ -475,6 +498,7 @@ def test_missing_corpus_is_downloaded_once(server):
     for channel in ("original", "de"):
         miniature.archive_year(source, channel, "2019", Path(f"www/audios/{channel}_2019.tar"))
     options = ["--lang", "de", "--setup", "self_supervised", "--base_url", url, "--years", "2019"]
+    options += ["--segmentation", "auto"]
     prepare_voxpopuli.main(options)
     wanted = {
         *("/annotations/asr/asr_de.tsv.gz", f"/annotations/{table}"),

@@ -5,7 +5,8 @@ from kaldi_builders import RATE_HZ, edit, tone
 from espnet_medusa.bin import filter_data as command
 from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.kaldi.problem import DataError
+from espnet_medusa.kaldi.table import read_table, write_table
 
 
 @pytest.fixture
@@ -39,6 +40,33 @@ def test_long_short_and_empty_are_dropped_and_named(formatted, tmp_path, capsys)
     assert read_table(output / "spk2utt")["s0"] == "s0-u006 s0-u008"
     for name in ("audio_format", "feats_type"):
         assert (output / name).read_bytes() == (formatted / name).read_bytes()
+
+
+def test_languages_and_regulations_come_from_the_data_directory(make_data_dir, tmp_path):
+    folder = make_data_dir(4)
+    keys = list(read_table(folder / "wav.scp"))
+    (folder / "audio" / f"{keys[0]}.wav").write_bytes(b"")
+    soundfile.write(folder / "audio" / f"{keys[1]}.wav", tone(300, 0.05), RATE_HZ)
+    write_table(folder / "utt2lang", dict.fromkeys(keys, "de"))
+    write_table(folder / "utt2regulation", {keys[1]: "140 1.01", keys[2]: "190 1.02"})
+    options = FormatOptions(audio=AudioOptions(nj=1), on_bad="skip")
+    format_data_dir(folder, tmp_path / "org", options)
+    assert set(read_table(tmp_path / "org" / "utt2lang")) == set(keys[1:])
+    run(tmp_path / "org", tmp_path / "train")
+    assert read_table(tmp_path / "train" / "utt2lang") == dict.fromkeys(keys[2:], "de")
+    assert read_table(tmp_path / "train" / "utt2regulation") == {keys[2]: "190 1.02"}
+
+
+def test_another_language_formats_the_set_again(make_data_dir, tmp_path):
+    folder, options = make_data_dir(2), FormatOptions(audio=AudioOptions(nj=1))
+    keys = list(read_table(folder / "wav.scp"))
+    for code in ("de", "nl"):
+        write_table(folder / "utt2lang", dict.fromkeys(keys, code))
+        assert not format_data_dir(folder, tmp_path / "org", options).was_complete
+        assert read_table(tmp_path / "org" / "utt2lang") == dict.fromkeys(keys, code)
+    edit(folder / "utt2lang", lambda text: text.replace(f"{keys[0]} nl", keys[0]))
+    with pytest.raises(DataError, match=rf"utt2lang: {keys[0]}: has no value"):
+        format_data_dir(folder, tmp_path / "org", options)
 
 
 def test_empty_text_may_stay(formatted, tmp_path):

@@ -29,6 +29,13 @@ def test_three_speeds_as_kaldi_names_them(make_data_dir, tmp_path):
         assert abs(peak_frequency_hz(samples, rate_hz) - 200 * factor) < 2
 
 
+def test_languages_follow_their_utterances(make_data_dir, tmp_path):
+    folder, output = make_data_dir(2), tmp_path / "sp"
+    write_table(folder / "utt2lang", {"s0-u000": "en"})
+    run(folder, output, "--factors", "0.9 1.0")
+    assert read_table(output / "utt2lang") == {"s0-u000": "en", "sp0.9-s0-u000": "en"}
+
+
 def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     folder, output = make_data_dir(1), tmp_path / "sp"
     soundfile.write(tmp_path / "rec.wav", tone(400, 2.0, 8000), 8000)

@@ -1,5 +1,7 @@
 """The report of small experiments: every cell, and what is missing."""
 
+import shutil
+
 import matplotlib.image
 import pytest
 import torch
@@ -211,11 +213,11 @@ def test_broken_statistics_name_the_experiment(tmp_path, exp, capsys):
 
 def test_experiment_folders(tmp_path, exp, capsys):
     missing, twin = tmp_path / "missing", tmp_path / "more" / "asr_linear"
-    twin.mkdir(parents=True)
+    shutil.copytree(exp / "asr_linear", twin)
     common = ["--config", "c", "--output", "o", "--exp_dirs"]
     for folders, expected in (
         ([missing], "no such folder"),
-        ([exp / "asr_linear", twin], "has the same name"),
+        ([exp / "asr_linear", twin], "is 'asr_linear', as is"),
     ):
         config = tmp_path / "c.yaml"
         config.write_text(yaml.safe_dump(plan()))
@@ -223,6 +225,21 @@ def test_experiment_folders(tmp_path, exp, capsys):
         with pytest.raises(SystemExit):
             report.main([*common, *map(str, folders)])
         assert expected in capsys.readouterr().err
+
+
+def test_folders_above_tell_experiments_of_one_name_apart(tmp_path, exp):
+    shutil.copytree(exp, tmp_path / "cs")
+    folder = tmp_path / "cs" / "asr_linear" / TYPICAL / "test"
+    shutil.rmtree(folder / "score_wer")
+    write_score(folder, "wer", [(10, 0, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
+    content = plan(test_sets={"test": "cs"})
+    for system in content["tables"][0]["systems"].values():
+        system["exp"] = "{label}/" + system["exp"]
+    dirs = [str(path) for parent in (exp, tmp_path / "cs") for path in parent.iterdir()]
+    config, output = tmp_path / "c.yaml", tmp_path / "report.md"
+    config.write_text(yaml.safe_dump(content))
+    report.main(["--exp_dirs", *dirs, "--config", str(config), "--output", str(output)])
+    assert "|cs|Linear|0.00|-|2.00|" in output.read_text()
 
 
 def test_figures_and_sizes_of_the_package_are_usable():

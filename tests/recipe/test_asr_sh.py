@@ -178,6 +178,30 @@ def test_stage_1_runs_the_recipes_script(recipe):
     assert "prepares --size 3 --fast true" in done.stdout
 
 
+def test_what_stage_1_leaves_out_is_named_and_the_others_go_on(tmp_path):
+    for name in ("asr.sh", "path.sh", "cmd.sh"):
+        (tmp_path / name).symlink_to(TEMPLATE / name)
+    for name in ("train", "dev", "test"):
+        write_set(tmp_path / "data" / name, 2)
+    (tmp_path / "data" / "test" / "bad_utterances").write_text("s-u7 wav.scp: is truncated; mend\n")
+    (tmp_path / "local").mkdir()
+    script = tmp_path / "local" / "data.sh"
+    script.write_text("#!/bin/sh\nexit $1\n")
+    script.chmod(0o755)
+    options = ["--train_set", "train", "--valid_set", "dev", "--test_sets", "test lost"]
+    options += ["--stop_stage", "3", "--nj", "1"]
+    done = run_asr(tmp_path, *options, "--local_data_opts", "3")
+    assert done.returncode == 3, done.stderr
+    assert "1 utterances left out, see data/test/bad_utterances" in done.stdout
+    for name in ("org/train", "org/dev", "test"):
+        assert (tmp_path / "dump" / "raw" / name / "wav.scp").is_file()
+    reasons = [line for line in done.stderr.splitlines() if "not complete" in line]
+    assert any("stage 1: data/lost/wav.scp is not there" in line for line in reasons)
+    assert any("stage 1: 1 utterances, see data/test/bad_utterances" in line for line in reasons)
+    done = run_asr(tmp_path, *options, "--local_data_opts", "1")
+    assert done.returncode == 1 and "Stage 3" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -189,6 +213,7 @@ def test_stage_1_runs_the_recipes_script(recipe):
         ([*SETS, "--train_nj", "2"], "needs --ngpu 0"),
         ([*SETS, "--feats_normalize", "cmvn"], "allowed are global_mvn"),
         ([*SETS, "--token_type", "whisper_multilingual"], "--token_list FILE"),
+        ([*SETS, "--whisper_model", "openai/whisper-tiny"], "only with --token_type whisper_en"),
         ([*SETS, "--audio_format", "mp3"], "allowed are flac.ark"),
         (
             [*SETS, "--inference_tag", "x", "--inference_configs", "a.yaml b.yaml"],

@@ -11,7 +11,7 @@ from espnet_medusa.bin import select_pseudo_labels
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import ValidationOptions, make_spk2utt, validate_data_dir
 from espnet_medusa.kaldi.segments import Segment
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 from espnet_medusa.recipe.pseudo_labels import (
     EMPTY,
     HELD_OUT_ID,
@@ -91,11 +91,22 @@ def test_many_odd_texts_do_not_move_what_is_usual():
 
 @pytest.mark.parametrize(
     ("count", "fraction", "n_dropped"),
-    [(20, 0.05, 1), (100, 0.05, 5), (140, 0.05, 7), (9, 0.05, 0), (30, 0.0, 0), (29, 0.1, 3)],
+    [
+        *((0, 0.05, 0), (1, 0.05, 0), (19, 0.05, 0), (20, 0.05, 1), (39, 0.05, 1), (100, 0.05, 5)),
+        *((140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57)),
+    ],
 )
-def test_share_is_exact(count, fraction, n_dropped):
+def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
     residuals = length_residuals(natural(count))
     assert len(find_misfits(residuals, fraction)) == n_dropped
+
+
+def test_of_fewer_than_20_all_stay_however_odd():
+    utterances = natural(19)
+    replaced(utterances, "utt0007", "x" * 9999)
+    assert MISFIT not in select(utterances, {}).counts()
+    utterances["utt0019"] = utterance(140, place=Segment("session3", 300, 310))
+    assert list(select(utterances, {}).dropped) == ["utt0007"]
 
 
 def test_ties_are_broken_by_id_not_by_order_or_rounding():
@@ -105,6 +116,11 @@ def test_ties_are_broken_by_id_not_by_order_or_rounding():
         residuals = length_residuals(utterances)
         assert find_misfits(residuals, 1 / 8) == ["long"]
         assert find_misfits(residuals, 3 / 8) == ["long", "short", "a"]
+    # Twice and half as long as usual are equally odd, though their logarithms differ by 7e-16.
+    equal = {key: utterance(100) for key in "uvwxyz"} | {"b": utterance(50), "a": utterance(200)}
+    assert find_misfits(length_residuals(equal), 1 / 8) == ["a"]
+    equal = {key: utterance(140) for key in "uvwxyz"} | {"b": utterance(280), "a": utterance(70)}
+    assert find_misfits(length_residuals(equal), 1 / 8) == ["a"]
 
 
 def test_texts_are_missing_or_empty_and_counted_before_the_share():
@@ -145,6 +161,33 @@ def test_test_set_goes_by_id_and_by_session_and_time():
     }
 
 
+def test_what_only_resembles_the_test_set_stays():
+    session = "20190201-0900-PLENARY-15"
+    places = {
+        # Names that begin alike, the same time in another session, the same day.
+        f"{session}_cs_1": Segment("20190201-0900-PLENARY-1", 20, 30),
+        f"{session}-a_cs_1": Segment(f"{session}-a", 20, 30),
+        "20190201-1500-PLENARY-15_cs_1": Segment("20190201-1500-PLENARY-15", 20, 30),
+        # The next words of the same speaker.
+        f"{session}_cs_2": Segment(session, 32.001, 40),
+        # These are of it: other names and other cuts of the same time.
+        f"{session}_cs_3": Segment(session, 31.999, 40),
+        f"{session}_cs_0000000-0002000": Segment(session, 0, 18.001),
+        f"{session}_cs_4": Segment(session, 24, 24.5),
+    }
+    utterances = {key: utterance(140, 10.0, place) for key, place in places.items()}
+    held_out = {f"112233-{session}-cs_20190201-16:10:06_5": Segment(session, 20, 30)}
+    options = SelectionOptions(valid_fraction=0, margin_s=2.0)
+    result = select(utterances, held_out, options)
+    assert result.dropped == dict.fromkeys(
+        list(places)[4:], f"{HELD_OUT_TIME}: {list(held_out)[0]}"
+    )
+    assert result.train == sort_ids(list(places)[:4])
+    # Without a margin what touches is enough.
+    result = select(utterances, held_out, SelectionOptions(valid_fraction=0, margin_s=0.0))
+    assert list(result.dropped) == [f"{session}_cs_4"]
+
+
 def test_test_set_does_not_count_for_what_is_usual():
     utterances = natural(100)
     odd = {
@@ -177,7 +220,7 @@ def test_nothing_is_lost_and_sessions_stay_whole(data):
     n_usable = len(utterances) - sum(
         count for reason, count in result.counts().items() if reason != MISFIT
     )
-    assert result.counts()[MISFIT] == round(0.05 * n_usable)
+    assert result.counts()[MISFIT] == n_usable // 20
     train_sessions = {utterances[key].place.recording for key in result.train}
     assert train_sessions.isdisjoint(utterances[key].place.recording for key in result.valid)
 
@@ -238,10 +281,10 @@ def test_command_writes_valid_data_directories(tmp_path, capsys):
     utterances = prepare_command(tmp_path)
     run_select(tmp_path)
     out = capsys.readouterr().out
-    for line in (f"{NO_HYPOTHESIS}: 1", f"{EMPTY}: 1", f"{HELD_OUT_TIME}: 1", f"{MISFIT}: 6"):
+    for line in (f"{NO_HYPOTHESIS}: 1", f"{EMPTY}: 1", f"{HELD_OUT_TIME}: 1", f"{MISFIT}: 5"):
         assert line in out
     dropped = read_table(tmp_path / "train" / "dropped_utterances")
-    assert {"utt0001", "utt0002", "utt0003", "utt0004"} <= set(dropped) and len(dropped) == 9
+    assert {"utt0001", "utt0002", "utt0003", "utt0004"} <= set(dropped) and len(dropped) == 8
     kept = {}
     for name in ("train", "dev"):
         options = ValidationOptions(check_audio_files=False, check_speaker_order=False)
@@ -249,7 +292,7 @@ def test_command_writes_valid_data_directories(tmp_path, capsys):
         text = read_table(tmp_path / name / "text")
         assert read_table(tmp_path / name / "utt2lang") == dict.fromkeys(text, "cs")
         kept |= text
-    assert len(kept) == 111 and not set(kept) & set(dropped)
+    assert len(kept) == 112 and not set(kept) & set(dropped)
     assert all(kept[key] == utterances[key].text for key in kept)
     train, dev = (set(read_table(tmp_path / n / "wav.scp")) for n in ("train", "dev"))
     assert train and dev and not train & dev
@@ -260,7 +303,7 @@ def test_command_again_leaves_nothing_of_the_first(tmp_path):
     run_select(tmp_path)
     run_select(tmp_path, "--drop_fraction", "0.5", "--valid_fraction", "0.3")
     counts = [len(read_table(tmp_path / name / "text")) for name in ("train", "dev")]
-    assert sum(counts) == 117 - round(0.5 * 117)
+    assert sum(counts) == 117 - 58
     for name, count in zip(("train", "dev"), counts, strict=True):
         assert len(read_table(tmp_path / name / "segments")) == count
 
@@ -277,6 +320,7 @@ def fails(capsys, tmp_path: Path, *more: str) -> str:
 def test_user_errors_are_one_line(tmp_path, capsys):
     prepare_command(tmp_path)
     assert "drop_fraction 1.5: must be" in fails(capsys, tmp_path, "--drop_fraction", "1.5")
+    assert "margin_s nan: must be" in fails(capsys, tmp_path, "--margin_s", "nan")
     assert "makes no --valid_dir" in fails(capsys, tmp_path, "--valid_fraction", "0")
     write_table(tmp_path / "text", {"other": "words"})
     assert "none of 120 utterances is left (120 no hypothesis)" in fails(capsys, tmp_path)

@@ -86,6 +86,12 @@ def test_plain_that_is_not_there_names_what_is(exp_dirs):
         compare_all(find_decodings(exp_dirs), exp_dirs[0] / "nonesuch")
 
 
+def test_test_set_without_plain_decoding_is_not_compared(exp_dirs):
+    write_decoding(exp_dirs[1] / "exact_asr_model_valid.acc_heads.ave" / "more", {"a": "x"})
+    rows = compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain")
+    assert {row.test_set: row.compared for row in rows} == {"more": None, "test": 2}
+
+
 def test_markdown_row(exp_dirs):
     text = comparison_markdown(compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain"))
     assert "|test|block exact|25.0|1.00|2.50|8|75 100 0|0.1000|0.3000|4.00|2.00|1/2|" in text

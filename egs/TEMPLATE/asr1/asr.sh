@@ -39,9 +39,10 @@ max_duration=30         # audio beyond this, in seconds, is refused by name in s
 min_wav_duration=0.1    # training data below this, in seconds, is left out
 max_wav_duration=20     # training data beyond this, in seconds, is left out
 lang=noinfo             # language, part of names
-token_type=bpe          # bpe, char, word, hugging_face; whisper_* with --token_list
+token_type=bpe          # bpe, char, word, hugging_face, whisper_en, whisper_multilingual
+whisper_model=          # for whisper_*: hub name, folder or OpenAI's .pt file to start from
 token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
-token_list=             # existing token list, instead of stage 5
+token_list=             # existing token list, instead of stage 5; whisper_* without whisper_model
 bpemodel=               # its tokenizer; default: what stage 5 made
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
@@ -50,8 +51,9 @@ bpe_nlsyms=none         # file of symbols that bpe never splits
 bpe_char_cover=1.0      # share of characters that bpe must cover
 bpe_input_sentence_size=100000000   # most sentences that bpe reads
 hugging_face_model_name_or_path=    # tokenizer for hugging_face
-cleaner=none            # ESPnet text cleaner for references
+cleaner=none            # ESPnet text cleaner for training text and references
 hyp_cleaner=none        # text cleaner for hypotheses; with whisper_* tokens that of references
+score_cleaner=          # text cleaner for references and hypotheses alike, for scoring alone
 g2p=none                # ESPnet grapheme to phoneme conversion
 nlsyms_txt=none         # file of symbols that do not count in scores
 use_lm=false            # language model; Whisper decoders need none
@@ -80,6 +82,7 @@ asr_speech_fold_length=800          # frames, for batch_type folded
 asr_text_fold_length=150            # tokens, for batch_type folded
 lm_fold_length=150      # tokens, for the language model
 batch_size=             # of decoding; default: the decoding configuration's
+inference_dtype=        # of decoding: float32, float16, float64; default: the configuration's
 inference_config=       # decoding configuration
 inference_configs=      # several of them, each decoded and scored
 inference_args=         # more options for decoding
@@ -108,6 +111,12 @@ log() {
 fail() {
     echo "asr.sh: error: $*" >&2
     exit 2
+}
+
+incomplete=()
+is_fine() { # STATUS REASON: 3 says that some utterances failed, which were named
+    [ "$1" -eq 0 ] || [ "$1" -eq 3 ] || exit "$1"
+    [ "$1" -eq 0 ] || incomplete+=("$2")
 }
 
 bad_sets=
@@ -153,6 +162,7 @@ features=${dumpdir}/raw
 
 units=
 [ "${token_type}" != bpe ] || units=${nbpe}
+token_kind=${token_type} # what ESPnet calls it
 suffix=${speed_perturb_factors:+_sp}
 token_listdir=${token_listdir:-${data_dir:+${dumpdir}/token_list}}
 token_listdir=${token_listdir:-data/${lang}_token_list}
@@ -168,13 +178,22 @@ if [ -z "${token_list}" ]; then
         token_list=${token_listdir}/hugging_face_${hugging_face_model_name_or_path//\//-}/tokens.txt
         bpemodel=${hugging_face_model_name_or_path}
         ;;
-    whisper_*) fail "--token_type ${token_type}: give the model's tokens with --token_list FILE" ;;
+    whisper_en | whisper_multilingual)
+        [ -n "${whisper_model}" ] || fail "--token_type ${token_type}: give --whisper_model, or" \
+            "for ESPnet's own Whisper the model's tokens with --token_list FILE"
+        token_kind=hugging_face
+        token_list=${token_listdir}/${token_type}_$(basename "${whisper_model}" .pt)/tokens.txt
+        bpemodel=$(dirname "${token_list}")/tokenizer
+        ;;
     *) token_list=${token_listdir}/${token_type}/tokens.txt ;;
     esac
 elif [[ ${token_type} == whisper_* ]]; then
     # ESPnet reads the kind of Whisper tokens from this option.
     bpemodel=${bpemodel:-${token_type}}
 fi
+[ -z "${whisper_model}" ] || [ "${token_kind}" != "${token_type}" ] ||
+    fail "--whisper_model ${whisper_model}: only with --token_type whisper_en or" \
+        "whisper_multilingual, without --token_list"
 [[ ${token_type} != whisper_* ]] || [ "${hyp_cleaner}" != none ] || hyp_cleaner=${cleaner}
 
 if [ -z "${asr_tag}" ]; then
@@ -223,11 +242,14 @@ if [ -n "${speed_perturb_factors}" ]; then
     train_source=${train_set}
     train_set=${train_set}_sp
 fi
-decode_sets=("${tests[@]}")
-[ "${eval_valid_set}" = false ] || decode_sets+=("org/${valid_set}")
+list_decode_sets() {
+    decode_sets=("${tests[@]}")
+    [ "${eval_valid_set}" = false ] || decode_sets+=("org/${valid_set}")
+}
+list_decode_sets
 
 # Options that several commands share. ESPnet's own quoting rules for *_args: words.
-tokens=(--token_type "${token_type}" --token_list "${token_list}" --bpemodel "${bpemodel:-none}"
+tokens=(--token_type "${token_kind}" --token_list "${token_list}" --bpemodel "${bpemodel:-none}"
     --non_linguistic_symbols "${nlsyms_txt}" --cleaner "${cleaner}" --g2p "${g2p}")
 read -r -a more_asr <<< "${asr_args}"
 read -r -a more_lm <<< "${lm_args}"
@@ -240,6 +262,13 @@ asr_data=(
     --valid_data_path_and_name_and_type "${features}/${valid_set}/text,text,text")
 asr_common=("${tokens[@]}" "${asr_data[@]}" --use_preprocessor true --frontend_conf "fs=${fs}")
 [ -z "${asr_config}" ] || asr_common+=(--config "${asr_config}")
+languages=${asr_stats_dir}/utt2lang
+if [ -n "${whisper_model}" ]; then
+    for half in encoder decoder; do
+        asr_common+=("--${half}_conf" "whisper_model=${whisper_model}")
+    done
+    [ "${lang}" = noinfo ] || asr_common+=(--preprocessor_conf "language=${lang}")
+fi
 train_prefix=${train_cmd}
 [ "${ngpu}" -eq 0 ] || train_prefix=${cuda_cmd}
 decode_prefix=${decode_cmd}
@@ -248,7 +277,6 @@ if [ "${gpu_inference}" = true ]; then
     decode_prefix=${cuda_cmd}
     decode_ngpu=1
 fi
-incomplete=()
 uses_tests=false
 
 [ "${skip_data_prep}" = false ] || skip_stages+=" 1 2 3 4 5"
@@ -289,9 +317,29 @@ if active 1 "Data"; then
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
     else
         read -r -a more_data <<< "${local_data_opts}"
-        local/data.sh "${more_data[@]}"
+        status=0
+        local/data.sh "${more_data[@]}" || status=$?
+        is_fine "${status}" "stage 1: local/data.sh left out what it names above"
+        for bad in data/*/bad_utterances; do
+            [ ! -s "${bad}" ] || log "$(wc -l < "${bad}") utterances left out, see ${bad}"
+        done
     fi
 fi
+
+keep_present() { # FOLDER STAGE: where some test sets are there, go on with these
+    local set_name present=() absent=()
+    for set_name in "${tests[@]}"; do
+        if [ -e "$1/${set_name}/wav.scp" ]; then
+            present+=("${set_name}")
+        else
+            absent+=("stage $2: $1/${set_name}/wav.scp is not there")
+        fi
+    done
+    if [ ${#present[@]} -gt 0 ]; then
+        tests=("${present[@]}")
+        incomplete+=("${absent[@]}")
+    fi
+}
 
 if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
     tool perturb_speed --data_dir "${source_dir}/${train_source}" --nj "${nj}" \
@@ -307,6 +355,7 @@ format() { # FOLDER OUTPUT ON_BAD
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
     uses_tests=true
+    keep_present "${source_dir}" 1
     for set_name in "${train_sets[@]}"; do
         folder=${source_dir}/${set_name}
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
@@ -328,9 +377,8 @@ if active 4 "Leave out too short and too long training data"; then
     done
 fi
 
-if active 5 "Tokens: ${token_list}"; then
-    token_text=${features}/${train_set}/text
-    symbols=${nlsyms_txt}
+make_tokens() {
+    local token_text=${features}/${train_set}/text symbols=${nlsyms_txt} token_texts
     if [ "${token_type}" = bpe ]; then
         token_text=${bpe_train_text:-${token_text}}
         symbols=${bpe_nlsyms}
@@ -341,6 +389,15 @@ if active 5 "Tokens: ${token_list}"; then
         --character_coverage "${bpe_char_cover}" --cleaner "${cleaner}" \
         --input_sentence_size "${bpe_input_sentence_size}" --non_linguistic_symbols "${symbols}" \
         --hugging_face_model "${hugging_face_model_name_or_path}"
+}
+
+if active 5 "Tokens: ${token_list}"; then
+    if [ -n "${whisper_model}" ]; then
+        tool whisper_tokens --whisper_model "${whisper_model}" --token_type "${token_type}" \
+            --token_list "${token_list}" --tokenizer "${bpemodel}"
+    else
+        make_tokens
+    fi
 fi
 
 # Language models ------------------------------------------------------------------------------
@@ -398,7 +455,27 @@ fi
 
 # Training -------------------------------------------------------------------------------------
 
-if active 10 "Statistics: ${asr_stats_dir}"; then
+add_languages() {
+    [ -z "${whisper_model}" ] || [ ! -f "${languages}" ] ||
+        asr_common+=(--preprocessor_conf "utt2lang=${languages}")
+}
+
+whisper_shapes() { # as ESPnet's statistics, but no job loads the model
+    local set_name
+    rm -f "${languages}"
+    mkdir -p "${asr_stats_dir}"
+    for set_name in "${train_set}" "${valid_set}"; do
+        [ ! -f "${features}/${set_name}/utt2lang" ] ||
+            cat "${features}/${set_name}/utt2lang" >> "${languages}"
+    done
+    add_languages
+    tool collect_shapes --train_dir "${features}/${train_set}" \
+        --valid_dir "${features}/${valid_set}" --output_dir "${asr_stats_dir}" -- \
+        "${asr_common[@]}" "${more_asr[@]}"
+}
+
+statistics() {
+    local jobs sum_stats=false
     rm -rf "${asr_stats_dir}/logdir"
     jobs=$(tool split_keys --nj "${nj}" \
         --keys "${features}/${train_set}/wav.scp" --output "${asr_stats_dir}/logdir/train.JOB.scp" \
@@ -409,19 +486,28 @@ if active 10 "Statistics: ${asr_stats_dir}"; then
         --train_shape_file "${asr_stats_dir}/logdir/train.JOB.scp" \
         --valid_shape_file "${asr_stats_dir}/logdir/valid.JOB.scp" \
         --output_dir "${asr_stats_dir}/logdir/stats.JOB" --ngpu 0 "${more_asr[@]}"
-    [ "${feats_normalize}" = global_mvn ] && sum_stats=true || sum_stats=false
+    [ "${feats_normalize}" != global_mvn ] || sum_stats=true
     tool aggregate_stats --jobs "${jobs}" --job_dir "${asr_stats_dir}/logdir/stats.JOB" \
         --output_dir "${asr_stats_dir}" --token_list "${token_list}" --token_type "${token_type}" \
         --sum_stats "${sum_stats}"
+}
+
+if active 10 "Statistics: ${asr_stats_dir}"; then
+    if [ -n "${whisper_model}" ]; then
+        whisper_shapes
+    else
+        statistics
+    fi
 fi
 
 if active 11 "Training: ${asr_exp}"; then
+    add_languages
     asr_train=(--ngpu "${ngpu}" --resume true --output_dir "${asr_exp}"
         --ignore_init_mismatch "${ignore_init_mismatch}"
         --fold_length "$((asr_speech_fold_length * 100))" --fold_length "${asr_text_fold_length}")
     for part in train valid; do
         asr_train+=("--${part}_shape_file" "${asr_stats_dir}/${part}/speech_shape"
-            "--${part}_shape_file" "${asr_stats_dir}/${part}/text_shape.${token_type}")
+            "--${part}_shape_file" "${asr_stats_dir}/${part}/text_shape.${token_kind}")
     done
     [ ${#initial[@]} -eq 0 ] || asr_train+=(--init_param "${initial[@]}")
     [ "${ngpu}" -le 1 ] || asr_train+=(--multiprocessing_distributed true)
@@ -455,6 +541,9 @@ decode() { # CONFIG TEST_SET
     [ -z "$1" ] || inference+=(--config "$1")
     # On the command line it would win over the configuration.
     [ -z "${batch_size}" ] || inference+=(--batch_size "${batch_size}")
+    [ -z "${inference_dtype}" ] || inference+=(--dtype "${inference_dtype}")
+    [ -z "${whisper_model}" ] || [ ! -f "${features}/$2/utt2lang" ] ||
+        inference+=(--utt2lang "${features}/$2/utt2lang")
     [ "${use_lm}" = false ] || inference+=(--lm_train_config "${lm_exp}/config.yaml"
         --lm_file "${lm_exp}/${inference_lm}")
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
@@ -468,14 +557,15 @@ decode() { # CONFIG TEST_SET
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \
         "${inference[@]}" "${more_inference[@]}"
     tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
-    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
-    [ "${status}" -eq 0 ] || incomplete+=("stage 12: see ${folder}/failed_utterances")
+    is_fine "${status}" "stage 12: see ${folder}/failed_utterances"
     tool calculate_rtf --log_dir "${logs}" --fs "${fs}" | tee "${logs}/calculate_rtf.log" ||
         log "No real-time factor for ${folder}"
 }
 
 if active 12 "Decoding: ${asr_exp}"; then
     uses_tests=true
+    keep_present "${features}" 3
+    list_decode_sets
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             log "Decoding ${set_name}: $(tag_of "${config}")"
@@ -485,7 +575,8 @@ if active 12 "Decoding: ${asr_exp}"; then
 fi
 
 score() { # CONFIG TEST_SET
-    local scoring=(--cleaner "${cleaner}" --hyp_cleaner "${hyp_cleaner}"
+    local scoring=(--cleaner "${score_cleaner:-${cleaner}}"
+        --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
         --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}")
     [ "${token_type}" != bpe ] || scoring+=(--bpemodel "${bpemodel}")
     [ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
@@ -495,6 +586,8 @@ score() { # CONFIG TEST_SET
 
 if active 13 "Scoring: ${asr_exp}"; then
     uses_tests=true
+    keep_present "${features}" 3
+    list_decode_sets
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             score "${config}" "${set_name}" ||
@@ -512,6 +605,9 @@ fi
 packed=${asr_exp}/$(basename "${asr_exp}")_$(stem "${inference_asr_model}").zip
 
 if active 14 "Pack: ${packed}"; then
+    [ -z "${whisper_model}" ] || fail "stage 14: ESPnet packs no tokenizer folder; for Whisper's" \
+        "format: espnet-medusa-convert ${asr_exp} FOLDER --to hugging_face (or aiola)" \
+        "--model_file ${asr_exp}/${inference_asr_model}"
     packing=()
     for extra in RESULTS.md images; do
         [ ! -e "${asr_exp}/${extra}" ] || packing+=(--option "${asr_exp}/${extra}")
@@ -534,6 +630,9 @@ for set_name in "${tests[@]}"; do
     [ "${uses_tests}" = true ] || break
     bad=${features}/${set_name}/bad_utterances
     [ ! -s "${bad}" ] || incomplete+=("stage 3: $(wc -l < "${bad}") utterances, see ${bad}")
+    bad=data/${set_name}/bad_utterances
+    [ -n "${data_dir}" ] || [ ! -s "${bad}" ] ||
+        incomplete+=("stage 1: $(wc -l < "${bad}") utterances, see ${bad}")
 done
 if [ ${#incomplete[@]} -gt 0 ]; then
     for reason in "${incomplete[@]}"; do

@@ -17,6 +17,7 @@ data_dir=           # existing Kaldi directories DIR/<set>, instead of local/dat
 name=               # where own data goes: dump/<name>, exp/<name>; default: name of data_dir
 dumpdir=            # default: dump
 expdir=             # default: exp
+asr_args=           # more options for training
 report=             # plan of the tables to write at the end, a conf/report/*.yaml; not for own data
 # end of options
 
@@ -45,7 +46,7 @@ asr() { # OPTION ...
 
 base=${expdir}/asr_base
 experiments=("${base}")
-asr --stage "${stage}" --asr_config conf/train_base.yaml --asr_tag base \
+asr --stage "${stage}" --asr_config conf/train_base.yaml --asr_args "${asr_args}" --asr_tag base \
     --inference_config conf/decode/plain.yaml --inference_asr_model "${base_model}"
 
 # The heads share the base's data, tokens and statistics.
@@ -59,7 +60,8 @@ for system in ${heads}; do
     count=
     [[ ! ${system} =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     asr --stage "${heads_stage}" --asr_config "conf/train_${system%_*heads}.yaml" \
-        --asr_args "${count:+--decoder_conf heads_conf.num_heads=${count}}" --asr_tag "${system}" \
+        --asr_args "${count:+--decoder_conf heads_conf.num_heads=${count} }${asr_args}" \
+        --asr_tag "${system}" \
         --pretrained_model "${base}/${base_model}" --inference_configs "${ways}" \
         --inference_asr_model "${heads_model}"
     experiments+=("${expdir}/asr_${system}")

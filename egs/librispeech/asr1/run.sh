@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # LibriSpeech with Whisper: as it is, fine-tuned, and with Medusa heads (linear, block).
-# Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win over
-# those below. The corpus (60 GB) is downloaded where it is missing: --librispeech DIR.
+# usage: Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win
+# usage: over those below. The corpus (60 GB) is downloaded where it is missing. Table IV, too:
+# usage: --heads "linear block linear_5heads linear_15heads linear_20heads"
 set -euo pipefail
 
 # options
 part=960            # hours to train on: 100, 460 or 960
 librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it
+openslr=            # where to download from: openslr's address or a mirror's
 librispeech_pc=true # train on and score against restored punctuation and case
 librispeech_pc_dir= # the manifests of LibriSpeech-PC, unpacked
 data_nj=4           # audio files that stage 1 reads at a time
@@ -26,10 +28,10 @@ case ${part} in
     ;;
 esac
 data_opts="--part ${part} --librispeech_pc ${librispeech_pc} --nj ${data_nj}"
-data_opts+="${librispeech:+ --librispeech ${librispeech}}"
+data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr ${openslr}}"
 data_opts+="${librispeech_pc_dir:+ --librispeech_pc_dir ${librispeech_pc_dir}}"
 
 ./whisper.sh --lang en --train_set "${train_set}" --valid_set dev \
     --test_sets "test_clean test_other" --local_data_opts "${data_opts}" \
-    --token_type whisper_multilingual --whisper_model openai/whisper-large-v2 \
-    --cleaner whisper_en --max_wav_duration 30 "${other_options[@]}"
+    --heads_decodings "exact typical_penalty140 beam5" \
+    --score_cleaner whisper_en --report conf/report/librispeech.yaml "${other_options[@]}"

@@ -3,7 +3,8 @@
 Writes ``<output_dir>/<subset>`` (wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
 utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev. What cannot
 be used is named on stdout, one line each, and left out; the subset's file bad_utterances lists it.
-Ends with status 3 when a test set lacks something, and 1 when nothing could be done.
+Ends with status 3 when anything of a set, or a whole test set, is not there, and 1 when nothing
+could be done.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.recipe.command import positive, run_main, str2bool
 
-INCOMPLETE_TESTS = 3
+INCOMPLETE = 3
 PLAIN_CASES = {"lower": str.lower, "upper": str.upper}
 VALIDATION_PARTS = ("dev-clean", "dev-other")
 COMBINED = {"dev": VALIDATION_PARTS} | {f"train_{n}": TRAIN_PARTS[n] for n in ("460", "960")}
@@ -192,25 +193,49 @@ def prepare(options: Options) -> int:
     """Prepare all sets; returns the exit status.
 
     Raises:
-        InputError, OSError: A subset or manifest is missing, unusable, or cannot be downloaded.
+        InputError, OSError: A subset or manifest is missing, unusable, or cannot be downloaded; of
+            the test sets, all of them.
     """
     # All of the corpus first: hours of reading must not end at a file that was never there.
-    folders = {name: _subset_folder(name, options) for name in options.subsets}
-    manifests = {name: _manifest(name, options) for name in options.subsets}
+    folders, missing = find_subsets(options)
+    manifests = {name: _manifest(name, options) for name in folders}
+    for problem in missing.values():
+        print(problem)
     sets = {
-        name: prepare_subset(name, folders[name], manifests[name], options)
-        for name in options.subsets
+        name: prepare_subset(name, folder, manifests[name], options)
+        for name, folder in folders.items()
     }
     for combined, parts in COMBINED.items():
         if all(name in sets for name in parts):
             max_s = options.max_valid_s if parts == VALIDATION_PARTS else None
             joined = combine(combined, [sets[name] for name in parts], max_s)
             write_data_dir(options.output_dir / combined, joined)
-    incomplete = [name for name in sets if SUBSETS[name].is_test and sets[name].problems]
+    incomplete = [name for name in sets if sets[name].problems]
     for name in incomplete:
         bad = options.output_dir / SUBSETS[name].set_name / BAD_UTTERANCES
         print(f"{name}: not complete, see {bad}", file=sys.stderr)
-    return INCOMPLETE_TESTS if incomplete else 0
+    return INCOMPLETE if incomplete or missing else 0
+
+
+def find_subsets(options: Options) -> tuple[dict[str, Path], dict[str, str]]:
+    """Find or fetch all subsets; one that fails does not keep the others from being fetched.
+
+    Returns:
+        Folders by subset, and why test sets are not there.
+
+    Raises:
+        InputError: A set to train or validate on is not there, or no set at all.
+    """
+    folders, missing = {}, {}
+    for name in options.subsets:
+        try:
+            folders[name] = _subset_folder(name, options)
+        except InputError as error:
+            missing[name] = f"{name}: {error}"
+    needed = [problem for name, problem in missing.items() if not SUBSETS[name].is_test]
+    if needed or not folders:
+        raise InputError("; ".join(missing.values()))
+    return folders, missing
 
 
 def _subset_folder(name: str, options: Options) -> Path:

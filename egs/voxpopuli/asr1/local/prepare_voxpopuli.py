@@ -2,9 +2,10 @@
 
 --setup supervised writes ``<output_dir>/{train,dev,test}_<lang>``; --setup self_supervised writes
 ``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text. All have utt2lang, and
-utt2session: where an utterance lies in its session, ``<id> <session> <start> <end>``. What cannot
-be used is named on stdout, one line each, and left out; bad_utterances lists it. Ends with status
-3 when the test set lacks something, and 1 when nothing could be done.
+utt2session: where an utterance lies in its session, ``<id> <session> <start> <end>``, also of
+those of the test set that cannot be used. What cannot be used is named on stdout, one line each,
+and left out; bad_utterances lists it. Ends with status 3 when anything is left out so, and 1 when
+nothing could be done.
 """
 
 import argparse
@@ -46,7 +47,7 @@ from espnet_medusa.recipe.segment_audio import SegmentOptions
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")
-INCOMPLETE_TEST = 3
+INCOMPLETE = 3
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Options:
     download_dir: Path = Path("downloads/voxpopuli")
     text: str = "raw"
     years: tuple[str, ...] = ("2019", "2020")
-    segmentation: str = "auto"
+    segmentation: str = "silence"
     max_segment_s: float = 30.0
     max_train_s: float = 30.0
     output_dir: Path = Path("data")
@@ -95,7 +96,9 @@ class DataSet:
     Attributes:
         wav_scp: Audio by session, or by utterance where there are no segments.
         segments: `<session> <start> <end>` by utterance; empty where audio is cut already.
-        utt2session: The same, of all utterances; `<session> 0 -1` where times are not known.
+        utt2session: The same, of all utterances; from 0 to -1 where times are not known.
+            Utterances whose audio cannot be used are here, too: they are of the test set all the
+            same.
         text: Transcripts; empty for unlabelled audio.
         utt2spk: Speakers.
         problems: What was left out.
@@ -127,6 +130,9 @@ def transcribed_set(
     durations = measure_all(set(paths.values()), nj)
     for utterance, path in paths.items():
         measured = durations[path]
+        key = utterance.utterance_id
+        times = f"{utterance.session} {utterance.start_s:.3f} {utterance.end_s:.3f}"
+        data.utt2session[key] = times
         if problem := _find_problem(utterance, path, measured):
             data.problems.append(problem)
             continue
@@ -134,13 +140,9 @@ def transcribed_set(
         if max_s is not None and length_s > max_s:
             data.n_long += 1
             continue
-        key = utterance.utterance_id
-        times = f"{utterance.session} {utterance.start_s:g} {utterance.end_s:g}"
         if utterance.audio is None:
-            times = f"{utterance.session} {utterance.start_s:.3f} {utterance.end_s:.3f}"
             data.segments[key] = times
         data.wav_scp[key if utterance.audio else utterance.session] = str(path)
-        data.utt2session[key] = times
         data.text[key], data.utt2spk[key] = utterance.text, utterance.speaker
     return data
 
@@ -259,25 +261,31 @@ def prepare(options: Options) -> int:
             " transcribed_data, or leave the option out to download the corpus"
         )
     read = read_transcripts(options.corpus, options.lang, options.text)
+    bad_tests = [problem for problem in read.problems if problem.id in read.bad_tests]
     for problem in read.problems:
-        print(problem)
+        if problem not in bad_tests:
+            print(problem)
     if read.n_fallback:
         other = next(kind for kind in TEXT_COLUMNS if kind != options.text)
         print(
             f"{options.lang}: {read.n_fallback} utterances have {other} text only", file=sys.stderr
         )
     splits = SPLITS if options.setup == "supervised" else ("test",)
-    is_complete = read.n_bad_tests == 0
+    is_complete = not read.problems and read.n_bad_tests == 0
     for split in splits:
         wanted = [u for u in read.utterances.values() if u.split == split]
         max_s = None if split == "test" else options.max_train_s
         data = transcribed_set(options.corpus, wanted, options.nj, max_s)
-        _finish(f"{split}_{options.lang}", data, options)
         if split == "test":
-            is_complete = is_complete and not data.problems
+            data.problems = bad_tests + data.problems
+            data.utt2session |= {key: f"{session} 0 -1" for key, session in read.bad_tests.items()}
+        _finish(f"{split}_{options.lang}", data, options)
+        is_complete = is_complete and not data.problems
     if options.setup == "self_supervised":
-        _finish(f"unlabelled_{options.lang}", unlabelled_set(options), options)
-    return 0 if is_complete else INCOMPLETE_TEST
+        data = unlabelled_set(options)
+        _finish(f"unlabelled_{options.lang}", data, options)
+        is_complete = is_complete and not data.problems
+    return 0 if is_complete else INCOMPLETE
 
 
 def _finish(name: str, data: DataSet, options: Options) -> None:
@@ -291,7 +299,7 @@ def _finish(name: str, data: DataSet, options: Options) -> None:
         )
     write_data_dir(options.output_dir / name, data, options.lang)
     line = f"{name}: {len(data.utt2spk)} utterances"
-    line += f" of {len({value.split()[0] for value in data.utt2session.values()})} sessions"
+    line += f" of {len({data.utt2session[key].split()[0] for key in data.utt2spk})} sessions"
     line += f", {data.n_long} above {options.max_train_s:g} s left out" if data.n_long else ""
     line += f", {len(data.problems)} unusable" if data.problems else ""
     print(line, file=sys.stderr)

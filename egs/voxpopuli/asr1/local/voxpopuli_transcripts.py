@@ -61,12 +61,14 @@ class Transcripts:
         utterances: The good ones, by id.
         problems: One for each line that cannot be used.
         n_bad_tests: Those of them that are, or may be, of the test set.
+        bad_tests: Sessions of those that surely are, by id: nothing of them may be trained on.
         n_fallback: Utterances whose text is of the other kind, as the wanted kind is empty.
     """
 
     utterances: dict[str, Transcript] = field(default_factory=dict)
     problems: list[DataProblem] = field(default_factory=list)
     n_bad_tests: int = 0
+    bad_tests: dict[str, str] = field(default_factory=dict)
     n_fallback: int = 0
 
 
@@ -129,6 +131,9 @@ def _read_tables(paths: list[Path], delimiter: str, language: str, text: str) ->
             except _BadLine as error:
                 found.problems.append(DataProblem(str(path), where, str(error), FETCH_AGAIN))
                 found.n_bad_tests += isinstance(row, str) or row.get("split") == "test"
+                session = "" if isinstance(row, str) else _session_of(row, where, language)
+                if session and row.get("split") == "test":
+                    found.bad_tests[where] = session
     return found
 
 
@@ -177,12 +182,16 @@ def _id_of(row: Mapping[str, str]) -> str:
     return _column(row, "id")
 
 
+def _session_of(row: Mapping[str, str], key: str, language: str) -> str:
+    return "".join(row.get("session_id", "").split()) or key.rpartition(f"-{language}_")[0]
+
+
 def _parse(row: Mapping[str, str], language: str, text: str) -> tuple[Transcript, bool]:
     """Read a row; says also whether the other kind of text had to serve."""
     key = _id_of(row)
     if len(key.split()) != 1:
         raise _BadLine(f"{key!r} is no id")
-    session = row.get("session_id") or key.rpartition(f"-{language}_")[0]
+    session = _session_of(row, key, language)
     if not session:
         raise _BadLine(f"is not of the form <session>-{language}_<time>_<number>")
     other = next(kind for kind in TEXT_COLUMNS if kind != text)

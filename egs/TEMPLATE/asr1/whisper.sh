@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# The systems of Whisper-Medusa's paper on one corpus: Whisper as it is, fine-tuned, and with heads;
+# each is decoded in several ways and scored, then the paper's tables are written.
+# Runs asr.sh once for the data and once for each system; options that are not listed here go to
+# asr.sh.
+# usage: Stages: asr.sh's; 11 converts (vanilla) or trains each system, 16 tables and plots
+set -euo pipefail
+
+template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+
+# options
+stage=1             # first stage
+stop_stage=16       # last stage
+whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
+heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them
+systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
+num_heads=          # of systems whose name does not say it; default: the configuration's
+decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
+heads_decodings="exact typical beam5"       # with heads, likewise
+train_set=          # name of the training set; not needed for vanilla alone
+lang=noinfo         # code of the prompt's language, and part of names
+asr_args=           # more options for training
+dumpdir=dump        # formatted data
+expdir=exp          # experiments: <expdir>/asr_<system>
+report=             # plan of the tables, such as conf/report/librispeech.yaml
+# end of options
+
+# shellcheck source=/dev/null
+. "${template}/parse_options.sh"
+other_options=()
+parse_known_options "${template}/whisper.sh" "$@"
+require_whole_numbers stage stop_stage
+[ -z "${num_heads}" ] || require_whole_numbers num_heads
+# shellcheck source-path=SCRIPTDIR source=path.sh
+. ./path.sh
+
+fail() {
+    echo "whisper.sh: error: $*" >&2
+    exit 2
+}
+
+config_of() { # SYSTEM
+    echo "conf/train_${1%_*heads}.yaml"
+}
+
+read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
+data_options=(--skip_train true) # vanilla alone
+for system in "${chosen[@]}"; do
+    [ "${system}" != vanilla ] || continue
+    [ -f "$(config_of "${system}")" ] || fail "system ${system}: no $(config_of "${system}")"
+    # What stage 10 counts is the same for all systems.
+    data_options=(--asr_config "$(config_of "${system}")" --asr_args "${asr_args}")
+done
+
+# Training and decoding would go on with another Whisper's systems otherwise.
+mkdir -p "${expdir}"
+[ -f "${expdir}/whisper_model" ] || echo "${whisper_model}" > "${expdir}/whisper_model"
+[ "$(cat "${expdir}/whisper_model")" = "${whisper_model}" ] ||
+    fail "--whisper_model ${whisper_model}: ${expdir} has $(cat "${expdir}/whisper_model");" \
+        "give another --expdir"
+
+token_type=whisper_multilingual
+[[ ! ${whisper_model} =~ \.en(\.pt)?/*$ ]] || token_type=whisper_en
+
+incomplete=false
+asr() { # OPTION ...
+    local status=0
+    ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
+        --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
+        --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
+    # 3: some utterances failed, which were named; the others are there.
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+}
+
+until_stage() { # STAGE: it, or the last stage that was asked for
+    echo $((stop_stage < $1 ? stop_stage : $1))
+}
+
+configs() { # WAYS: the configurations that there are
+    local way names files=()
+    read -r -a names <<< "$1"
+    for way in "${names[@]}"; do
+        [ ! -f "conf/decode/${way}.yaml" ] || files+=("conf/decode/${way}.yaml")
+    done
+    [ ${#files[@]} -gt 0 ] || fail "decodings '$1': conf/decode has none of them"
+    echo "${files[*]}"
+}
+without_heads=$(configs "${decodings}")
+with_heads=$(configs "${heads_decodings}")
+
+vanilla() { # Whisper itself as an experiment
+    local exp=${expdir}/asr_vanilla code=${lang}
+    [ "${lang}" != noinfo ] || code=en
+    if [ "${stage}" -le 11 ] && [ ! -f "${exp}/config.yaml" ]; then
+        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}"
+    fi
+    [ "${stop_stage}" -lt 12 ] || asr --stage "$((stage > 12 ? stage : 12))" \
+        --stop_stage "$(until_stage 15)" --skip_train true --asr_tag vanilla \
+        --inference_asr_model model.pth --inference_configs "${without_heads}"
+}
+
+trained() { # SYSTEM
+    local count=${num_heads} ways=${with_heads} training=${asr_args}
+    [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
+    if [ "$1" = finetune ]; then
+        ways=${without_heads}
+    elif [ -n "${count}" ]; then
+        training="--decoder_conf heads_conf.num_heads=${count} ${training}"
+    fi
+    asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" \
+        --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \
+        --inference_asr_model valid.loss.best.pth --inference_configs "${ways}"
+}
+
+if [ "${stage}" -le 10 ]; then
+    asr --stage "${stage}" --stop_stage "$(until_stage 10)" "${data_options[@]}"
+fi
+
+for system in "${chosen[@]}"; do
+    [ "${stage}" -le 15 ] && [ "${stop_stage}" -ge 11 ] || continue
+    if [ "${system}" = vanilla ]; then
+        vanilla
+    else
+        trained "${system}"
+    fi
+done
+
+if [ "${stop_stage}" -ge 16 ]; then
+    # Those of earlier calls, too.
+    experiments=()
+    for config in "${expdir}"/asr_*/config.yaml; do
+        [ ! -f "${config}" ] || experiments+=("$(dirname "${config}")")
+    done
+    [ ${#experiments[@]} -gt 0 ] || fail "${expdir}: no system is there yet; run stages 11 to 13"
+    compared=(--exp_dirs "${experiments[@]}")
+    ! compgen -G "${expdir}/asr_vanilla/plain*" > /dev/null ||
+        compared+=(--plain "${expdir}/asr_vanilla/plain")
+    python3 -m espnet_medusa.bin.results "${compared[@]}" --output "${expdir}/DECODING.md"
+    python3 -m espnet_medusa.bin.plot_decoding "${compared[@]}" --output_dir "${expdir}/images"
+    [ -z "${report}" ] || python3 -m espnet_medusa.bin.report --exp_dirs "${experiments[@]}" \
+        --config "${report}" --output "${expdir}/RESULTS.md"
+fi
+[ "${incomplete}" = false ] || exit 3

@@ -1,0 +1,110 @@
+"""The LibriSpeech recipe end to end on a miniature, with a random Whisper of its vocabulary."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from file_server import serve
+from librispeech_miniature import make_librispeech, make_librispeech_pc
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa.kaldi.table import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBSETS = ("train-clean-100", "dev-clean", "dev-other", "test-clean")
+# One step after the other on the CPU, a few of them, no threads to wait for.
+TRAINING = (
+    "--batch_size 1 --accum_grad 1 --max_epoch 1 --num_workers 0 --use_tensorboard false"
+    " --use_matplotlib false"
+)
+PLAIN, EXACT = "plain_asr_model_model", "exact_asr_model_valid.loss.best"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """The recipe's own scripts and configurations in a folder of their own."""
+    folder = tmp_path / "egs" / "librispeech" / "asr1"
+    folder.mkdir(parents=True)
+    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
+    for source in (ROOT / "egs" / "librispeech" / "asr1").iterdir():
+        if source.name in ("conf", "local") or source.is_file():
+            (folder / source.name).symlink_to(source.resolve())
+    return folder
+
+
+def damage(corpus: Path) -> tuple[str, str]:
+    """Cut a FLAC of test-clean short, take another one's transcript away; returns their ids."""
+    (table,) = (corpus / "test-clean").rglob("*.trans.txt")
+    truncated, unwritten = (line.split()[0] for line in table.read_text().splitlines()[:2])
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if unwritten not in line))
+    audio = table.with_name(f"{truncated}.flac")
+    audio.write_bytes(audio.read_bytes()[:-2000])
+    return truncated, unwritten
+
+
+def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ["./run.sh", *map(str, options), "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
+         "--decodings", "plain", "--heads_decodings", "exact", "--num_heads", "2",
+         "--inference_dtype", "float32", "--asr_args", TRAINING],
+        cwd=recipe, text=True, capture_output=True, timeout=600,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+
+def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
+    return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
+
+
+def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
+    corpus = make_librispeech(recipe / "downloads", SUBSETS, n_readers=1, n_utterances=4)
+    truncated, unwritten = damage(corpus)
+    whisper = save_tiny_whisper(tmp_path / "whisper")
+    manifests = make_librispeech_pc(tmp_path / "pc", corpus)
+    options = ["--part", "100", "--librispeech_pc_dir", manifests, "--whisper_model", whisper]
+
+    with serve() as server:
+        server.files["/12/test-other.tar.gz"] = b"not what was published"
+        done = run(recipe, *options, "--openslr", server.url, "--systems", "vanilla block")
+    assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
+    # Each of the three is one line, and what there is of the corpus goes all the way.
+    assert len(lines_about(done, "test-other.tar.gz: is damaged")) == 1
+    assert len(lines_about(done, f"{truncated}.flac: {truncated}: is", "truncated")) == 1
+    assert len(lines_about(done, f"{unwritten}: is missing ({unwritten}.flac is there)")) == 1
+    assert "not complete: stage 1: data/test_other/wav.scp is not there" in done.stderr
+    assert "not complete: stage 1: 2 utterances, see data/test_clean/bad_utterances" in done.stderr
+
+    exp = recipe / "exp"
+    vanilla, block = (
+        read_table(exp / folder / "test_clean" / "text", require_value=False)
+        for folder in (f"asr_vanilla/{PLAIN}", f"asr_block/{EXACT}")
+    )
+    assert len(vanilla) == 2 and vanilla == block, "drafts leave Whisper's text alone"
+    # Training keeps case and punctuation; scores know neither.
+    assert any(text.endswith(".") for text in read_table(recipe / "dump/raw/dev/text").values())
+    reference = (exp / f"asr_block/{EXACT}/test_clean/score_wer/ref.trn").read_text()
+    assert "." not in reference and reference == reference.lower()
+    assert set(read_table(recipe / "dump/raw/test_clean/utt2lang").values()) == {"en"}
+    log = (exp / f"asr_block/{EXACT}/test_clean/logdir/asr_inference.1.log").read_text()
+    assert "--dtype float32 --utt2lang dump/raw/test_clean/utt2lang" in log
+    results = (exp / "RESULTS.md").read_text()
+    assert "|test-clean|Whisper vanilla|not yet run on the full corpus" in results
+    assert "full corpus (2 of 2620 utterances)" in results
+    assert "|test-other|Medusa-Block|not yet run on the full corpus|" in results
+    assert "block exact" in (exp / "DECODING.md").read_text()
+
+    # The others start from the data that is there.
+    before = (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns
+    later = ["--stage", "11", "--stop_stage", "11", "--systems", "linear finetune"]
+    done = run(recipe, *options, *later)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns == before
+    for system in ("linear", "finetune"):
+        assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
+        assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
+    # Another Whisper does not go on with these.
+    done = run(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16")
+    assert done.returncode == 2 and "give another --expdir" in done.stderr
