@@ -4,9 +4,11 @@ python bench/training_memory.py
 python bench/training_memory.py --device cuda --hidden_sizes 1280 --layers 32
 
 What trains, and on which losses, is what conf/train/whisper_*.yaml say; sizes are the options',
-weights and data are random. Each figure is of a process of its own: the growth of its peak (VmHWM,
-or what torch allocated on the GPU) over the loaded model during two steps of forward, backward and
-optimizer, and the seconds of the second. "whole logits" is the same loss as its definition reads.
+weights and data are random. Each row is a process of its own. "process": growth of its peak
+(VmHWM, or what torch allocated on the GPU) over the loaded model during two steps of forward,
+backward and optimizer; "s/step": of the second, on CPUs all threads' processor time. "tensors":
+most bytes that torch's CPU allocator gave during forward and backward of a third. "whole logits"
+is the same loss as its definition reads.
 """
 
 import argparse
@@ -14,12 +16,13 @@ import ctypes
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import yaml
@@ -33,7 +36,8 @@ from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.model import MedusaASRModel
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
-BASELINE, *HEADS = SYSTEMS = ("finetune", "linear", "block", "recurrent")
+JOINT = "linear, nothing frozen"
+BASELINE, *HEADS = SYSTEMS = ("finetune", "linear", "block", "recurrent", JOINT)
 KINDS = {"in chunks": MedusaASRModel, "whole logits": WholeLogitsModel}
 SAMPLE_RATE_HZ, FRAMES_PER_S = 16000, 50
 MEBIBYTE = 2**20
@@ -54,10 +58,31 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of a step."""
+    """Of a step; ``tensor_bytes`` is None on a GPU, where ``peak_bytes`` are those of tensors."""
 
     peak_bytes: int
+    tensor_bytes: int | None
     seconds: float
+
+
+class Allocation(NamedTuple):
+    """Bytes that torch's CPU allocator gives while something runs."""
+
+    peak: int  # most at a time
+    largest: int  # of a tensor
+
+
+def allocation_of(run: Callable[[], None]) -> Allocation:
+    """Run under torch's memory profiler."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        run()
+    events = profile.profiler.kineto_results.events()
+    changes = sorted(
+        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
+    )
+    sizes = torch.tensor([size for _, size in changes])
+    return Allocation(int(sizes.cumsum(0).max()), int(sizes.max()))
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -78,7 +103,11 @@ def get_parser() -> argparse.ArgumentParser:
 
 def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
     """A random model that trains as its YAML says."""
-    config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
+    path = CONFIGS / f"whisper_{'linear' if system == JOINT else system}.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if system == JOINT:  # but the encoder, as in fine-tuning
+        config["model_conf"]["freeze_whisper"] = "nothing"
+        config["freeze_param"] = ["encoder"]
     decoder_conf = dict(config["decoder_conf"])
     del decoder_conf["whisper_model"]
     if "heads_conf" in decoder_conf:
@@ -134,32 +163,44 @@ def measure(
     else:
         forget_peak()
         before = peak_bytes()
+    clock = time.perf_counter if device == "cuda" else time.process_time
     for _ in range(2):
-        start = time.perf_counter()
+        start = clock()
         model(**batch)[0].backward()
         optimizer.step()
         optimizer.zero_grad()
         if device == "cuda":
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
+        seconds = clock() - start
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else peak_bytes()
-    return Measurement(peak - before, seconds)
+    tensors = None
+    if device == "cpu":
+        tensors = allocation_of(lambda: model(**batch)[0].backward()).peak
+    return Measurement(peak - before, tensors, seconds)
 
 
 def table(found: dict[tuple[str, str], Measurement]) -> Iterator[str]:
     """Markdown rows, a system each, from measurements by system and kind."""
     kinds = list(dict.fromkeys(kind for _, kind in found))
-    columns = [f"{kind} [MiB] | x plain | s/step" for kind in kinds]
-    yield f"| | {' | '.join(columns)} |"
-    yield "|---" + "|---:" * (3 * len(kinds)) + "|"
+    names = ("process [MiB]", "x plain", "tensors [MiB]", "x plain", "s/step")
+    yield f"| | {' | '.join(f'{kind}: {name}' for kind in kinds for name in names)} |"
+    yield "|---" + "|--:" * (len(names) * len(kinds)) + "|"
     for system in dict.fromkeys(system for system, _ in found):
         cells = []
         for kind in kinds:
             value, plain = found[system, kind], found.get((BASELINE, kind))
-            ratio = f"{value.peak_bytes / plain.peak_bytes:.2f}" if plain else ""
-            peak = f"{value.peak_bytes / MEBIBYTE:.0f}"
-            cells += [peak, ratio, f"{value.seconds:.2f}"]
+            cells += _compare(value.peak_bytes, plain and plain.peak_bytes)
+            cells += _compare(value.tensor_bytes, plain and plain.tensor_bytes)
+            cells.append(f"{value.seconds:.2f}")
         yield f"| {system} | {' | '.join(cells)} |"
+
+
+def _compare(size: int | None, plain: int | None) -> tuple[str, str]:
+    """MiB, and times the plain step's; empty where not measured."""
+    return (
+        "" if size is None else f"{size / MEBIBYTE:.0f}",
+        "" if size is None or plain is None else f"{size / plain:.2f}",
+    )
 
 
 def main(command: list[str] | None = None) -> None:

@@ -250,6 +250,14 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
         kind = CapturedWhisperRuntime if weight.device.type == "cuda" else WhisperRuntime
         return kind(self, resolve_precision(precision, weight.device, weight.dtype))
 
+    def release(self) -> None:
+        """Give back the memory of weights: what was made of them stays, nothing more can be.
+
+        Runtimes and surrogates hold what they need themselves.
+        """
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.data = tensor.new_empty(0)
+
     # Parts that the views share.
 
     @property
@@ -314,10 +322,11 @@ def _run_layers(
 
 
 def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:
-    """Weights are being loaded: copies of the last layer that nobody trained copy it anew.
+    """Weights are being loaded: copies of the last layer that they do not bring copy it anew.
 
     The heads' block starts as a copy of the last layer. ESPnet builds the model first and loads
-    ``init_param`` into it later, so the copy made at construction is one of random weights.
+    ``init_param`` into it later, so the copy made at construction is one of random weights. ESPnet
+    fills what a file lacks with the model's own tensors: these are copies that it does not bring.
     """
     last = f"{prefix}whisper.layers.{len(decoder.layers) - 1}."
     copies = {"original_last_layer.": decoder.original_last_layer}
@@ -327,9 +336,11 @@ def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:
     for name, module in copies.items():
         if module is None or any(last + part not in state_dict for part in current):
             continue
+        own = module.state_dict()
         incoming = {part: state_dict.get(prefix + name + part) for part in current}
         untrained = all(
-            value is None or torch.equal(value.to(current[part]), current[part])
+            value is None
+            or (value.data_ptr() == own[part].data_ptr() and torch.equal(value, current[part]))
             for part, value in incoming.items()
         )
         if untrained:

@@ -1,0 +1,130 @@
+"""Losses in chunks against their definition over whole logits: values, gradients, rounding."""
+
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from test_model import batch, model_of
+from tiny import tiny_decoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+from whole_logits import WholeLogitsModel  # noqa: E402
+
+from espnet_medusa import projection_loss  # noqa: E402
+from espnet_medusa.model import MedusaASRModel  # noqa: E402
+from espnet_medusa.projection_loss import Objective, projected_loss  # noqa: E402
+
+SMOOTHED = {"ctc_weight": 0.3, "lsm_weight": 0.1}
+WEIGHTED = {
+    "ctc_weight": 0.0, "length_normalized_loss": True, "lsm_weight": 0.1,
+    "base_loss_weight": 2.0, "head_loss_weight": 0.7, "head_loss_decay": 0.5,
+}  # fmt: skip
+LINEAR = {"ctc_weight": 0.0, "length_normalized_loss": True, "kl_weight": 0.01}
+BLOCK = {"ctc_weight": 0.0, "length_normalized_loss": True, "base_loss_weight": 0.0}
+DISTILLED = {"ctc_weight": 0.0, "kl_weight": 1.0, "base_loss_weight": 0.0, "head_loss_weight": 0.0}
+LOSSES = {
+    "smoothed": SMOOTHED, "weighted": WEIGHTED, "linear": LINEAR, "block": BLOCK,
+    "distilled": DISTILLED,
+}  # fmt: skip
+HEADS = {"none": 0, "linear": 3, "block": 9, "recurrent": 3}
+TRAINED = {  # by model_conf.freeze_whisper
+    "nothing": ("",),
+    "all_but_last_layer": ("decoder.whisper.layers.1.", "decoder.heads.", "ctc."),
+    "all": ("decoder.heads.", "ctc."),
+}
+# Alone, the base head is its own teacher.
+LEARNS = {
+    (heads, loss, freeze)
+    for heads, loss, freeze in product(HEADS, LOSSES, TRAINED)
+    if heads != "none" or loss == "smoothed" or (loss in ("weighted", "linear") and freeze != "all")
+}
+
+
+def step(kind, decoder, **conf):
+    """Loss, stats and gradients by name of one step."""
+    model = model_of(decoder, **conf)
+    model.__class__ = kind
+    loss, stats, _ = model.train()(**batch())
+    loss.backward()
+    gradients = {
+        name: value.grad for name, value in model.named_parameters() if value.grad is not None
+    }
+    return loss.detach(), stats, gradients
+
+
+@pytest.fixture(params=[1, 5], ids=["row", "rows"])
+def chunk(request, monkeypatch):
+    """Labels that are projected together."""
+    monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", request.param * 11)
+
+
+@pytest.mark.parametrize(("heads", "loss", "freeze"), sorted(LEARNS))
+def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, chunk):
+    """Padded labels, labels shorter than K, trained and tied embedding, smoothed labels."""
+    conf = LOSSES[loss]
+    options = {
+        "keep_original_last_layer": loss == "linear",
+        "heads_conf": {"base_head": True},
+    }
+
+    def decoder():
+        return tiny_decoder(0, heads, HEADS[heads], **options)
+
+    value, stats, gradients = step(MedusaASRModel, decoder(), **conf, freeze_whisper=freeze)
+    expected, expected_stats, all_gradients = step(WholeLogitsModel, decoder(), **conf)
+    torch.testing.assert_close(value, expected)
+    assert stats.keys() == expected_stats.keys()
+    for name, found in stats.items():
+        torch.testing.assert_close(found, expected_stats[name], equal_nan=True, msg=name)
+    trained = {name for name in all_gradients if name.startswith(TRAINED[freeze])}
+    assert gradients.keys() == trained
+    largest = max(float(gradient.abs().max()) for gradient in all_gradients.values())
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(
+            gradient, all_gradients[name], rtol=1e-4, atol=1e-6 * largest, msg=name
+        )
+
+
+def rows_of(*lengths: int) -> list[torch.Tensor]:
+    return [torch.randn(length, 6, dtype=torch.float64, requires_grad=True) for length in lengths]
+
+
+def test_a_frozen_projection_costs_no_gradient_and_validation_none_at_all():
+    weight, *hidden = rows_of(5, 4, 3)
+    weight = weight.detach()
+    arguments = torch.tensor([1, 4, 0, 2]), weight, [Objective(1.0), Objective(1.0)]
+    loss, _ = projected_loss(hidden, *arguments)
+    kept_weight, kept, _ = loss.grad_fn.gradients
+    assert kept_weight is None and [rows.shape for rows in kept] == [(4, 6), (3, 6)]
+    with torch.no_grad():
+        assert projected_loss(hidden, *arguments)[0].grad_fn is None
+
+
+def test_the_gradient_flows_once():
+    weight, hidden = rows_of(5, 4)
+    loss, _ = projected_loss([hidden], torch.tensor([1, 4, 0, 2]), weight, [Objective(1.0)])
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="compute it again"):
+        loss.backward()
+
+
+def test_half_precision_keeps_small_gradients():
+    """Weights per label below float16's least number, as with many labels and heads."""
+    torch.manual_seed(0)
+    weight, hidden = (rows.detach().float() for rows in rows_of(5, 4))
+    weight, hidden = weight.requires_grad_(), hidden.requires_grad_()
+    targets = torch.tensor([1, 4, 0, 2])
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss, _ = projected_loss([hidden], targets, weight, [Objective(1e-9)])
+    loss.backward()
+    found = hidden.grad, weight.grad
+    hidden.grad = weight.grad = None
+    (
+        1e-9 * torch.nn.functional.cross_entropy(hidden @ weight.T, targets, reduction="sum")
+    ).backward()
+    for gradient, expected in zip(found, (hidden.grad, weight.grad), strict=True):
+        assert gradient.dtype == torch.float32
+        torch.testing.assert_close(gradient, expected, rtol=1e-2, atol=1e-12)

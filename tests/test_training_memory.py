@@ -1,0 +1,92 @@
+"""What a training step holds and computes: K = 10 heads against plain fine-tuning, V = 51865."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from test_model import batch, model_of
+from tiny import tiny_decoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+from training_memory import (  # noqa: E402
+    HEADS,
+    Allocation,
+    Measurement,
+    Sizes,
+    allocation_of,
+    build_model,
+    random_batch,
+    table,
+)
+
+from espnet_medusa.projection_loss import CHUNK_LOGITS  # noqa: E402
+
+FLOAT_BYTES = 4
+SIZES = Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)
+
+
+def memory_of_step(system: str, kind: str = "in chunks") -> Allocation:
+    model, data = build_model(system, kind, SIZES), random_batch(SIZES)
+    return allocation_of(lambda: model(**data)[0].backward())
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return memory_of_step("finetune")
+
+
+@pytest.mark.parametrize("system", HEADS)
+def test_ten_heads_peak_within_one_and_a_half_fine_tuning_steps(system, plain):
+    found = memory_of_step(system)
+    assert found.peak <= 1.5 * plain.peak
+    assert found.largest <= FLOAT_BYTES * CHUNK_LOGITS
+
+
+def test_logits_are_never_whole(plain):
+    """The measure sees what it should: one head's logits, and eleven's."""
+    logits = FLOAT_BYTES * SIZES.batch_size * (SIZES.tokens + 1) * SIZES.vocab_size
+    assert logits > FLOAT_BYTES * CHUNK_LOGITS >= plain.largest
+    whole, linear = (memory_of_step(system, "whole logits") for system in ("finetune", "linear"))
+    assert whole.largest >= logits and linear.largest >= logits
+    assert whole.peak > 2 * logits and linear.peak > 11 * logits
+    assert plain.peak < whole.peak / 1.3
+
+
+def test_bench_measures_and_compares():
+    found = {
+        (system, "in chunks"): Measurement(peak * 2**20, tensors * 2**20, 0.5)
+        for system, peak, tensors in [("finetune", 100, 50), ("linear", 130, 55)]
+    }
+    assert list(table(found))[-1] == "| linear | 130 | 1.30 | 55 | 1.10 | 0.50 |"
+
+
+@pytest.mark.parametrize(
+    ("heads", "part"), [("linear", "all_but_last_layer"), ("block", "all"), ("recurrent", "all")]
+)
+def test_frozen_layers_run_once_and_keep_nothing(heads, part):
+    decoder = tiny_decoder(0, heads, 3, keep_original_last_layer=heads == "linear")
+    model = model_of(decoder, ctc_weight=0.0, kl_weight=0.01, freeze_whisper=part).train()
+    runs, graphs = {}, {}
+
+    def watch(name):
+        def hook(module, inputs, output):
+            runs[name] = runs.get(name, 0) + 1
+            graphs[name] = output.requires_grad
+
+        return hook
+
+    watched = {"encoder": model.encoder.whisper.layer_norm, "teacher": decoder.original_last_layer}
+    watched |= {str(index): layer for index, layer in enumerate(decoder.layers)}
+    watched["block"] = decoder.heads.block
+    for name, module in watched.items():
+        if module is not None:
+            module.register_forward_hook(watch(name))
+    model(**batch())[0].backward()
+    assert set(runs.values()) == {1}
+    assert [name for name, graph in graphs.items() if graph] == [
+        "1" if part == "all_but_last_layer" else "block"
+    ]
+    trained = decoder.layers[-1] if part == "all_but_last_layer" else decoder.heads.block
+    expected = {*trained.parameters(), *decoder.heads.parameters()}
+    assert {value for value in model.parameters() if value.grad is not None} == expected
