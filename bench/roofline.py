@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from peers.subject import Sizes
 
 WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-CACHE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}
+CACHE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 2}
 # Of a layer, in D^2: self-attention 4, cross-attention 2 (its keys and values are there),
 # feed-forward 8.
 LAYER_WEIGHTS = 14

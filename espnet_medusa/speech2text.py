@@ -22,6 +22,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
 from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.plugin import WHISPER, register
+from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
     GREEDY,
@@ -105,7 +106,9 @@ class Speech2Text(ESPnetSpeech2Text):
         if model_file is None:
             raise InputError("asr_model_file: missing; give the trained model, such as valid.pth")
         # Read safely first: ESPnet reads the same file in a way that may run code.
+        # Only its sizes are kept: ESPnet holds the weights twice, which is enough.
         weights = load_weights(Path(model_file))
+        weights = {name: weight.to("meta") for name, weight in weights.items()}
         if options.get("lm_file") is not None:
             load_weights(Path(options["lm_file"]))
         try:
@@ -154,6 +157,7 @@ class Speech2Text(ESPnetSpeech2Text):
         model, decoder = self.asr_model, self.asr_model.decoder
         sizes = len(model.token_list), model.eos
         device = torch.device(self.device)
+        keep_freed_memory()
         if self.search_options.search == GREEDY:
             _check_greedy(decoder, options)
             return build_greedy(self.search_options, decoder, *sizes, device)
@@ -174,6 +178,14 @@ class Speech2Text(ESPnetSpeech2Text):
             espnet.normalize_length,
             device,
         )
+
+    def release_weights(self) -> None:
+        """Give back the memory of decoder weights that the search has laid out anew.
+
+        For processes that decode and do nothing else: the module itself is of no use then.
+        """
+        if self.search is not None:
+            self.asr_model.decoder.release()
 
     @staticmethod
     def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":

@@ -10,6 +10,7 @@ import torch
 
 from espnet_medusa.checkpoint import load_weights
 from espnet_medusa.decoder.whisper import TOKEN_COUNTS, WhisperMedusaDecoder
+from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
@@ -54,6 +55,7 @@ class Ours(Contestant):
         super().__init__(subject, weights, setup)
         torch.set_num_threads(setup.threads)
         self.decoder = load_decoder(subject).to(setup.device)
+        keep_freed_memory()  # as Speech2Text does
         self.searches: dict[tuple[str, bool], GreedySearch | BeamSearch] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
         self.recorders: dict[str, Recorder] = {}

@@ -3,7 +3,8 @@
 import torch
 
 from espnet_medusa.heads import LinearHeads, RecurrentHeads, ResidualLayers
-from espnet_medusa.runtime.linear import SILU, Norm, pack_linear, pack_module
+from espnet_medusa.runtime.linear import SILU, pack_linear, pack_module, pack_norm
+from espnet_medusa.runtime.precision import Precision
 
 
 class PackedResidualLayers:
@@ -11,11 +12,11 @@ class PackedResidualLayers:
 
     Args:
         module: Its weights; copied.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, module: ResidualLayers, dtype: torch.dtype):
-        self.layers = [pack_module(layer, dtype, SILU) for layer in module.layers]
+    def __init__(self, module: ResidualLayers, precision: Precision):
+        self.layers = [pack_module(layer, precision, SILU) for layer in module.layers]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, D)."""
@@ -29,20 +30,20 @@ class PackedParallelHeads:
 
     Args:
         heads: Their weights; copied.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, heads: LinearHeads, dtype: torch.dtype):
+    def __init__(self, heads: LinearHeads, precision: Precision):
         stacks = [head.layers for head in heads.heads]
         self.num_heads = len(stacks)
         self.first = pack_linear(
             torch.cat([stack[0].weight for stack in stacks]),
             torch.cat([stack[0].bias for stack in stacks]),
-            dtype,
+            precision,
             SILU,
         )
         self.later = [
-            [pack_module(layer, dtype, SILU) for layer in layers]
+            [pack_module(layer, precision, SILU) for layer in layers]
             for layers in zip(*(stack[1:] for stack in stacks), strict=True)
         ]
 
@@ -60,14 +61,14 @@ class PackedRecurrentHeads:
 
     Args:
         heads: Their weights; copied.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, heads: RecurrentHeads, dtype: torch.dtype):
-        self.norm = Norm(heads.cell.norm, dtype)
-        self.inner = pack_module(heads.cell.inner, dtype, SILU)
-        self.outer = pack_module(heads.cell.outer, dtype)
-        self.output = PackedResidualLayers(heads.output, dtype)
+    def __init__(self, heads: RecurrentHeads, precision: Precision):
+        self.norm = pack_norm(heads.cell.norm, precision)
+        self.inner = pack_module(heads.cell.inner, precision, SILU)
+        self.outer = pack_module(heads.cell.outer, precision)
+        self.output = PackedResidualLayers(heads.output, precision)
 
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """One token further: (R, D) and its embeddings (R, D) to (R, D)."""

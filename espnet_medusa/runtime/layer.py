@@ -1,12 +1,16 @@
 """One Whisper decoder layer over new nodes, with cached keys and values (inference)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from espnet_medusa.decoder.tree_decoder import TreeState
 from espnet_medusa.runtime.linear import GELU, Norm, pack_linear, pack_module
+from espnet_medusa.runtime.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,14 @@ class Packing:
 
     present: torch.Tensor | None
     shape: tuple[int, int]
+
+    @cached_property
+    def first_rows(self) -> list[int]:
+        """U + 1 packed rows: where each utterance's begin, and where they end."""
+        utterances, width = self.shape
+        if self.present is None:
+            return [*range(0, utterances * width + 1, width)]
+        return [0, *accumulate(self.present.sum(dim=1).tolist())]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """(U, T, D) to (R, D), R the nodes that are there."""
@@ -42,22 +54,23 @@ class PackedLayer:
 
     Args:
         layer: Its weights; copied.
-        dtype: To compute in.
+        precision: What to compute in.
     """
 
-    def __init__(self, layer: torch.nn.Module, dtype: torch.dtype):
+    def __init__(self, layer: torch.nn.Module, precision: Precision):
+        dtype = precision.dtype
         own, cross = layer.self_attn, layer.encoder_attn
         self.num_heads, self.head_size = own.num_heads, own.head_dim
         self.own_norm = Norm(layer.self_attn_layer_norm, dtype)
-        self.queries_keys_values = _join(dtype, own.q_proj, own.k_proj, own.v_proj)
-        self.own_output = pack_module(own.out_proj, dtype)
+        self.queries_keys_values = pack_linear(*join(own.q_proj, own.k_proj, own.v_proj), precision)
+        self.own_output = pack_module(own.out_proj, precision)
         self.cross_norm = Norm(layer.encoder_attn_layer_norm, dtype)
-        self.cross_queries = pack_module(cross.q_proj, dtype)
-        self.memory_keys_values = _join(dtype, cross.k_proj, cross.v_proj)
-        self.cross_output = pack_module(cross.out_proj, dtype)
+        self.cross_queries = pack_module(cross.q_proj, precision)
+        self.memory_keys_values = pack_linear(*join(cross.k_proj, cross.v_proj), precision)
+        self.cross_output = pack_module(cross.out_proj, precision)
         self.feed_forward_norm = Norm(layer.final_layer_norm, dtype)
-        self.inner = pack_module(layer.fc1, dtype, GELU)
-        self.outer = pack_module(layer.fc2, dtype)
+        self.inner = pack_module(layer.fc1, precision, GELU)
+        self.outer = pack_module(layer.fc2, precision)
 
     def attend_memory(self, memory: torch.Tensor) -> torch.Tensor:
         """Cross-attention keys and values (U, S, 2, heads, size) of memory (U, S, D)."""
@@ -98,6 +111,36 @@ class PackedLayer:
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
 
+class LayerStack:
+    """Layers that run one after the other.
+
+    Args:
+        layers: Laid out.
+    """
+
+    def __init__(self, layers: Sequence[PackedLayer]):
+        self.layers = layers
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> PackedLayer:
+        return self.layers[index]
+
+    def extend(
+        self,
+        hidden: torch.Tensor,
+        packing: Packing,
+        first: int,
+        mask: torch.Tensor | None,
+        state: TreeState,
+    ) -> torch.Tensor:
+        """As ``PackedLayer.extend``; ``first`` is the first layer's place in cache and memory."""
+        for index, layer in enumerate(self.layers, first):
+            hidden = layer.extend(hidden, packing, index, mask, state)
+        return hidden
+
+
 def _attend(
     queries: torch.Tensor, keys_values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
@@ -107,11 +150,11 @@ def _attend(
     return attended.transpose(1, 2).flatten(2)
 
 
-def _join(dtype: torch.dtype, *modules: torch.nn.Linear):
-    """Several matrix products with one input as one."""
+def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and biases of several matrix products with one input as those of one."""
     weight = torch.cat([module.weight for module in modules])
     biases = [
         weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
         for module in modules
     ]
-    return pack_linear(weight, torch.cat(biases), dtype)
+    return weight, torch.cat(biases)

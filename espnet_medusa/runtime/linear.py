@@ -7,6 +7,9 @@ blocked layout, made once, is what makes eleven rows cost what one costs.
 
 import torch
 
+from espnet_medusa.runtime.native.library import kernels
+from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.precision import Precision
 
 GELU, SILU = "gelu", "silu"
@@ -92,14 +95,14 @@ class Int8Linear:
         )
 
 
-Linear = PlainLinear | BlockedLinear
+Linear = PlainLinear | BlockedLinear | NativeLinear
 Projection = Linear | Int8Linear
 
 
 def pack_linear(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    dtype: torch.dtype,
+    precision: Precision,
     activation: str | None = None,
 ) -> Linear:
     """Lay weights out for inference.
@@ -107,9 +110,12 @@ def pack_linear(
     Args:
         weight: (M, D).
         bias: (M,) or None.
-        dtype: To compute in.
+        precision: What to compute in.
         activation: Behind the product.
     """
+    if precision.int8_layers:
+        return NativeLinear(weight, bias, activation)
+    dtype = precision.dtype
     weight = weight.detach().to(dtype, copy=True)
     bias = None if bias is None else bias.detach().to(dtype, copy=True)
     few = dtype == torch.float32 and weight.numel() < FEW_WEIGHTS
@@ -119,17 +125,17 @@ def pack_linear(
 
 
 def pack_module(
-    module: torch.nn.Linear, dtype: torch.dtype, activation: str | None = None
+    module: torch.nn.Linear, precision: Precision, activation: str | None = None
 ) -> Linear:
     """``pack_linear`` of a module's weights."""
-    return pack_linear(module.weight, module.bias, dtype, activation)
+    return pack_linear(module.weight, module.bias, precision, activation)
 
 
 def pack_projection(weight: torch.Tensor, precision: Precision) -> Projection:
     """The vocabulary projection, (V, D)."""
     if precision.int8_projection:
-        return Int8Linear(weight.detach())
-    return pack_linear(weight, None, precision.dtype)
+        return Int8Linear(weight.detach()) if kernels() is None else NativeLinear(weight, None)
+    return pack_linear(weight, None, precision)
 
 
 class Norm:
@@ -148,3 +154,8 @@ class Norm:
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, D)."""
         return torch.layer_norm(hidden, self.shape, self.weight, self.bias, self.eps)
+
+
+def pack_norm(module: torch.nn.LayerNorm, precision: Precision) -> Norm | NativeNorm:
+    """Lay a layer normalization out for inference."""
+    return NativeNorm(module) if precision.int8_layers else Norm(module, precision.dtype)

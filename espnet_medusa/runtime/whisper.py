@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +19,9 @@ from espnet_medusa.runtime.heads import (
     PackedRecurrentHeads,
     PackedResidualLayers,
 )
-from espnet_medusa.runtime.layer import PackedLayer, Packing
-from espnet_medusa.runtime.linear import Norm, pack_projection
+from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
+from espnet_medusa.runtime.linear import pack_norm, pack_projection
+from espnet_medusa.runtime.native.layer import NativeStack, visible_bits
 from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision, draft_precision
 from espnet_medusa.tree import TokenTree, visibility
@@ -42,17 +43,18 @@ class WhisperRuntime(TreeDecoder):
         whisper, self.heads = decoder.whisper, decoder.heads
         self.dtype, self.device = dtype, whisper.embed_tokens.weight.device
         self._max_depth = whisper.config.max_target_positions
-        # Rows of the module's own table: only the projection is laid out anew.
-        self.embedding, self.scale = whisper.embed_tokens.weight.detach(), whisper.embed_scale
+        self.table, self.scale = whisper.embed_tokens.weight.detach(), whisper.embed_scale
         self.positions = whisper.embed_positions.weight.detach()
-        self.layers = [PackedLayer(layer, dtype) for layer in decoder.layers]
-        self.norm = Norm(whisper.layer_norm, dtype)
-        self.projection = pack_projection(self.embedding, precision)
+        self.layers = pack_layers(decoder.layers, precision)
+        self.norm = pack_norm(whisper.layer_norm, precision)
+        self.projection = pack_projection(self.table, precision)
+        if precision.int8_layers:
+            self.table = None  # the projection has the rows, in a quarter of the memory
         self.base_head = self.block = None
         if self.heads is not None and self.heads.base is not None:
-            self.base_head = PackedResidualLayers(self.heads.base, dtype)
+            self.base_head = PackedResidualLayers(self.heads.base, precision)
         if self.heads is not None and self.heads.block is not None:
-            self.block = PackedLayer(self.heads.block, dtype)
+            self.block = pack_layers([self.heads.block], precision)
 
     @property
     def max_depth(self) -> int:
@@ -72,7 +74,7 @@ class WhisperRuntime(TreeDecoder):
         memory = memory.to(self.dtype)
         layers = [*self.layers]
         if with_heads and self.block is not None:
-            layers.append(self.block)
+            layers += self.block
         first = layers[0]
         sizes = len(layers), len(memory), first.num_heads, first.head_size
         return TreeState(
@@ -98,7 +100,7 @@ class WhisperRuntime(TreeDecoder):
             for tree, size in zip(state.trees, sizes, strict=True)
             for depth in depths(tree, first, size)
         ]
-        numbers = torch.tensor([ids, positions], device=self.device)
+        numbers = torch.from_numpy(np.array([ids, positions])).to(self.device)
         packing = Packing(self._present(sizes), (len(sizes), width))
         outputs = self._compute(state, *numbers.unbind(), self._mask(state.trees, first), packing)
         state.cache.commit(width)
@@ -133,13 +135,12 @@ class WhisperRuntime(TreeDecoder):
             state: Its cache gets the new nodes.
             ids: (R,) tokens.
             positions: (R,).
-            mask: (U, 1, T, N + T) additive, or None.
+            mask: Of ``_mask``.
             packing: Where the R nodes stand among (U, T).
         """
         places = torch.nn.functional.embedding(positions, self.positions)
         hidden = (self._embeddings(ids) + places).to(self.dtype)
-        for index, layer in enumerate(self.layers):
-            hidden = layer.extend(hidden, packing, index, mask, state)
+        hidden = self.layers.extend(hidden, packing, 0, mask, state)
         hidden = head_input = self.norm(hidden)
         if len(state.memory) > len(self.layers):
             head_input = self.block.extend(hidden, packing, len(self.layers), mask, state)
@@ -158,12 +159,12 @@ class WhisperRuntime(TreeDecoder):
         chosen = draft_precision(precision, self.precision, self.device)
         projection = self.projection
         if vocabulary is not None or chosen != self.precision:
-            rows = self.embedding if vocabulary is None else self.embedding[vocabulary]
+            rows = self.table if vocabulary is None else self._rows(vocabulary)
             projection = pack_projection(rows, chosen)
         if isinstance(self.heads, RecurrentHeads):
-            cell = PackedRecurrentHeads(self.heads, self.dtype)
+            cell = PackedRecurrentHeads(self.heads, self.precision)
             return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
-        heads = PackedParallelHeads(self.heads, self.dtype)
+        heads = PackedParallelHeads(self.heads, self.precision)
         return ParallelHeadsSurrogate(heads, projection, vocabulary)
 
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -171,16 +172,24 @@ class WhisperRuntime(TreeDecoder):
         return self._embeddings(tokens).to(self.dtype)
 
     def _embeddings(self, tokens: torch.Tensor) -> torch.Tensor:
-        rows = torch.nn.functional.embedding(tokens, self.embedding)
+        rows = self._rows(tokens)
         return rows if self.scale == 1 else rows * self.scale
 
+    def _rows(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Of the table: (R,) to (R, D)."""
+        if self.table is None:
+            return self.projection.rows(tokens)
+        return torch.nn.functional.embedding(tokens, self.table)
+
     def _mask(self, trees: Sequence[TokenTree], first: int) -> torch.Tensor | None:
-        """(U, 1, T, N + T) additive, who attends to whom; None where a lone node sees all."""
+        """Who attends to whom, as layers take it; None where a lone node sees all."""
         num_nodes = len(trees[0])
         if first == num_nodes - 1 and all(
             tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees
         ):
             return None
+        if self.precision.int8_layers:
+            return visible_bits(trees, first)
         mask = np.where(visibility(trees, first), np.float32(0), np.float32(-np.inf))
         return torch.from_numpy(mask)[:, None].to(self.device, self.dtype)
 
@@ -189,6 +198,13 @@ class WhisperRuntime(TreeDecoder):
             return None
         width = torch.arange(max(sizes), device=self.device)
         return width < torch.tensor(sizes, device=self.device)[:, None]
+
+
+def pack_layers(layers: Iterable[torch.nn.Module], precision: Precision) -> LayerStack:
+    """``transformers`` WhisperDecoderLayers laid out for ``extend``."""
+    if precision.int8_layers:
+        return NativeStack(layers)
+    return LayerStack([PackedLayer(layer, precision) for layer in layers])
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:

@@ -185,7 +185,9 @@ class Scoring:
             if name not in (DECODER, CTC):
                 scores = torch.cat([r.scorers.full_scores(name, r.prefixes) for r in requests])
                 full[name] = scores if self.vocabulary is None else scores[:, self.vocabulary]
-        weighted = sum(self.weights[name] * full[name] for name in full)
+        weighted = full[DECODER]
+        if not self.decoder_alone or self.weights[DECODER] != 1:  # over V numbers, this shows
+            weighted = sum(self.weights[name] * full[name] for name in full)
         count = int(PRE_BEAM_RATIO * width) if CTC in self.weights else width
         gains, columns = top_scores(weighted, min(count, weighted.size(1)))
         if CTC in self.weights:

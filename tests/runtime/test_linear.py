@@ -11,6 +11,7 @@ from espnet_medusa.runtime.linear import (
     PlainLinear,
     pack_linear,
 )
+from espnet_medusa.runtime.precision import Precision
 
 SIZES = [(32, 32), (48, 96), (384, 1536), (512, 51), (100, 1000), (1, 7)]  # D, M
 NAMES = [None, *ACTIVATIONS]
@@ -93,16 +94,16 @@ def test_views_of_larger_tensors():
 def test_small_matrices_stay_plain_where_that_is_faster(dtype):
     large = FEW_WEIGHTS // 64
     few, many = (torch.ones(rows, 64) for rows in (large - 1, large))
-    assert type(pack_linear(many, None, dtype)) is BlockedLinear
+    assert type(pack_linear(many, None, Precision(dtype))) is BlockedLinear
     small = PlainLinear if dtype == torch.float32 else BlockedLinear
-    assert type(pack_linear(few, None, dtype)) is small
+    assert type(pack_linear(few, None, Precision(dtype))) is small
 
 
 @pytest.mark.parametrize("size", [8, 4096])
 @torch.no_grad()
 def test_packed_weights_are_of_the_moment(size):
     weight, bias = torch.ones(64, size), torch.ones(64)
-    packed = pack_linear(weight, bias, torch.float32)
+    packed = pack_linear(weight, bias, Precision(torch.float32))
     weight.mul_(3.0)
     bias.mul_(3.0)
     found = packed(torch.ones(2, size))

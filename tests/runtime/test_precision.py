@@ -98,3 +98,16 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_the_end():
     assert decoder.draft_vocabulary(3, EOS).tolist() == [3, 7, EOS]
     # Tokens that were never seen are left out, however many are asked for.
     assert decoder.draft_vocabulary(9, EOS).tolist() == [1, 3, 7, EOS]
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("heads", HEADS)
+@torch.no_grad()
+def test_released_weights_leave_searches_as_they_were(heads, name):
+    decoder = tiny_decoder(0, heads)
+    options = SearchOptions(search="greedy", decoder_precision=name)
+    search = build_greedy(options, decoder, VOCAB_SIZE, EOS, CPU)
+    before = [walk.tokens for walk in run(search)]
+    decoder.release()
+    assert not any(weight.numel() for weight in decoder.state_dict().values())
+    assert [walk.tokens for walk in run(search)] == before

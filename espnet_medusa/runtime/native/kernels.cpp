@@ -1,0 +1,173 @@
+// What Python calls: a decoder layer over new nodes, and its parts.
+#include "linear.h"
+#include "memory_attention.h"
+#include "tree_attention.h"
+
+#ifdef WITH_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+// A decoder layer's weights.
+struct Layer {
+    Norm own_norm, cross_norm, feed_forward_norm;
+    Linear queries_keys_values, own_output, cross_queries, cross_output, inner, outer;
+};
+
+// What changes from call to call.
+struct Call {
+    Nodes nodes;
+    Tree tree;
+    Memory memory;
+    int64_t threads;
+};
+
+static void multiply_normalized(
+    const Linear& linear, const Norm* norm, const float* from, long count, float* normalized,
+    const QuantizedRows& rows, const float* residual, float* to) {
+    quantize_rows(from, count, linear.inputs, norm, normalized, rows);
+    multiply_linear(linear, rows, count, residual, to);
+}
+
+// Where a weight stands.
+static long place_in_blocks(long output, long input, long steps) {
+    const long step = output / TILE * steps + input / STEP_BYTES, place = input % STEP_BYTES;
+    return ((step * TILE + place / 4) * TILE + output % TILE) * 4 + place % 4;
+}
+
+extern "C" {
+
+const char* kind() { return KIND; }
+
+// Linux hands out AMX's registers on request. 0: they are ours, or not needed.
+int request_tiles() {
+#ifdef WITH_TILES
+    constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+#else
+    return 0;
+#endif
+}
+
+int64_t memory_bytes(int64_t frames, int64_t size) { return Memory::bytes_per_head(frames, size); }
+
+// Weights (outputs, inputs) to integers, their scales and corrections; `blocks` are zeros before.
+void pack_weights(
+    const float* weights, int64_t outputs, int64_t inputs, int8_t* blocks, float* scales,
+    int32_t* corrections, int64_t threads) {
+    const long steps = round_up(inputs, STEP_BYTES) / STEP_BYTES;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long output = 0; output < outputs; ++output) {
+        const float* row = weights + output * inputs;
+        float largest = 1e-20f;
+        for (long at = 0; at < inputs; ++at) largest = std::max(largest, std::abs(row[at]));
+        int32_t sum = 0;
+        for (long at = 0; at < inputs; ++at) {
+            const long integer = std::lrintf(row[at] * (INT8_MAX_VALUE / largest));
+            blocks[place_in_blocks(output, at, steps)] = integer;
+            sum += integer;
+        }
+        scales[output] = largest / INT8_MAX_VALUE;
+        corrections[output] = ZERO_POINT * sum;
+    }
+}
+
+// Weights of some outputs, in floats again: (count, inputs).
+void unpack_weights(
+    const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
+    const long inputs = linear->inputs;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long row = 0; row < count; ++row)
+        for (long at = 0; at < inputs; ++at)
+            to[row * inputs + at] =
+                linear->scales[outputs[row]] *
+                ((const int8_t*)linear->blocks)[place_in_blocks(outputs[row], at, linear->steps())];
+}
+
+// (count, inputs) to (count, outputs).
+void linear(
+    const Linear* linear, const float* from, int64_t count, const float* residual, float* to,
+    int64_t threads) {
+    static thread_local Scratch scratch;
+    scratch.reset(QuantizedRows::bytes(count, linear->inputs));
+    const QuantizedRows rows(scratch, count, linear->inputs);
+#pragma omp parallel num_threads(threads)
+    multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
+}
+
+// (count, size) to (count, size): too little to share.
+void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t size, float* to) {
+    for (long row = 0; row < count; ++row) normalize(from + row * size, size, *norm, to + row * size);
+}
+
+// Memory (utterances, frames, D) to keys and values as Memory has them.
+void project_memory(
+    const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
+    char* packed, int64_t threads) {
+    const long size = linear->outputs / (2 * heads);
+    static thread_local Scratch scratch;
+    scratch.reset(
+        QuantizedRows::bytes(frames, linear->inputs) +
+        Scratch::bytes_of<float>(frames * linear->outputs));
+    const QuantizedRows rows(scratch, frames, linear->inputs);
+    float* keys_values = scratch.take<float>(frames * linear->outputs);
+#pragma omp parallel num_threads(threads)
+    for (long utterance = 0; utterance < utterances; ++utterance) {
+        multiply_normalized(
+            *linear, nullptr, memory + utterance * frames * linear->inputs, frames, nullptr, rows,
+            nullptr, keys_values);
+        pack_memory(
+            keys_values, frames, heads, size,
+            packed + utterance * heads * Memory::bytes_per_head(frames, size));
+    }
+}
+
+}  // extern "C"
+
+// (rows, D) to (rows, D), which may be the same.
+static void extend_layer(const Layer* layer, const Call* call, const float* from, float* hidden) {
+    const Nodes& nodes = call->nodes;
+    const long count = nodes.rows(), size = nodes.width(), inner_size = layer->inner.outputs;
+    const long widest = std::max(size, inner_size);
+    static thread_local Scratch scratch;
+    scratch.reset(
+        Scratch::bytes_of<float>(count * 3 * size) + 3 * Scratch::bytes_of<float>(count * size) +
+        Scratch::bytes_of<float>(count * inner_size) + QuantizedRows::bytes(count, widest));
+    float* joined = scratch.take<float>(count * 3 * size);
+    float* queries = scratch.take<float>(count * size);
+    float* attended = scratch.take<float>(count * size);
+    float* normalized = scratch.take<float>(count * size);
+    float* inner = scratch.take<float>(count * inner_size);
+    const QuantizedRows rows(scratch, count, widest);
+    Tree tree = call->tree;
+    tree.joined = joined;
+
+    auto product = [&](const Linear& linear, const Norm* norm, const float* left,
+                       const float* residual, float* to) {
+        multiply_normalized(linear, norm, left, count, normalized, rows, residual, to);
+    };
+#pragma omp parallel num_threads(call->threads)
+    {
+        product(layer->queries_keys_values, &layer->own_norm, from, nullptr, joined);
+        attend_tree(nodes, tree, attended);
+        product(layer->own_output, nullptr, attended, from, hidden);
+        product(layer->cross_queries, &layer->cross_norm, hidden, nullptr, queries);
+        attend_memory(nodes, call->memory, queries, attended);
+        product(layer->cross_output, nullptr, attended, hidden, hidden);
+        product(layer->inner, &layer->feed_forward_norm, hidden, nullptr, inner);
+        product(layer->outer, nullptr, inner, hidden, hidden);
+    }
+}
+
+// Layers one after the other. `slots` of the first one stand in the call, the others' behind them;
+// `packed` is the memory of each.
+extern "C" void extend_layers(
+    const Layer* layers, int64_t count, Call* call, const char* const* packed, const float* from,
+    float* hidden) {
+    const Nodes& nodes = call->nodes;
+    for (long layer = 0; layer < count; ++layer, from = hidden) {
+        call->memory.packed = packed[layer];
+        extend_layer(layers + layer, call, from, hidden);
+        call->tree.slots += nodes.utterances * call->tree.capacity * 2 * nodes.width();
+    }
+}

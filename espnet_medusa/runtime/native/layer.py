@@ -1,0 +1,132 @@
+"""Decoder layers in kernels of our own (CPU, inference)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ctypes import addressof, c_int32, c_void_p
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.decoder.tree_decoder import TreeState
+from espnet_medusa.runtime.layer import LayerStack, Packing, join
+from espnet_medusa.runtime.linear import GELU
+from espnet_medusa.runtime.native.library import (
+    CallArguments,
+    LayerArguments,
+    kernels,
+    pointer,
+)
+from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.runtime.native.norm import NativeNorm
+from espnet_medusa.tree import TokenTree
+
+LANES = 16  # slots that the kernels look at together
+
+
+@dataclass(frozen=True)
+class NativeMemory:
+    """Cross-attention keys and values in the kernels' layout, bfloat16.
+
+    Attributes:
+        packed: (U, heads, bytes).
+        frames: S.
+    """
+
+    packed: torch.Tensor
+    frames: int
+
+    def __getitem__(self, utterances: Sequence[int]) -> NativeMemory:
+        return NativeMemory(self.packed[utterances], self.frames)
+
+
+class NativeLayer:
+    """A decoder layer as ``NativeStack`` runs it.
+
+    Weights in 8 bits, keys and values of the memory in bfloat16, all else in float32.
+
+    Args:
+        layer: A ``transformers`` WhisperDecoderLayer; copied.
+    """
+
+    def __init__(self, layer: torch.nn.Module):
+        own, cross = layer.self_attn, layer.encoder_attn
+        self.num_heads, self.head_size = own.num_heads, own.head_dim
+        norms = layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm
+        self.memory_keys_values = NativeLinear(*join(cross.k_proj, cross.v_proj))
+        self.linears = [
+            NativeLinear(*join(own.q_proj, own.k_proj, own.v_proj)),
+            *(native(module) for module in (own.out_proj, cross.q_proj, cross.out_proj)),
+            native(layer.fc1, GELU),
+            native(layer.fc2),
+        ]
+        self.norms = [*map(NativeNorm, norms)]
+        self.arguments = LayerArguments(*(part.arguments for part in self.norms + self.linears))
+
+    def attend_memory(self, memory: torch.Tensor) -> NativeMemory:
+        """Cross-attention keys and values of memory (U, S, D)."""
+        memory = memory.float().contiguous()
+        num_utterances, frames, _ = memory.shape
+        num_bytes = kernels().memory_bytes(frames, self.head_size)
+        packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
+        kernels().project_memory(
+            *(self.memory_keys_values.arguments, memory.data_ptr(), num_utterances, frames),
+            *(self.num_heads, packed.data_ptr(), torch.get_num_threads()),
+        )
+        return NativeMemory(packed, frames)
+
+
+class NativeStack(LayerStack):
+    """Layers whose ``extend`` is one call of the kernels.
+
+    Args:
+        layers: ``transformers`` WhisperDecoderLayers; copied.
+    """
+
+    def __init__(self, layers: Iterable[torch.nn.Module]):
+        super().__init__([NativeLayer(layer) for layer in layers])
+        arguments = [layer.arguments for layer in self.layers]
+        self.arguments = (LayerArguments * len(self))(*arguments)
+
+    def extend(
+        self,
+        hidden: torch.Tensor,
+        packing: Packing,
+        first: int,
+        mask: torch.Tensor | None,
+        state: TreeState,
+    ) -> torch.Tensor:
+        """As ``LayerStack``'s; ``mask`` is that of ``visible_bits``."""
+        layer, slots = self.layers[0], state.cache.slots[first]
+        memory = state.memory[first : first + len(self)]
+        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
+        call = CallArguments(
+            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
+            *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
+            *(pointer(mask), packing.shape[1], None, memory[0].frames),
+            *(pointer(state.memory_mask), torch.get_num_threads()),
+        )
+        packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in memory))
+        extended = torch.empty_like(hidden)
+        kernels().extend_layers(
+            *(self.arguments, len(self), call, packed, hidden.data_ptr(), extended.data_ptr())
+        )
+        return extended
+
+
+def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
+    """(U, T, bytes) who is seen by the nodes from slot ``first`` on, a bit for each slot.
+
+    Args:
+        trees: U of one length.
+        first: Slot of the first of T new nodes.
+    """
+    num_bytes = -(-len(trees[0]) // LANES) * LANES // 8
+    rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
+    seen = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
+    return seen.view(len(trees), -1, num_bytes)
+
+
+def native(module: torch.nn.Linear, activation: str | None = None) -> NativeLinear:
+    """``NativeLinear`` of a module's weights."""
+    return NativeLinear(module.weight, module.bias, activation)

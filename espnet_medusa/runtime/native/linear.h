@@ -1,0 +1,135 @@
+// Rows times weights in 8-bit integers, with what stands before and behind it.
+#pragma once
+
+#include "panel.h"
+
+enum Activation { NONE, GELU, SILU };
+
+// act(x W^T + b), W of (outputs, inputs). As Python lays it out.
+struct Linear {
+    int64_t outputs, inputs;
+    const char* blocks;        // integers of W, (outputs up to PANEL, inputs up to 64)
+    const float* scales;       // of outputs
+    const int32_t* corrections;  // 128 times the sum of an output's integers
+    const float* bias;         // or null
+    int64_t activation;
+
+    long steps() const { return round_up(inputs, STEP_BYTES) / STEP_BYTES; }
+};
+
+struct Norm {
+    const float* weight;
+    const float* bias;
+    double epsilon;
+};
+
+// Rows in unsigned 8-bit integers, each with a scale of its own; 128 stands for 0.
+struct QuantizedRows {
+    uint8_t* values;
+    float* scales;
+    long stride;
+
+    // Not a power of two: rows of a tile are then in different sets of the cache.
+    static long stride_of(long size) { return round_up(size, STEP_BYTES) + STEP_BYTES; }
+    static size_t bytes(long rows, long size) {
+        return Scratch::bytes_of<uint8_t>(round_up(rows, TILE) * stride_of(size)) +
+               Scratch::bytes_of<float>(rows);
+    }
+    QuantizedRows(Scratch& scratch, long rows, long size)
+        : values(scratch.take<uint8_t>(round_up(rows, TILE) * stride_of(size))),
+          scales(scratch.take<float>(rows)),
+          stride(stride_of(size)) {}
+};
+
+constexpr float INT8_MAX_VALUE = 127.0f;
+constexpr int ZERO_POINT = 128;
+
+// One row to integers; what is behind its end meets weights of 0.
+inline void quantize(const float* row, long size, uint8_t* values, float* scale) {
+    __m512 largest = constant(1e-20f);
+    for (long at = 0; at < size; at += LANES)
+        largest = _mm512_max_ps(largest, _mm512_abs_ps(load(row, at, size)));
+    const float amplitude = _mm512_reduce_max_ps(largest);
+    *scale = amplitude / INT8_MAX_VALUE;
+    const __m512 inverse = constant(INT8_MAX_VALUE / amplitude);
+    for (long at = 0; at < size; at += LANES) {
+        __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(load(row, at, size), inverse));
+        whole = _mm512_add_epi32(whole, _mm512_set1_epi32(ZERO_POINT));
+        _mm_storeu_si128((__m128i*)(values + at), _mm512_cvtusepi32_epi8(whole));
+    }
+}
+
+inline void normalize(const float* row, long size, const Norm& norm, float* to) {
+    __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
+    for (long at = 0; at < size; at += LANES) sum = _mm512_add_ps(sum, load(row, at, size));
+    const __m512 mean = constant(_mm512_reduce_add_ps(sum) / size);
+    for (long at = 0; at < size; at += LANES) {
+        __m512 off = _mm512_maskz_sub_ps(lanes(at, size), load(row, at, size), mean);
+        squares = _mm512_fmadd_ps(off, off, squares);
+    }
+    const float variance = _mm512_reduce_add_ps(squares) / size;
+    const __m512 inverse = constant(1.0f / std::sqrt(variance + (float)norm.epsilon));
+    for (long at = 0; at < size; at += LANES) {
+        __m512 off = _mm512_mul_ps(_mm512_sub_ps(load(row, at, size), mean), inverse);
+        off = _mm512_fmadd_ps(off, load(norm.weight, at, size), load(norm.bias, at, size));
+        store(to, at, size, off);
+    }
+}
+
+// The team shares the rows. `normalized` takes (rows, size) if there is a norm.
+inline void quantize_rows(
+    const float* rows, long count, long size, const Norm* norm, float* normalized,
+    const QuantizedRows& to) {
+#pragma omp for schedule(static)
+    for (long row = 0; row < count; ++row) {
+        const float* from = rows + row * size;
+        if (norm != nullptr) {
+            normalize(from, size, *norm, normalized + row * size);
+            from = normalized + row * size;
+        }
+        quantize(from, size, to.values + row * to.stride, to.scales + row);
+    }
+}
+
+// A panel of sums to outputs: scales, bias, activation, residual.
+inline void finish(
+    const Linear& linear, long column, const int32_t* sums, const float* row_scales, int rows,
+    const float* residual, float* to) {
+    const long size = linear.outputs;
+    for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
+        const __m512 scale = load(linear.scales, at, size);
+        const __m512i correction = _mm512_maskz_loadu_epi32(lanes(at, size), linear.corrections + at);
+        const __m512 bias = linear.bias ? load(linear.bias, at, size) : _mm512_setzero_ps();
+        for (int row = 0; row < rows; ++row) {
+            const int32_t* of_row = sums + row * PANEL + (at - column);
+            __m512i sum = _mm512_sub_epi32(_mm512_loadu_si512(of_row), correction);
+            __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
+            value = _mm512_fmadd_ps(value, constant(row_scales[row]), bias);
+            if (linear.activation == GELU) value = gelu(value);
+            if (linear.activation == SILU) value = silu(value);
+            if (residual != nullptr)
+                value = _mm512_add_ps(value, load(residual + row * size, at, size));
+            store(to + row * size, at, size, value);
+        }
+    }
+}
+
+// The team shares the outputs: every weight is read once, by one thread.
+inline void multiply_linear(
+    const Linear& linear, const QuantizedRows& rows, long count, const float* residual,
+    float* to) {
+    const long steps = linear.steps(), size = linear.outputs;
+    Tiles tiles(count);
+    alignas(64) int32_t sums[PANEL * PANEL];
+#pragma omp for schedule(static)
+    for (long column = 0; column < size; column += PANEL) {
+        const char* blocks = linear.blocks + column * steps * STEP_BYTES;
+        for (long row = 0; row < count; row += PANEL) {
+            const int some = std::min<long>(count - row, PANEL);
+            multiply<Bytes>({rows.values + row * rows.stride, rows.stride, some}, blocks, steps, steps, sums);
+            finish(
+                linear, column, sums, rows.scales + row, some,
+                residual ? residual + row * size : nullptr, to + row * size);
+        }
+    }
+}

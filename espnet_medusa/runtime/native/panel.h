@@ -1,0 +1,179 @@
+// Products of a few rows with a panel of 32 columns: AMX tiles, or AVX-512 where there are none.
+//
+// Weights, keys and values are laid out in blocks of 16 columns: for every STEP_BYTES of depth 16
+// rows of 64 bytes, in which a column has 4 neighbours in depth (8-bit integers) or 2 (bfloat16).
+// That is what a tile of AMX's right-hand side and a register of AVX-512's dot products look like.
+#pragma once
+
+#include <type_traits>
+
+#include "vectors.h"
+
+constexpr int TILE = 16;         // rows, and columns, of a tile
+constexpr int PANEL = 2 * TILE;  // rows, and columns, that are multiplied at a time
+constexpr int STEP_BYTES = 64;   // of depth: 64 8-bit integers, 32 bfloat16
+constexpr int BLOCK_BYTES = TILE * STEP_BYTES;
+
+// Kinds of numbers: unsigned rows with signed columns, and bfloat16.
+struct Bytes {
+    using Sum = int32_t;
+};
+
+struct Bfloat16 {
+    using Sum = float;
+};
+
+// Left-hand rows: `stride` bytes from one to the next; readable up to a multiple of TILE rows.
+struct Rows {
+    const void* values;
+    long stride;
+    int count;
+
+    const char* at(long row) const { return static_cast<const char*>(values) + row * stride; }
+    Rows from(int row) const { return {at(row), stride, std::min(count - row, PANEL)}; }
+};
+
+#ifdef WITH_TILES
+
+constexpr const char* KIND = "AMX";
+
+// All that was written is in memory: GCC 12's tile intrinsics do not say what they read.
+inline void finish_writing() { asm volatile("" ::: "memory"); }
+
+// Tiles 0-3: sums; 4, 5: rows; 6, 7: columns. Alive while a thread multiplies.
+class Tiles {
+  public:
+    explicit Tiles(int rows) {
+        struct alignas(64) {
+            uint8_t palette = 1, start_row = 0, reserved[14] = {};
+            uint16_t row_bytes[16] = {};
+            uint8_t rows[16] = {};
+        } shape;
+        for (int tile = 0; tile < 8; ++tile) {
+            shape.row_bytes[tile] = STEP_BYTES;
+            // Fewer rows are multiplied faster.
+            shape.rows[tile] = tile < 6 ? std::clamp(rows, 1, TILE) : TILE;
+        }
+        finish_writing();
+        _tile_loadconfig(&shape);
+    }
+    ~Tiles() { _tile_release(); }
+};
+
+template <class Type>
+inline void multiply_tiles_top() {
+    if constexpr (std::is_same_v<Type, Bytes>) {
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+    } else {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+}
+
+template <class Type>
+inline void multiply_tiles_bottom() {
+    if constexpr (std::is_same_v<Type, Bytes>) {
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    } else {
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps.
+template <class Type>
+void multiply(
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
+    const char* second = blocks + depth * BLOCK_BYTES;
+    constexpr long sum_stride = PANEL * sizeof(*sums);
+    const bool both = rows.count > TILE;
+    finish_writing();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (long step = 0; step < steps; ++step) {
+        _tile_loadd(6, blocks + step * BLOCK_BYTES, STEP_BYTES);
+        _tile_loadd(7, second + step * BLOCK_BYTES, STEP_BYTES);
+        _tile_loadd(4, rows.at(0) + step * STEP_BYTES, rows.stride);
+        multiply_tiles_top<Type>();
+        if (both) {
+            _tile_loadd(5, rows.at(TILE) + step * STEP_BYTES, rows.stride);
+            multiply_tiles_bottom<Type>();
+        }
+    }
+    _tile_stored(0, sums, sum_stride);
+    _tile_stored(1, sums + TILE, sum_stride);
+    if (both) {
+        _tile_stored(2, sums + TILE * PANEL, sum_stride);
+        _tile_stored(3, sums + TILE * PANEL + TILE, sum_stride);
+    }
+}
+
+#else
+
+#ifdef WITH_BFLOAT16
+constexpr const char* KIND = "AVX512_VNNI, AVX512_BF16";
+#else
+constexpr const char* KIND = "AVX512_VNNI";
+#endif
+
+struct Tiles {
+    explicit Tiles(int) {}
+};
+
+inline __m512i add_products(Bytes, __m512i sum, __m512i row, __m512i columns) {
+    return _mm512_dpbusd_epi32(sum, row, columns);
+}
+
+inline __m512i add_products(Bfloat16, __m512i sum, __m512i row, __m512i columns) {
+    __m512 total = _mm512_castsi512_ps(sum);
+#ifdef WITH_BFLOAT16
+    total = _mm512_dpbf16_ps(total, (__m512bh)row, (__m512bh)columns);
+#else
+    const __m512i high = _mm512_set1_epi32(0xffff0000);
+    auto even = [](__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); };
+    auto odd = [&](__m512i pair) { return _mm512_castsi512_ps(_mm512_and_si512(pair, high)); };
+    total = _mm512_fmadd_ps(even(row), even(columns), total);
+    total = _mm512_fmadd_ps(odd(row), odd(columns), total);
+#endif
+    return _mm512_castps_si512(total);
+}
+
+// COUNT rows with one block of columns: a register of sums for each row.
+template <class Type, int COUNT>
+void multiply_rows(const Rows& rows, const char* block, long steps, typename Type::Sum* sums) {
+    __m512i total[COUNT];
+    for (int row = 0; row < COUNT; ++row) total[row] = _mm512_setzero_si512();
+    for (long place = 0; place < steps * TILE; ++place) {
+        const __m512i columns = _mm512_loadu_si512(block + place * STEP_BYTES);
+        for (int row = 0; row < COUNT; ++row) {
+            int32_t neighbours;
+            std::memcpy(&neighbours, rows.at(row) + place * 4, 4);
+            total[row] = add_products(Type{}, total[row], _mm512_set1_epi32(neighbours), columns);
+        }
+    }
+    for (int row = 0; row < COUNT; ++row) _mm512_storeu_si512(sums + row * PANEL, total[row]);
+}
+
+template <class Type>
+void multiply(
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
+    for (int half = 0; half < 2; ++half) {
+        const char* block = blocks + half * depth * BLOCK_BYTES;
+        int row = 0;
+        auto take = [&](auto count) {
+            constexpr int COUNT = decltype(count)::value;
+            for (; rows.count - row >= COUNT; row += COUNT)
+                multiply_rows<Type, COUNT>(
+                    rows.from(row), block, steps, sums + row * PANEL + half * TILE);
+        };
+        take(std::integral_constant<int, 11>{});
+        take(std::integral_constant<int, 4>{});
+        take(std::integral_constant<int, 1>{});
+    }
+}
+
+#endif

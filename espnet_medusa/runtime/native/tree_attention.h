@@ -1,0 +1,175 @@
+// Attention of new nodes to the nodes of their tree, in float32.
+#pragma once
+
+#include <cfloat>
+#include <type_traits>
+
+#include "nodes.h"
+#include "vectors.h"
+
+// Queries, keys and values of one layer's tree nodes.
+struct Tree {
+    const float* joined;  // (rows, 3, heads, head size): the new nodes'
+    float* slots;         // (U, capacity, 2, heads, head size): keys and values, new ones to come
+    int64_t capacity;
+    int64_t known;        // slots filled before
+    const uint8_t* seen;  // (U, width, seen_bytes) a bit for each slot; or null: all are seen
+    int64_t width;        // of the widest utterance, in nodes
+
+    long slots_of(long count) const { return known + (seen ? width : count); }
+    // Rows end at 16 bits.
+    const uint8_t* seen_by(long utterance, long node) const {
+        if (seen == nullptr) return nullptr;
+        return seen + (utterance * width + node) * (round_up(known + width, LANES) / 8);
+    }
+};
+
+// Scores to weights, not normalized, 0 for slots that are not seen; their sum. Whole vectors are
+// stored: what masks have stored can be read only later.
+inline float softmax(const uint8_t* seen, long count, float* scores) {
+    __m512 largest = constant(-FLT_MAX), total = _mm512_setzero_ps();
+    for (long at = 0; at < count; at += LANES) {
+        __mmask16 there = lanes(at, count);
+        if (seen != nullptr) there &= seen[at / 8] | seen[at / 8 + 1] << 8;
+        const __m512 some =
+            _mm512_mask_loadu_ps(constant(-INFINITY), there, scores + at);
+        largest = _mm512_max_ps(largest, some);
+        _mm512_storeu_ps(scores + at, some);
+    }
+    const __m512 top = constant(_mm512_reduce_max_ps(largest));
+    for (long at = 0; at < count; at += LANES) {
+        const __m512 weight = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + at), top));
+        total = _mm512_add_ps(total, weight);
+        _mm512_storeu_ps(scores + at, weight);
+    }
+    return _mm512_reduce_add_ps(total);
+}
+
+// Sums of four registers.
+inline __m128 reduce(__m512 a, __m512 b, __m512 c, __m512 d) {
+    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const __m512 lanes = _mm512_add_ps(
+        _mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    const __m256 half = _mm256_add_ps(
+        _mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// Keys and values of one head, at the same place in slots one behind the other.
+struct Slots {
+    const float* keys;
+    const float* values;
+    long count, stride, size;
+};
+
+// Whisper's head size, which the compiler may unroll; other sizes are numbers.
+using UsualSize = std::integral_constant<long, 64>;
+
+// One query's products with all keys, rounded up to 4 of them.
+template <class Size>
+void multiply_keys(
+    const float* query, const Slots& slots, Size size, float scale, float* scores) {
+    for (long slot = 0; slot < slots.count; slot += 4) {
+        const float* keys[4];
+        __m512 sums[4];
+        for (int i = 0; i < 4; ++i) {
+            keys[i] = slots.keys + std::min(slot + i, slots.count - 1) * slots.stride;
+            sums[i] = _mm512_setzero_ps();
+        }
+        for (long at = 0; at < size; at += LANES) {
+            const __m512 some = load(query, at, size);
+            for (int i = 0; i < 4; ++i)
+                sums[i] = _mm512_fmadd_ps(some, load(keys[i], at, size), sums[i]);
+        }
+        const __m128 products = reduce(sums[0], sums[1], sums[2], sums[3]);
+        _mm_storeu_ps(scores + slot, _mm_mul_ps(products, _mm_set1_ps(scale)));
+    }
+}
+
+// The values' weighted sum, times `scale`.
+template <class Size>
+void add_values(const float* weights, const Slots& slots, Size size, float scale, float* to) {
+    constexpr int TOGETHER = 4;
+    for (long begin = 0; begin < size; begin += TOGETHER * LANES) {
+        __m512 even[TOGETHER] = {}, odd[TOGETHER] = {};  // a sum waits for the one before it
+        auto add = [&](long slot, __m512* sums) {
+            const float* values = slots.values + slot * slots.stride;
+            const __m512 weight = constant(weights[slot]);
+            for (int i = 0; i < TOGETHER; ++i)
+                sums[i] = _mm512_fmadd_ps(weight, load(values, begin + i * LANES, size), sums[i]);
+        };
+        for (long slot = 0; slot + 1 < slots.count; slot += 2) {
+            add(slot, even);
+            add(slot + 1, odd);
+        }
+        if (slots.count % 2) add(slots.count - 1, even);
+        for (int i = 0; i < TOGETHER; ++i) {
+            const __m512 sum = _mm512_add_ps(even[i], odd[i]);
+            store(to, begin + i * LANES, size, _mm512_mul_ps(sum, constant(scale)));
+        }
+    }
+}
+
+// One node and head. `scores` has room for LANES more.
+template <class Size>
+void attend_slots(
+    const float* query, const Slots& slots, Size size, const uint8_t* seen, float* scores,
+    float* to) {
+    multiply_keys(query, slots, size, 1.0f / std::sqrt((float)size), scores);
+    const float total = softmax(seen, slots.count, scores);
+    add_values(scores, slots, size, total > 0 ? 1 / total : 0.0f, to);
+}
+
+inline void copy(const float* from, long size, float* to) {
+    for (long at = 0; at < size; at += LANES) store(to, at, size, load(from, at, size));
+}
+
+// New nodes' keys and values of one head into their slots.
+inline void fill_slots(
+    const Nodes& nodes, const float* joined, long count, float* slot) {
+    const long width = nodes.width();
+    for (long node = 0; node < count; ++node, joined += 3 * width, slot += 2 * width) {
+        copy(joined + width, nodes.head_size, slot);
+        copy(joined + 2 * width, nodes.head_size, slot + width);
+    }
+}
+
+// The same slots side by side: a power of two apart, they push each other out of the cache.
+inline Slots gather(const Slots& slots, float* to) {
+    const Slots gathered{to, to + slots.size, slots.count, 2 * slots.size, slots.size};
+    for (long slot = 0; slot < slots.count; ++slot, to += gathered.stride) {
+        copy(slots.keys + slot * slots.stride, slots.size, to);
+        copy(slots.values + slot * slots.stride, slots.size, to + slots.size);
+    }
+    return gathered;
+}
+
+// (rows, heads, head size) of all nodes; the team shares utterances and heads.
+inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
+    const long size = nodes.head_size, width = nodes.width();
+    static thread_local Scratch scratch;
+#pragma omp for schedule(static) collapse(2)
+    for (long utterance = 0; utterance < nodes.utterances; ++utterance) {
+        for (long head = 0; head < nodes.heads; ++head) {
+            const long first = nodes.first_row[utterance];
+            const long count = nodes.first_row[utterance + 1] - first;
+            const long known = tree.slots_of(count);
+            float* keys = tree.slots + utterance * tree.capacity * 2 * width + head * size;
+            const float* joined = tree.joined + first * 3 * width + head * size;
+            fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
+            Slots slots{keys, keys + width, known, 2 * width, size};
+            scratch.reset(Scratch::bytes_of<float>(known + LANES) +
+                          Scratch::bytes_of<float>(known * 2 * size));
+            float* scores = scratch.take<float>(known + LANES);
+            if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
+            auto attend = [&](auto fixed) {
+                for (long node = 0; node < count; ++node)
+                    attend_slots(
+                        joined + node * 3 * width, slots, fixed, tree.seen_by(utterance, node),
+                        scores, to + (first + node) * width + head * size);
+            };
+            size == UsualSize::value ? attend(UsualSize{}) : attend(size);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+"""Kernels of our own: what they compute, on every kind of processor, and what is done without."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.masks import padding_mask
+from espnet_medusa.runtime import linear as torch_linear
+from espnet_medusa.runtime import precision
+from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
+from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native.layer import NativeLayer, NativeStack
+from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.build import SearchOptions, build_greedy, search_within
+from espnet_medusa.tree import ROOT
+
+KINDS = {"": None, " -DPORTABLE=1": "AVX512_VNNI, AVX512_BF16", " -DPORTABLE=2": "AVX512_VNNI"}
+SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
+ROWS = [1, 2, 11, 16, 17, 32, 40]
+INT8_MAX = 127
+
+pytestmark = pytest.mark.skipif(
+    build.load_library() is None, reason="no kernels of our own on this machine"
+)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, monkeypatch):
+    """Kernels as this processor runs them, and as lesser ones would."""
+    compiler = " ".join(build.find_compiler())
+    monkeypatch.setenv("CXX", compiler + request.param)
+    forget()
+    found = library.kernels()
+    if KINDS[request.param] == "AVX512_VNNI, AVX512_BF16" and found.kind() == b"AVX512_VNNI":
+        pytest.skip("this processor has no instructions for bfloat16")
+    assert KINDS[request.param] in (None, found.kind().decode())
+    yield request.param
+    monkeypatch.undo()
+    forget()
+
+
+def forget():
+    library.kernels.cache_clear()
+    build.load_library.cache_clear()
+
+
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    """Rows in 8-bit integers of a scale each, in float64."""
+    largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
+    return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
+
+
+@pytest.mark.parametrize("activation", [None, *torch_linear.ACTIVATIONS])
+@pytest.mark.parametrize(("size", "out"), SIZES)
+def test_products_are_those_of_rounded_numbers(kind, size, out, activation):
+    generator = torch.Generator().manual_seed(size)
+    weight = torch.randn(out, size, generator=generator) / size**0.5
+    bias = torch.randn(out, generator=generator) if activation else None
+    found = NativeLinear(weight, bias, activation)
+    assert torch.allclose(found.rows(torch.arange(out)).double(), rounded(weight), atol=1e-6)
+    for rows in ROWS:
+        hidden = torch.randn(rows, size, generator=generator)
+        residual = torch.randn(rows, out, generator=generator)
+        expected = rounded(hidden) @ rounded(weight).T
+        exact = hidden.double() @ weight.double().T
+        if activation:
+            expected = torch_linear.ACTIVATIONS[activation](expected + bias.double())
+            exact = torch_linear.ACTIVATIONS[activation](exact + bias.double())
+        near = dict(rtol=0.0, atol=2e-5)
+        torch.testing.assert_close(found(hidden).double(), expected, **near)
+        torch.testing.assert_close(found(hidden, residual).double(), expected + residual, **near)
+        error = (expected - exact).norm() / exact.norm()
+        assert error < 0.02
+        assert torch.equal(found(hidden)[-1:], found(hidden[-1:])), "other rows count for nothing"
+
+
+def test_nothing_and_large_numbers_stay_finite(kind):
+    weight = torch.randn(40, 70)
+    weight[2] = 0
+    for activation in (None, *torch_linear.ACTIVATIONS):
+        linear = NativeLinear(weight, None, activation)
+        found = linear(torch.stack([torch.zeros(70), torch.full((70,), 1e6), torch.ones(70)]))
+        assert torch.isfinite(found).all() and not found[0].any() and not found[:, 2].any()
+        assert linear(torch.zeros(0, 70)).shape == (0, 40)
+
+
+def layer_of(heads: int, head_size: int) -> torch.nn.Module:
+    """A trained layer whose attention matters."""
+    torch.manual_seed(head_size)
+    size = heads * head_size
+    sizes = {"num_blocks": 1, "attention_heads": heads, "linear_units": 3 * size}
+    layer = WhisperMedusaDecoder(10, size, **sizes).layers[0]
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=1.5 / size**0.5 if parameter.dim() == 2 else 0.5)
+    return layer.eval()
+
+
+class Known:
+    """A state as layers use it."""
+
+    def __init__(self, layers, memory, lengths, known):
+        layer = layers[0]
+        generator = torch.Generator().manual_seed(1)
+        shape = (1, len(memory), known + 64, 2, layer.num_heads, layer.head_size)
+        self.cache = self
+        self.slots = torch.randn(shape, generator=generator)
+        self.num_nodes = known
+        self.memory = [layer.attend_memory(memory)]
+        self.memory_mask = padding_mask(memory, lengths)
+
+    def write(self, layer, keys_values):
+        end = self.num_nodes + keys_values.size(1)
+        self.slots[layer][:, self.num_nodes : end] = keys_values
+        return self.slots[layer][:, :end]
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_size", "known", "sizes", "frames"),
+    [
+        (2, 64, 40, [11], [150]),
+        (4, 40, 0, [3, 1, 33], [33, 64, 1]),
+        (3, 8, 5, [1, 1], [7, 16]),
+        (1, 100, 17, [40], [31]),
+        (2, 64, 0, [1], [1]),
+    ],
+)
+@torch.no_grad()
+def test_a_layer_is_the_float_layer(kind, heads, head_size, known, sizes, frames):
+    layer = layer_of(heads, head_size)
+    size, width = heads * head_size, max(sizes)
+    generator = torch.Generator().manual_seed(0)
+    memory = torch.randn(len(sizes), max(frames), size, generator=generator)
+    hidden = torch.randn(sum(sizes), size, generator=generator)
+    seen = torch.rand(len(sizes), 1, width, known + width, generator=generator) < 0.5
+    seen[..., known:] |= torch.eye(width, dtype=torch.bool)
+    present = torch.arange(width) < torch.tensor(sizes)[:, None]
+    seen[..., known:] &= present[:, None, None]  # nobody sees slots without a node
+    padded = torch.nn.functional.pad(seen[:, 0], (0, -seen.size(-1) % 16))
+    bits = torch.from_numpy(np.packbits(padded.numpy(), axis=-1, bitorder="little"))
+    masks = torch.where(seen, 0.0, -torch.inf), bits
+    packing = Packing(None if present.all() else present, (len(sizes), width))
+    lengths, found = torch.tensor(frames), []
+    exact = LayerStack([PackedLayer(layer, precision.Precision(torch.float32))])
+    for packed, mask in zip((exact, NativeStack([layer])), masks, strict=True):
+        state = Known(packed, memory, lengths, known)
+        given = hidden.clone()
+        found.append((packed.extend(given, packing, 0, mask, state), state.slots))
+        assert torch.equal(given, hidden)
+    changes = [extended - hidden for extended, _ in found]
+    assert (changes[1] - changes[0]).norm() / changes[0].norm() < 0.02
+    new = [slots[0, :, known : known + width][present] for _, slots in found]
+    assert (new[1] - new[0]).norm() / new[0].norm() < 0.02
+    assert torch.equal(found[1][1][:, :, :known], found[0][1][:, :, :known])
+
+
+@torch.no_grad()
+def test_frames_behind_the_end_and_other_utterances_count_for_nothing(kind):
+    decoder = tiny_decoder(0)
+    memory, lengths = random_memory(0, [40, 9])
+    runtime = decoder.runtime("int8")
+    found = []
+    for used, frames in ((memory, lengths), (memory[1:, :9], lengths[1:])):
+        state = runtime.start(used, frames)
+        for tokens, parents in (([1, 2, 3], [ROOT, 0, 0]), ([5], [2])):
+            outputs = runtime.extend(state, [tokens] * len(used), [parents] * len(used))
+            found.append(outputs.hidden[-len(tokens) :])
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@torch.no_grad()
+def test_a_decoder_is_near_the_trained_one(kind, heads):
+    decoder = tiny_decoder(0, heads, vocab_size=500)
+    for parameter in decoder.parameters():
+        parameter.mul_(0.5)
+    memory, lengths = random_memory(0, [50, 4])
+    runtime = decoder.runtime("int8")
+    assert isinstance(runtime.layers[0], NativeLayer)
+    found = []
+    for threads in (1, 2, 2):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        state = runtime.start(memory, lengths)
+        runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
+        torch.set_num_threads(before)
+        found.append((outputs.hidden, outputs.head_input, runtime.logits(outputs.hidden)))
+    for one, other, again in zip(*found, strict=True):
+        assert torch.equal(one, other) and torch.equal(one, again), "the same each time"
+    sequences = torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]])
+    exact = decoder.hidden_states(memory, lengths, sequences)
+    for index, of in ((0, exact.hidden), (1, exact.head_input), (2, decoder.logits(exact.hidden))):
+        expected = torch.stack([of[0, 2], of[0, 3], of[1, 1]])
+        error = (found[0][index][:3] - expected).norm() / expected.norm()
+        assert error < 0.06
+
+
+def test_drafts_change_no_text():
+    """A node's outputs do not depend on the nodes beside it: with drafts or without, the same."""
+    memory, lengths = random_memory(0, [20, 9])
+    prompt = torch.full((2, 1), EOS)
+    for heads in ("linear", "recurrent"):
+        decoder, found = tiny_decoder(1, heads), []
+        for depth in (0, None):
+            options = SearchOptions(search="greedy", decoder_precision="int8", draft_depth=depth)
+            search = build_greedy(options, decoder, VOCAB_SIZE, EOS, torch.device("cpu"))
+            walks = search_within(search, memory, lengths, prompt, LengthLimits(-30))
+            found.append([walk.tokens for walk in walks])
+        assert found[0] == found[1]
+
+
+def test_without_a_compiler_torch_computes(monkeypatch, caplog):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    forget()
+    try:
+        runtime = tiny_decoder(0).runtime("int8")
+        memory, lengths = random_memory(0, [5])
+        outputs = runtime.extend(runtime.start(memory, lengths), [[1]], [[ROOT]])
+        assert runtime.logits(outputs.hidden).shape == (1, VOCAB_SIZE)
+        assert outputs.hidden.size(1) == HIDDEN_SIZE
+    finally:
+        monkeypatch.undo()
+        forget()
+    assert isinstance(runtime.layers[0], PackedLayer)
+    assert isinstance(runtime.projection, torch_linear.Int8Linear)
+    assert "torch's kernels, which are slower: no C++ compiler (no-such-compiler)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("flags", "compiler", "reason"),
+    [
+        ({"avx2"}, "c++", "this processor lacks avx512_vnni, avx512bw, .*avx512vl"),
+        (build.NEEDED, "false", "false fails"),
+    ],
+)
+def test_what_is_missing_is_said(monkeypatch, tmp_path, flags, compiler, reason):
+    monkeypatch.setattr(build, "processor_flags", lambda: flags)
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(build.Unavailable, match=reason):
+        build.compiled(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_and_a_broken_file_are_said(tmp_path):
+    (tmp_path / "file").write_text("no library")
+    with pytest.raises(build.Unavailable, match="cannot be written"):
+        build.compiled(tmp_path / "file")
+    with pytest.raises(build.Unavailable, match="cannot be loaded"):
+        build.open_library(tmp_path / "file")
+
+
+def test_several_may_compile_at_once(tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        paths = [*pool.map(build.compiled, [tmp_path / "new"] * 2)]
+    assert paths[0] == paths[1] and [*(tmp_path / "new").iterdir()] == [paths[0]]
+    assert build.open_library(paths[0]).kind() == library.kernels().kind()
+    compiled = paths[0].stat().st_mtime_ns
+    assert build.compiled(tmp_path / "new").stat().st_mtime_ns == compiled, "not made again"
+
+
+def test_the_log_says_which_kernels_run(caplog):
+    forget()
+    with caplog.at_level(logging.INFO):
+        library.kernels()
+    assert "int8 with kernels of our own: " in caplog.text
