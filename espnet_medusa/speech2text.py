@@ -22,7 +22,6 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
 from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.plugin import WHISPER, register
-from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
     GREEDY,
@@ -157,7 +156,6 @@ class Speech2Text(ESPnetSpeech2Text):
         model, decoder = self.asr_model, self.asr_model.decoder
         sizes = len(model.token_list), model.eos
         device = torch.device(self.device)
-        keep_freed_memory()
         if self.search_options.search == GREEDY:
             _check_greedy(decoder, options)
             return build_greedy(self.search_options, decoder, *sizes, device)

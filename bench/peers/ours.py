@@ -55,7 +55,7 @@ class Ours(Contestant):
         super().__init__(subject, weights, setup)
         torch.set_num_threads(setup.threads)
         self.decoder = load_decoder(subject).to(setup.device)
-        keep_freed_memory()  # as Speech2Text does
+        keep_freed_memory()  # as asr_inference does
         self.searches: dict[tuple[str, bool], GreedySearch | BeamSearch] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
         self.recorders: dict[str, Recorder] = {}

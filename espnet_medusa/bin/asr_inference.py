@@ -22,6 +22,7 @@ from espnet_medusa.decoding.job import Preprocess, decode_job, read_input
 from espnet_medusa.decoding.journal import Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
+from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.build import SearchOptions
 from espnet_medusa.speech2text import Speech2Text
 
@@ -143,7 +144,7 @@ def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
 
 
 def load(options: dict) -> Speech2Text:
-    """The model and its search.
+    """The model and its search, for a process that does nothing but decode.
 
     Raises:
         InputError: An option or the model is not usable.
@@ -155,6 +156,7 @@ def load(options: dict) -> Speech2Text:
     device = "cuda" if options["ngpu"] == 1 else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
+    keep_freed_memory()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {entry.name for entry in dataclasses.fields(SearchOptions)}
     chosen = {name: value for name, value in options.items() if name in names}

@@ -9,7 +9,7 @@ KEPT_BYTES = 256 << 20
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep large blocks that are freed; elsewhere nothing happens.
+    """Have glibc keep large blocks that this process frees; nothing happens elsewhere.
 
     It gives them back at once, and each page of a block that is asked for anew costs a fault. Rows
     of logits over Whisper's vocabulary come and go in every decoder call.
