@@ -11,6 +11,9 @@ BENCH_BIN := $(abspath $(BENCH_VENV))/bin
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
 
+# Without bytecode every import of ESPnet compiles it anew, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo lint test bench clean
 setup: $(VENV)/.installed
 
