@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_medusa.loss import IGNORE
-
+IGNORE = -1  # label of padded positions
 CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most twice that are alive at once
 
 

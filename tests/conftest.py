@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a process, and the shared data where it is there."""
+"""Shared by all tests: modules of tests and bench, one thread a process, the shared data."""
 
 import sys
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 torch.set_num_threads(1)
 
-SHARED = Path(__file__).resolve().parents[1].parent / "shared"
+SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.bin import convert
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.loss import head_cross_entropy, head_divergence
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.speech2text import Speech2Text
 

@@ -1,21 +1,16 @@
 """Losses in chunks against their definition over whole logits: values, gradients, rounding."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 from test_model import batch, model_of
 from tiny import tiny_decoder
+from whole_logits import WholeLogitsModel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from whole_logits import WholeLogitsModel  # noqa: E402
-
-from espnet_medusa import projection_loss  # noqa: E402
-from espnet_medusa.model import MedusaASRModel  # noqa: E402
-from espnet_medusa.projection_loss import Objective, projected_loss  # noqa: E402
+from espnet_medusa import projection_loss
+from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.projection_loss import Objective, projected_loss
 
 SMOOTHED = {"ctc_weight": 0.3, "lsm_weight": 0.1}
 WEIGHTED = {

@@ -1,15 +1,9 @@
 """What a training step holds and computes: K = 10 heads against plain fine-tuning, V = 51865."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from test_model import batch, model_of
 from tiny import tiny_decoder
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from training_memory import (  # noqa: E402
+from training_memory import (
     HEADS,
     Allocation,
     Measurement,
@@ -20,7 +14,7 @@ from training_memory import (  # noqa: E402
     table,
 )
 
-from espnet_medusa.projection_loss import CHUNK_LOGITS  # noqa: E402
+from espnet_medusa.projection_loss import CHUNK_LOGITS
 
 FLOAT_BYTES = 4
 SIZES = Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)

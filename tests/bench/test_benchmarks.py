@@ -1,22 +1,18 @@
 """The benchmarks run, count right and notice n-best lists that differ."""
 
 import json
-import sys
 from pathlib import Path
 
+import beam_loop
+import drafting
 import pytest
 import torch
+from drafting_report import Outcome, make_rows
+from drafting_settings import SEARCHES, Setting
 from experiment import make_experiment, training_config, write_noise
+from inputs import Utterance
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-import beam_loop  # noqa: E402
-import drafting  # noqa: E402
-from drafting_report import Outcome, make_rows  # noqa: E402
-from drafting_settings import SEARCHES, Setting  # noqa: E402
-from inputs import Utterance  # noqa: E402
-
-from espnet_medusa.statistics import DecodingStatistics  # noqa: E402
+from espnet_medusa.statistics import DecodingStatistics
 
 
 @pytest.fixture(scope="module")

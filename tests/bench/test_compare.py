@@ -1,23 +1,18 @@
 """Contestants write the same tokens from the same weights; replays take what is stated."""
 
 import json
-import sys
-from pathlib import Path
 
+import compare
 import numpy as np
 import pytest
 import torch
 from experiment import make_experiment, training_config
+from inputs import Utterance, load_model
+from peers import make_subject, worker
+from peers.contestant import CONTESTANTS, Setup
+from peers.way import BEAM5, DRAFTED, GREEDY, PLAIN, REPLAYED, Way
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-import compare  # noqa: E402
-from inputs import Utterance, load_model  # noqa: E402
-from peers import make_subject, worker  # noqa: E402
-from peers.contestant import CONTESTANTS, Setup  # noqa: E402
-from peers.way import BEAM5, DRAFTED, GREEDY, PLAIN, REPLAYED, Way  # noqa: E402
-
-from espnet_medusa.errors import InputError  # noqa: E402
+from espnet_medusa.errors import InputError
 
 TOKENS = 14
 REQUIRED = {"ctranslate2": "ctranslate2", "openai-whisper": "whisper"}
