@@ -12,7 +12,12 @@ from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from espnet_medusa.masks import padding_mask
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.pretrained import ENCODER, open_whisper
-from espnet_medusa.whisper_config import encoder_config, encoder_sizes, scratch_config
+from espnet_medusa.whisper_config import (
+    ENCODER_SIZES,
+    config_of_options,
+    encoder_config,
+    encoder_sizes,
+)
 
 
 @dataclass(frozen=True)
@@ -61,17 +66,8 @@ class HFWhisperEncoder(AbsEncoder):
             config = encoder_config(pretrained.config, options.dropout_rate)
             self.whisper = pretrained.build(WhisperEncoder, config, ENCODER)
         else:
-            self.whisper = WhisperEncoder(
-                scratch_config(
-                    options.dropout_rate,
-                    num_mel_bins=options.num_mel_bins,
-                    d_model=options.output_size,
-                    encoder_layers=options.num_blocks,
-                    encoder_attention_heads=options.attention_heads,
-                    encoder_ffn_dim=options.linear_units,
-                    max_source_positions=options.max_source_positions,
-                )
-            )
+            config = config_of_options(options, ENCODER_SIZES, options.dropout_rate)
+            self.whisper = WhisperEncoder(config)
         self.whisper.conv1.stride = (options.subsampling // 2,)
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
         self.specaug = SpecAug(**options.specaug_conf) if options.use_specaug else None

@@ -15,6 +15,7 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import BatchBeamSearch, Hypothesis
+from espnet_medusa.decode_options import DecodeOptions
 from espnet_medusa.decoder.tree_scorer import TreeScorer
 from espnet_medusa.decoder.whisper import TOKEN_COUNTS
 from espnet_medusa.decoding.timing_log import log_decoded
@@ -25,7 +26,6 @@ from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
     GREEDY,
-    SearchOptions,
     build_beam,
     build_greedy,
     check_options,
@@ -60,7 +60,7 @@ class Speech2Text(ESPnetSpeech2Text):
     Args:
         asr_train_config: The experiment's ``config.yaml``.
         asr_model_file: Its weights.
-        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
+        options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
             how many utterances ``decode`` will be given; the search itself takes any number.
 
     Raises:
@@ -79,7 +79,7 @@ class Speech2Text(ESPnetSpeech2Text):
         options |= {"asr_train_config": asr_train_config, "asr_model_file": asr_model_file}
         espnet_keys = inspect.signature(ESPnetSpeech2Text.__init__).parameters
         own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
-        self.search_options = build_options(SearchOptions, own, "decode config")
+        self.search_options = build_options(DecodeOptions, own, "decode config")
         batch_size = options.pop("batch_size", 1)
         _check_batch(batch_size, options)
         check_options(self.search_options, options.get("beam_size", 20))

@@ -1,8 +1,24 @@
 """Whisper's sizes: ESPnet-style options, transformers' config, OpenAI's ``dims``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from transformers import WhisperConfig
+
+# ESPnet-style options, and transformers' names of the same sizes.
+ENCODER_SIZES = {
+    "num_mel_bins": "num_mel_bins",
+    "output_size": "d_model",
+    "num_blocks": "encoder_layers",
+    "attention_heads": "encoder_attention_heads",
+    "linear_units": "encoder_ffn_dim",
+    "max_source_positions": "max_source_positions",
+}
+DECODER_SIZES = {
+    "num_blocks": "decoder_layers",
+    "attention_heads": "decoder_attention_heads",
+    "linear_units": "decoder_ffn_dim",
+    "max_target_positions": "max_target_positions",
+}
 
 
 def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
@@ -23,53 +39,46 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
     )
 
 
+def config_of_options(
+    options: object, names: Mapping[str, str], dropout_rate: float, **sizes: int
+) -> WhisperConfig:
+    """Config of a half from its options.
+
+    Args:
+        options: Has the attributes that ``names`` lists.
+        names: ``ENCODER_SIZES`` or ``DECODER_SIZES``.
+        dropout_rate: For hidden states, attention and activations.
+        sizes: What the options do not say, by ``WhisperConfig``'s own names.
+    """
+    said = {name: getattr(options, option) for option, name in names.items()}
+    return scratch_config(dropout_rate, **said, **sizes)
+
+
 def encoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Of the encoder alone, with the dropout of this training."""
-    return scratch_config(
-        dropout_rate,
-        num_mel_bins=config.num_mel_bins,
-        d_model=config.d_model,
-        encoder_layers=config.encoder_layers,
-        encoder_attention_heads=config.encoder_attention_heads,
-        encoder_ffn_dim=config.encoder_ffn_dim,
-        max_source_positions=config.max_source_positions,
-    )
+    return _config_of_half(config, dropout_rate, ENCODER_SIZES.values())
 
 
 def decoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Of the decoder alone, with the dropout of this training."""
-    return scratch_config(
-        dropout_rate,
-        vocab_size=config.vocab_size,
-        d_model=config.d_model,
-        decoder_layers=config.decoder_layers,
-        decoder_attention_heads=config.decoder_attention_heads,
-        decoder_ffn_dim=config.decoder_ffn_dim,
-        max_target_positions=config.max_target_positions,
-        scale_embedding=config.scale_embedding,
-    )
+    names = ["vocab_size", "d_model", "scale_embedding", *DECODER_SIZES.values()]
+    return _config_of_half(config, dropout_rate, names)
 
 
 def encoder_sizes(config: WhisperConfig) -> dict[str, int]:
     """``encoder_conf`` of ``encoder: hf_whisper`` that makes this encoder without its folder."""
-    return {
-        "num_mel_bins": config.num_mel_bins,
-        "output_size": config.d_model,
-        "num_blocks": config.encoder_layers,
-        "attention_heads": config.encoder_attention_heads,
-        "linear_units": config.encoder_ffn_dim,
-        "max_source_positions": config.max_source_positions,
-    }
+    return {option: getattr(config, name) for option, name in ENCODER_SIZES.items()}
 
 
 def decoder_sizes(config: WhisperConfig) -> dict[str, int]:
     """``decoder_conf`` of ``decoder: whisper_medusa``, likewise."""
-    return {
-        "num_blocks": config.decoder_layers,
-        "attention_heads": config.decoder_attention_heads,
-        "linear_units": config.decoder_ffn_dim,
-        "max_target_positions": config.max_target_positions,
-    }
+    return {option: getattr(config, name) for option, name in DECODER_SIZES.items()}
+
+
+def _config_of_half(
+    config: WhisperConfig, dropout_rate: float, names: Iterable[str]
+) -> WhisperConfig:
+    return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
 
 
 def config_of_openai(dims: Mapping[str, int]) -> WhisperConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.search.language import detect_languages
+from espnet_medusa.whisper_language import detect_languages
 from espnet_medusa.whisper_text import DETECT, WhisperTokens
 
 

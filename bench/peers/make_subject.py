@@ -57,7 +57,7 @@ def trained_subject(
     longest_first = sorted(utterances, key=lambda utterance: -utterance.seconds)
     subject = replace(
         subject,
-        encoder_conf=_encoder_conf(asr.encoder),
+        encoder_conf=asr.encoder.conf | {"subsampling": asr.encoder.subsampling},
         inputs=[utterance.id for utterance in longest_first],
     )
     for utterance in utterances:
@@ -186,17 +186,3 @@ def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -
     )
     model.model.decoder.load_state_dict(decoder.whisper.state_dict())
     model.save_pretrained(folder)
-
-
-def _encoder_conf(encoder: torch.nn.Module) -> dict:
-    config = encoder.whisper.config
-    return {
-        "num_mel_bins": config.num_mel_bins,
-        "output_size": config.d_model,
-        "num_blocks": config.encoder_layers,
-        "attention_heads": config.encoder_attention_heads,
-        "linear_units": config.encoder_ffn_dim,
-        "max_source_positions": config.max_source_positions,
-        "subsampling": encoder.subsampling,
-        "pad_to_window": encoder.pad_to_window,
-    }

@@ -1,6 +1,6 @@
 """ESPnet's asr_inference with the plugin's searches; the others go on when one utterance fails.
 
-Options are ESPnet's and those of ``SearchOptions``; outputs and log lines are ESPnet's, plus
+Options are ESPnet's and those of ``DecodeOptions``; outputs and log lines are ESPnet's, plus
 ``statistics.json`` and ``failed_utterances``.
 """
 
@@ -18,12 +18,12 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import int_or_none, str2bool, str_or_none
 
+from espnet_medusa.decode_options import DecodeOptions
 from espnet_medusa.decoding.job import Preprocess, decode_job, read_input
 from espnet_medusa.decoding.journal import Journal
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.allocator import keep_freed_memory
-from espnet_medusa.search.build import SearchOptions
 from espnet_medusa.speech2text import Speech2Text
 
 HELP = {
@@ -71,7 +71,7 @@ def get_parser():
     """ESPnet's parser with the plugin's options."""
     parser = get_espnet_parser()
     group = parser.add_argument_group("Multi-token search")
-    for entry in dataclasses.fields(SearchOptions):
+    for entry in dataclasses.fields(DecodeOptions):
         kind = TYPES.get(entry.name) or {"type": type(entry.default)}
         group.add_argument(f"--{entry.name}", default=entry.default, help=HELP[entry.name], **kind)
     group.add_argument(
@@ -158,7 +158,7 @@ def load(options: dict) -> Speech2Text:
         raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     keep_freed_memory()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
-    names |= {entry.name for entry in dataclasses.fields(SearchOptions)}
+    names |= {entry.name for entry in dataclasses.fields(DecodeOptions)}
     chosen = {name: value for name, value in options.items() if name in names}
     return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 

@@ -17,11 +17,11 @@ import yaml
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.bin import asr_inference
+from espnet_medusa.decode_options import DecodeOptions
 from espnet_medusa.decoding.job import read_input
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.command import positive, run_main
 from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.build import SearchOptions
 from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.held_out import encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
@@ -89,7 +89,7 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
     if options["config"] is not None:
         text = Path(options["config"]).read_text(encoding="utf-8")
         own = yaml.safe_load(text) or {}
-    names = [*ESPNET_KEYS, *(entry.name for entry in dataclasses.fields(SearchOptions))]
+    names = [*ESPNET_KEYS, *(entry.name for entry in dataclasses.fields(DecodeOptions))]
     parser = asr_inference.get_parser()
     without = {name: own.get(name, parser.get_default(name)) for name in names}
     changed = {name: options[name] for name in names if options[name] != without[name]}

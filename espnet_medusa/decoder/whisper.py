@@ -17,7 +17,12 @@ from espnet_medusa.pretrained import DECODER, open_whisper
 from espnet_medusa.runtime.captured import CapturedWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
-from espnet_medusa.whisper_config import decoder_config, decoder_sizes, scratch_config
+from espnet_medusa.whisper_config import (
+    DECODER_SIZES,
+    config_of_options,
+    decoder_config,
+    decoder_sizes,
+)
 
 TOKEN_COUNTS = "token_counts"
 
@@ -74,17 +79,9 @@ class WhisperMedusaDecoder(AbsDecoder, TreeScorer):
             config = decoder_config(pretrained.config, options.dropout_rate)
             self.whisper = pretrained.build(WhisperDecoder, config, DECODER)
         else:
-            self.whisper = WhisperDecoder(
-                scratch_config(
-                    options.dropout_rate,
-                    vocab_size=vocab_size,
-                    d_model=encoder_output_size,
-                    decoder_layers=options.num_blocks,
-                    decoder_attention_heads=options.attention_heads,
-                    decoder_ffn_dim=options.linear_units,
-                    max_target_positions=options.max_target_positions,
-                )
-            )
+            sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
+            config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
+            self.whisper = WhisperDecoder(config)
         self._check_sizes(vocab_size, encoder_output_size)
         last_layer = self.whisper.layers[-1]
         head_options = build_options(HeadOptions, options.heads_conf, "decoder_conf.heads_conf")

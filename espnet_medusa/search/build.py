@@ -39,8 +39,6 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions):
     decoder_precision: str | None = None  # float32, bfloat16, float16, int8; None: the model's own
     draft_precision: str | None = None  # of the heads' vocabulary projection: int8; None: as above
     draft_with_lm: bool = True  # whether the language model takes part in drafting
-    language: str | None = None  # Whisper's prompt: a code or detect; None: as trained
-    task: str | None = None  # Whisper's prompt: transcribe or translate; None: as trained
 
 
 def check_options(options: SearchOptions, beam_size: int) -> None:
