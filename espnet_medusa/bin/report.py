@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.options import check_choice
-from espnet_medusa.papers.figures import figure_series, plot_speedup_by_length
+from espnet_medusa.papers.figures import FILE_WORDS, draw_figure
 from espnet_medusa.papers.markdown import figure_markdown, report_markdown, table_markdown
 from espnet_medusa.papers.measured import measure_rows, read_experiments
 from espnet_medusa.papers.plan import read_plan
@@ -58,13 +58,13 @@ def work(args: argparse.Namespace) -> None:
         rows = measure_rows(table, decodings, corpora)
         sections.append(table_markdown(table, rows, published.get(table.published)))
         if table.figure is not None:
-            panels = figure_series(table, decodings, corpora)
-            path = image_dir / f"{args.output.stem.lower()}_speedup_{number}.png"
-            image = plot_speedup_by_length(panels, path)
+            words = args.output.stem.lower(), FILE_WORDS[type(table.figure)], str(number)
+            path = image_dir / f"{'_'.join(words)}.png"
+            image = draw_figure(table, rows, decodings, corpora, path)
             sections.append(figure_markdown(table, image, args.output))
             images += [image] if image else []
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    text = report_markdown(plan.title, environment_lines(Path.cwd()), sections)
+    text = report_markdown(plan, environment_lines(Path.cwd()), sections)
     args.output.write_text(text, encoding="utf-8")
     print("\n".join(str(path) for path in (args.output, *images)))
 

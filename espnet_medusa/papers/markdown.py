@@ -4,67 +4,28 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_medusa.papers.columns import COLUMNS, row_cells
+from espnet_medusa.papers.figure_plan import CallsPerWord, SpeedupByLength, WerAgainstEta
 from espnet_medusa.papers.measured import NOT_FULL, Row
-from espnet_medusa.papers.parameters import Parameters
-from espnet_medusa.papers.plan import TablePlan
-from espnet_medusa.papers.published import MEASURES, PublishedTable
-from espnet_medusa.papers.spread import Estimate
+from espnet_medusa.papers.plan import ReportPlan, TablePlan
+from espnet_medusa.papers.published import PublishedTable
 
-TITLES = {
-    "wer": "WER [%]",
-    "cer": "CER [%]",
-    "speedup": "speedup",
-    "parameters": "parameters [M]",
+INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
+ABSENT = '"-": not measured, or not published where we could read it.'
+FIGURE_NOTES = {
+    SpeedupByLength: (
+        "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
+        "axis: tokens of plain decoding's text, and utterances."
+    ),
+    WerAgainstEta: "Figures beside the points: {points}. Left and below is better.",
+    CallsPerWord: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
-NOTES = (
-    "WER and CER: sclite's. Speedup: plain decoding's seconds (encoder and search) over this "
-    "one's, the utterances of both; valid where both ran on the same machine with the same dtype "
-    "and batch size. In square brackets: 95% bootstrap interval over the utterances. Parameters: "
-    'counted in the checkpoint. "-": not measured, or not published where we could read it.'
-)
-FIGURE_NOTE = (
-    "Lines: medians of the utterances' speedups; bars: first to third quartile; below the axis: "
-    "tokens of plain decoding's text, and utterances."
-)
+NOTHING = {
+    SpeedupByLength: "no utterances to compare",
+    WerAgainstEta: "not run, or not scored",
+    CallsPerWord: "not run, or not scored",
+}
 NO_CURVE = "Only our figures: the numbers behind the published curve were not at hand."
-
-
-def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
-    """A value with its interval, as ``4.05 [3.31, 4.83]``."""
-    if estimate is None:
-        return "-"
-    value = f"{estimate.value:.{digits}f}"
-    if estimate.low is None:
-        return value
-    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
-def millions(count: float) -> str:
-    """Parameters in millions, three digits or more."""
-    value = count / 1e6
-    digits = next((digits for bound, digits in ((10, 2), (100, 1)) if value < bound), 0)
-    return f"{value:.{digits}f}"
-
-
-def parameters_cell(parameters: Parameters | None) -> str:
-    """All parameters and, in brackets, what drafting adds."""
-    if parameters is None:
-        return "-"
-    parts = [("heads", parameters.heads), ("draft model", parameters.draft)]
-    added = ", ".join(f"{name} {millions(count)}" for name, count in parts if count)
-    return millions(parameters.total) + (f" ({added})" if added else "")
-
-
-def row_cells(row: Row) -> dict[str, str]:
-    """Our cell of each measure; the first one says why there are no figures, if so."""
-    if row.absent:
-        return dict.fromkeys(MEASURES, "-") | {"wer": row.absent}
-    return {
-        "wer": estimate_cell(row.wer),
-        "cer": estimate_cell(row.cer),
-        "speedup": estimate_cell(row.speedup),
-        "parameters": parameters_cell(row.parameters),
-    }
 
 
 def _published_cell(value: float | None) -> str:
@@ -82,13 +43,13 @@ def table_markdown(
         published: The paper's table; None: there is none, and no column for it.
     """
     titles = ["test set", "system"]
-    for measure in MEASURES:
-        titles += [TITLES[measure]] + ([] if published is None else ["published"])
+    for name in plan.columns:
+        titles += [COLUMNS[name].title] + ([] if published is None else ["published"])
     lines = [_line(titles), "|" + "---|" * len(titles)]
     missing = 0
     for row in rows:
         line = [row.test_set, plan.systems[row.system].name]
-        for measure, cell in row_cells(row).items():
+        for measure, cell in row_cells(row, plan.columns).items():
             line.append(cell)
             if published is not None:
                 value = published.value(row.system, row.test_set, measure)
@@ -96,7 +57,8 @@ def table_markdown(
                 line.append(_published_cell(value))
         lines.append(_line(line))
     notes = _table_notes(rows, plan) + (_published_notes(published, missing) if published else [])
-    return "\n".join([f"## {plan.title}", "", *lines, "", *(f"- {note}" for note in notes), ""])
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join([f"## {plan.title}", "", *lines, ""])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -104,8 +66,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
-    notes = [f"Speedup over: {plan.systems[plan.plain].name}."]
-    for row in rows:
+    speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
+    notes = [f"Speedup over: {plan.systems[plan.plain].name}."] if speedups else []
+    for row in rows if speedups else ():
         if row.compared and row.compared < row.utterances:
             notes.append(
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
@@ -136,14 +99,18 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
     """
     heading = f"### {plan.figure.title}"
     if image is None:
-        reason = "no utterances to compare" if plan.corpus is None else NOT_FULL
+        reason = NOTHING[type(plan.figure)] if plan.corpus is None else NOT_FULL
         return f"{heading}\n\n{reason}\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
-    note = FIGURE_NOTE if plan.published is None else f"{FIGURE_NOTE} {NO_CURVE}"
+    note = FIGURE_NOTES[type(plan.figure)].format_map(vars(plan.figure))
+    note = note if plan.published is None else f"{note} {NO_CURVE}"
     return f"{heading}\n\n![{plan.figure.title}](<{link}>)\n\n{note}\n"
 
 
-def report_markdown(title: str, environment: Sequence[str], sections: Sequence[str]) -> str:
+def report_markdown(plan: ReportPlan, environment: Sequence[str], sections: Sequence[str]) -> str:
     """The whole report."""
-    head = ["<!-- Generated by espnet_medusa.bin.report -->", f"# {title}", "", *environment]
-    return "\n".join([*head, "", *sections, NOTES, ""])
+    head = ["<!-- Generated by espnet_medusa.bin.report -->", f"# {plan.title}", "", *environment]
+    shown = {name for table in plan.tables for name in table.columns}
+    notes = [column.note for name, column in COLUMNS.items() if name in shown]
+    notes = " ".join(dict.fromkeys([*notes, INTERVALS, ABSENT]))
+    return "\n".join([*head, "", *sections, notes, ""])

@@ -1,29 +1,27 @@
-"""What was measured for a row of a table: error rates, speedup, parameters."""
+"""Which decoding belongs to a row of a table, and what was measured for it."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from espnet_medusa.errors import InputError
-from espnet_medusa.papers.parameters import Parameters, count_parameters
+from espnet_medusa.papers.measures import (
+    calls_per_word,
+    common_utterances,
+    error_rate,
+    model_parameters,
+    seconds_over,
+    set_ratio,
+)
+from espnet_medusa.papers.parameters import Parameters
 from espnet_medusa.papers.plan import LABEL, System, TablePlan
 from espnet_medusa.papers.published import Corpora
-from espnet_medusa.papers.spread import Estimate, ratio_of_sums
-from espnet_medusa.scoring.comparison import (
-    MODEL_MARK,
-    Decoding,
-    find_decodings,
-    is_configuration,
-)
-from espnet_medusa.scoring.tables import parse_sum
+from espnet_medusa.papers.spread import Estimate
+from espnet_medusa.scoring.comparison import Decoding, find_decodings, is_configuration
 
 NOT_FULL = "not yet run on the full corpus"
 NOT_RUN = "not run"
-_SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,12 @@ class Row:
         test_set: Label of the test set.
         absent: Why there are no figures at all; empty where there are some.
         wer, cer: Percent.
-        speedup: Plain decoding's seconds, encoder and search, over this one's.
+        eta: Decoder calls per word.
+        tokens_per_call: Tokens of the hypotheses, over the calls.
+        calls: Decoder calls.
+        decoder_rtf: Seconds of the search, over those of the audio.
+        speedup, decoder_speedup: Plain decoding's seconds over this one's: encoder and search,
+            and search alone.
         compared, utterances: Utterances that both decoded, and all of this decoding.
     """
 
@@ -44,7 +47,12 @@ class Row:
     absent: str = ""
     wer: Estimate | None = None
     cer: Estimate | None = None
+    eta: Estimate | None = None
+    tokens_per_call: Estimate | None = None
+    calls: int | None = None
+    decoder_rtf: Estimate | None = None
     speedup: Estimate | None = None
+    decoder_speedup: Estimate | None = None
     parameters: Parameters | None = None
     compared: int = 0
     utterances: int = 0
@@ -153,61 +161,18 @@ def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpo
 def _measure(
     key: str, label: str, system: System, decoding: Decoding, plain: Decoding | None
 ) -> Row:
-    both = common_utterances(decoding, plain)
     return Row(
         key,
         label,
         wer=error_rate(decoding.folder / "score_wer" / "result.txt"),
         cer=error_rate(decoding.folder / "score_cer" / "result.txt"),
-        speedup=speedup(decoding, plain, both),
-        parameters=model_parameters(decoding, system),
-        compared=len(both),
+        eta=calls_per_word(decoding.folder / "statistics.json"),
+        tokens_per_call=set_ratio(decoding, "tokens", "decoder_calls"),
+        calls=decoding.total.decoder_calls,
+        decoder_rtf=set_ratio(decoding, "decoder_seconds", "audio_seconds"),
+        speedup=seconds_over(decoding, plain, "total_seconds"),
+        decoder_speedup=seconds_over(decoding, plain, "decoder_seconds"),
+        parameters=model_parameters(decoding, system.draft_model),
+        compared=len(common_utterances(decoding, plain)),
         utterances=len(decoding.utterances),
     )
-
-
-def error_rate(result: Path) -> Estimate | None:
-    """Percent of an sclite report, with its interval where the report holds the alignments.
-
-    Raises:
-        ValueError: The report has no `Sum/Avg` line.
-    """
-    if not result.is_file():
-        return None
-    summary = parse_sum(result)
-    text = result.read_text(encoding="utf-8", errors="replace")
-    counts = np.array([[int(number) for number in scores] for scores in _SCORES.findall(text)])
-    if len(counts) != int(summary.sentences):
-        return Estimate(float(summary.err))
-    correct, substituted, deleted, inserted = counts.T
-    errors, words = substituted + deleted + inserted, correct + substituted + deleted
-    return ratio_of_sums(100 * errors, words)
-
-
-def common_utterances(decoding: Decoding, plain: Decoding | None) -> list[str]:
-    """Ids that both decoded, in order."""
-    return sorted(decoding.utterances.keys() & plain.utterances.keys()) if plain else []
-
-
-def speedup(decoding: Decoding, plain: Decoding | None, both: Sequence[str]) -> Estimate | None:
-    """Plain decoding's seconds over this one's, over the utterances of both."""
-    if not both:
-        return None
-    here = np.array([decoding.utterances[key].total_seconds for key in both])
-    there = np.array([plain.utterances[key].total_seconds for key in both])
-    return Estimate(1.0) if decoding is plain else ratio_of_sums(there, here)
-
-
-def model_parameters(decoding: Decoding, system: System) -> Parameters | None:
-    """Count in the checkpoint that the inference tag names; None where it is gone.
-
-    Raises:
-        InputError: A checkpoint holds more than weights, or the draft model is missing.
-    """
-    _, mark, model = decoding.tag.partition(MODEL_MARK)
-    candidates = [decoding.exp_dir / f"{model}{end}" for end in (".pth", ".safetensors")]
-    found = [path for path in candidates if mark and path.is_file()]
-    if not found:
-        return None
-    draft_model = Path(system.draft_model) if system.draft_model else None
-    return count_parameters(found[0], draft_model)

@@ -7,8 +7,11 @@ from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.papers.figure_plan import FigurePlan, read_figure
+from espnet_medusa.papers.published import MEASURES
 from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
 
+COLUMNS = ("wer", "cer", "speedup", "parameters")  # of a table that does not say
 LABEL = "{label}"
 
 
@@ -31,21 +34,6 @@ class System:
 
 
 @dataclass(frozen=True)
-class FigurePlan:
-    """A plot of speedup against length for a table's test sets.
-
-    Attributes:
-        title: As shown.
-        systems: Keys of the table's systems to draw.
-        bin_tokens: Tokens a bin spans.
-    """
-
-    title: str
-    systems: tuple[str, ...]
-    bin_tokens: int = 10
-
-
-@dataclass(frozen=True)
 class TablePlan:
     """A table.
 
@@ -53,7 +41,8 @@ class TablePlan:
         title: As shown.
         test_sets: Folder name of each test set to its label.
         systems: Rows by key.
-        plain: Key of the system whose time the speedups refer to.
+        plain: Key of the system that the others are compared with.
+        columns: What to show of each row, names of ``MEASURES``.
         corpus: Key in ``corpora.yaml``; None: a corpus of no known size, shown as it is.
         utterances: Size by label, for sets whose size ``corpora.yaml`` does not know.
         published: Key in ``published.yaml``; None: there is no published table.
@@ -64,6 +53,7 @@ class TablePlan:
     test_sets: Mapping[str, str]
     systems: Mapping[str, System]
     plain: str
+    columns: tuple[str, ...] = COLUMNS
     corpus: str | None = None
     utterances: Mapping[str, int] = field(default_factory=dict)
     published: str | None = None
@@ -107,8 +97,9 @@ def _table(content: Any, where: str) -> TablePlan:
     }
     check_choice(content["plain"], list(systems), f"{where}: plain")
     content["utterances"] = _sizes(content.get("utterances"), f"{where}: utterances")
+    content["columns"] = _columns(content.get("columns"), f"{where}: columns")
     if content.get("figure") is not None:
-        content["figure"] = _figure(content["figure"], list(systems), f"{where}: figure")
+        content["figure"] = read_figure(content["figure"], list(systems), f"{where}: figure")
     return build_options(TablePlan, content, where)
 
 
@@ -118,24 +109,19 @@ def _system(content: Any, where: str) -> System:
     return build_options(System, content, where)
 
 
+def _columns(content: Any, where: str) -> tuple[str, ...]:
+    if content is None:
+        return COLUMNS
+    if not isinstance(content, list) or not content:
+        raise InputError(f"{where}: {content!r}; a list of {', '.join(MEASURES)} is needed")
+    for name in content:
+        check_choice(name, MEASURES, where)
+    return tuple(dict.fromkeys(content))
+
+
 def _sizes(content: Any, where: str) -> dict[str, int]:
     sizes = {} if content is None else as_mapping(content, where)
     for label, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InputError(f"{where}: {label}: {size!r}; a number of utterances is needed")
     return sizes
-
-
-def _figure(content: Any, systems: list[str], where: str) -> FigurePlan:
-    content = as_mapping(content, where)
-    require(content, ("title", "systems"), where)
-    if not isinstance(content["systems"], list):
-        raise InputError(f"{where}: systems: {content['systems']!r}; a list of keys is needed")
-    for key in content["systems"]:
-        check_choice(key, systems, f"{where}: systems")
-    figure = build_options(FigurePlan, {**content, "systems": tuple(content["systems"])}, where)
-    if isinstance(figure.bin_tokens, bool) or not isinstance(figure.bin_tokens, int):
-        raise InputError(f"{where}: bin_tokens: {figure.bin_tokens!r}; a whole number is needed")
-    if figure.bin_tokens < 1:
-        raise InputError(f"{where}: bin_tokens: {figure.bin_tokens}; allowed: 1 or more")
-    return figure

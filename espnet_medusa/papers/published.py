@@ -10,7 +10,10 @@ from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
-MEASURES = ("wer", "cer", "speedup", "parameters")
+MEASURES = (
+    *("wer", "cer", "eta", "tokens_per_call", "calls"),
+    *("decoder_rtf", "decoder_speedup", "speedup", "parameters"),
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Figure:
 
     Attributes:
         system: Key of the system in a report's table.
-        measure: One of ``MEASURES``: percent, percent, times, millions.
+        measure: One of ``MEASURES``; error rates in percent, parameters in millions.
         value: As printed.
         source: Where it was read.
         test_set: Label of the test set; None for ``parameters``.

@@ -2,18 +2,30 @@
 
 from pathlib import Path
 
-from espnet_medusa.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.statistics import DecodingStatistics, add_eta, write_statistics
 
 
 def write_decoding(
-    exp_dir: Path, tag: str, test_set: str, seconds: dict[str, float], tokens: int = 10
+    exp_dir: Path,
+    tag: str,
+    test_set: str,
+    seconds: dict[str, float],
+    tokens: int = 10,
+    calls: int | None = None,
 ) -> Path:
-    """A decoding with the total seconds of each utterance; returns its folder."""
+    """A decoding with the total seconds of each utterance, of 10 s; returns its folder.
+
+    Half of the seconds are the search's; without drafts there are as many calls as tokens.
+    """
     folder = exp_dir / tag / test_set
     folder.mkdir(parents=True)
     utterances = {
         key: DecodingStatistics(
-            decoder_calls=tokens, tokens=tokens, total_seconds=value, decoder_seconds=value / 2
+            decoder_calls=calls or tokens,
+            tokens=tokens,
+            total_seconds=value,
+            decoder_seconds=value / 2,
+            audio_seconds=10.0,
         )
         for key, value in seconds.items()
     }
@@ -32,3 +44,9 @@ def write_score(
     place = folder / f"score_{rate}"
     place.mkdir()
     (place / "result.txt").write_text("\n".join(lines) + "\n")
+
+
+def write_eta(folder: Path, reference_words: dict[str, int], hypothesis_words: int) -> None:
+    """What scoring adds to the statistics: words of each reference, and of any hypothesis."""
+    words = dict.fromkeys(reference_words, hypothesis_words)
+    add_eta(folder / "statistics.json", reference_words, words)

@@ -1,17 +1,19 @@
-"""Intervals, parameter counts and bins of length, by hand-made values."""
+"""Ratios, intervals and parameter counts, by hand-made values."""
 
 import numpy as np
 import pytest
 import torch
-from exp_folders import write_score
+from exp_folders import write_decoding, write_eta, write_score
 from safetensors.torch import save_file
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.papers.figures import LengthBin, bin_speedups, plot_speedup_by_length
-from espnet_medusa.papers.markdown import estimate_cell, millions
-from espnet_medusa.papers.measured import error_rate
+from espnet_medusa.papers.columns import COLUMNS, count_cell, estimate_cell, millions
+from espnet_medusa.papers.measured import Row
+from espnet_medusa.papers.measures import calls_per_word, error_rate, seconds_over, set_ratio
 from espnet_medusa.papers.parameters import Parameters, count_parameters
+from espnet_medusa.papers.published import MEASURES
 from espnet_medusa.papers.spread import Estimate, ratio_of_sums
+from espnet_medusa.scoring.comparison import find_decodings
 
 
 def test_ratio_and_its_interval():
@@ -49,6 +51,58 @@ def test_error_rate_with_and_without_alignments(tmp_path):
         error_rate(path)
 
 
+def test_calls_per_word_once_scored(tmp_path):
+    keys = [f"u{number}" for number in range(12)]
+    folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(keys, 1.0), calls=4)
+    assert calls_per_word(folder / "statistics.json") is None
+    # 12 utterances of 4 calls; 8 words in the references, and 7 in the hypotheses.
+    write_eta(folder, dict.fromkeys(keys, 8), 7)
+    estimate = calls_per_word(folder / "statistics.json")
+    assert [estimate.value, estimate.low, estimate.high] == pytest.approx([8 / 15] * 3)
+
+
+def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
+    folder = write_decoding(tmp_path, "tag", "test", {"a": 1.0, "b": 1.0}, calls=3)
+    write_eta(folder, {"a": 9, "b": 0}, 0)
+    assert calls_per_word(folder / "statistics.json") == Estimate(2 * 6 / 9)
+    write_eta(folder, {"a": 0, "b": 0}, 0)
+    assert calls_per_word(folder / "statistics.json") is None
+
+
+def test_interval_of_calls_per_word_is_that_of_a_ratio_over_utterances(tmp_path):
+    words = {f"u{number:02d}": 2 + number % 7 for number in range(40)}
+    folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(words, 1.0), calls=5)
+    write_eta(folder, words, 4)
+    expected = ratio_of_sums(np.full(40, 10), np.array(list(words.values())) + 4)
+    estimate = calls_per_word(folder / "statistics.json")
+    found = [estimate.value, estimate.low, estimate.high]
+    assert found == pytest.approx([expected.value, expected.low, expected.high])
+    assert estimate.low < estimate.value < estimate.high
+
+
+def test_ratios_of_a_set(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
+    write_decoding(tmp_path, "quick", "test", {"a": 1.0, "c": 5.0}, tokens=12, calls=4)
+    plain, quick = find_decodings([tmp_path])
+    assert set_ratio(quick, "tokens", "decoder_calls") == Estimate(3.0)
+    # Half of the seconds are the search's: 3 of 20 s.
+    assert set_ratio(quick, "decoder_seconds", "audio_seconds") == Estimate(0.15)
+    assert set_ratio(quick, "decoder_seconds", "words") is None
+    assert seconds_over(quick, plain, "decoder_seconds") == Estimate(3.0)
+    assert seconds_over(plain, plain, "decoder_seconds") == Estimate(1.0)
+    assert seconds_over(quick, None, "decoder_seconds") is None
+
+
+def test_each_measure_has_a_column_and_a_value():
+    assert list(COLUMNS) == list(MEASURES)
+    row = Row("system", "test")
+    assert [column.cell(getattr(row, name)) for name, column in COLUMNS.items()] == ["-"] * 9
+    assert count_cell(0) == "0" and count_cell(12345) == "12345"
+    assert (
+        COLUMNS["decoder_rtf"].cell(Estimate(0.01234, 0.012, 0.0131)) == "0.0123 [0.0120, 0.0131]"
+    )
+
+
 def test_cells():
     assert estimate_cell(None) == "-"
     assert estimate_cell(Estimate(1.0)) == "1.00"
@@ -82,38 +136,3 @@ def test_checkpoints_that_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"no weights, only some bytes")
     with pytest.raises(InputError, match=name):
         count_parameters(tmp_path / name)
-
-
-def test_bins_of_length():
-    tokens = np.array([0, 4, 9, 10, 19, 19, 25])
-    speedups = np.array([1.0, 2.0, 3.0, 5.0, 6.0, 9.0, 4.0])
-    assert bin_speedups(tokens, speedups, 10) == [
-        LengthBin(0, 9, 3, 1.5, 2.0, 2.5),
-        LengthBin(10, 19, 3, 5.5, 6.0, 7.5),
-    ]
-    assert bin_speedups(tokens, speedups, 5) == []
-
-
-def test_plot_shows_labels_bins_and_values(tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr("espnet_medusa.papers.figures.pyplot.close", lambda f: drawn.update(f=f))
-    bins = [LengthBin(0, 9, 3, 1.5, 2.0, 2.5), LengthBin(10, 19, 4, 2.0, 3.0, 3.5)]
-    panels = {"one": {"Linear": bins}, "two": {"Linear": bins[1:], "Block": bins}}
-    path = plot_speedup_by_length(panels, tmp_path / "images" / "plot.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    left, right = drawn["f"].axes
-    assert (left.get_title(), right.get_title()) == ("one", "two")
-    assert left.get_ylabel() == "speedup over plain decoding"
-    assert left.get_xlabel() == right.get_xlabel() == "tokens of the utterance"
-    assert [label.get_text() for label in left.get_xticklabels()] == ["0-9\nn=3", "10-19\nn=4"]
-    line, lower, upper = left.containers[0].lines[0], *left.containers[0].lines[1]
-    assert list(line.get_ydata()) == [2.0, 3.0]
-    assert list(lower.get_ydata()) == [1.5, 2.0] and list(upper.get_ydata()) == [2.5, 3.5]
-    (legend,) = drawn["f"].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["Linear", "Block"]
-    assert right.containers[0].lines[0].get_xdata()[0] == pytest.approx(1 - 0.06)
-
-
-def test_no_panels_no_plot(tmp_path):
-    assert plot_speedup_by_length({}, tmp_path / "plot.png") is None
-    assert not (tmp_path / "plot.png").exists()

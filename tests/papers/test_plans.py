@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.papers.plan import FigurePlan, read_plan
+from espnet_medusa.papers.figure_plan import CallsPerWord, SpeedupByLength, WerAgainstEta
+from espnet_medusa.papers.plan import COLUMNS, read_plan
 from espnet_medusa.papers.published import read_corpora, read_published
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
@@ -39,7 +40,51 @@ def test_plan_as_read(tmp_path):
     path.write_text(f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: [x]}}}}]\n")
     (table,) = read_plan(path).tables
     assert table.systems["x"].exp == "asr_x" and table.corpus is None
-    assert table.figure == FigurePlan("F", ("x",), 10)
+    assert table.figure == SpeedupByLength("F", ("x",), 10)
+    assert table.columns == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        (
+            "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
+            WerAgainstEta("F", {"g": {"v": {"2": "x"}}}, "K"),
+        ),
+        (
+            "kind: calls_per_word, title: F, groups: {g: {v: x}}",
+            CallsPerWord("F", {"g": {"v": "x"}}),
+        ),
+    ],
+)
+def test_columns_and_figures_as_read(tmp_path, figure, expected):
+    path = tmp_path / "plan.yaml"
+    more = f"columns: [eta, wer], figure: {{{figure}}}"
+    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, {more}}}]\n")
+    (table,) = read_plan(path).tables
+    assert table.columns == ("eta", "wer")
+    assert table.figure == expected
+
+
+def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
+    main, counts, training = read_plan(CONFIGS / "mini_synth_llama.yaml").tables
+    assert main.test_sets == {"test": "English", "test_de": "German"}
+    rules = {"top-1": "exact", "top-5": "top_m", "threshold 0.8": "threshold"}
+    for heads in ("projection", "latent"):
+        for shown, decoding in rules.items():
+            for k, key in counts.figure.groups[heads][shown].items():
+                system = counts.systems[key]
+                assert (system.exp, system.decoding) == (f"asr_llama_{heads}_{k}", decoding)
+                assert system.name == f"{heads} {k}, {shown}"
+            assert list(counts.figure.groups[heads][shown]) == list("23456")
+            system = main.systems[main.figure.groups[heads][shown]]
+            assert (system.exp, system.decoding) == (f"asr_llama_{heads}_4", decoding)
+            assert system.name == f"{heads}, {shown}"
+    seeds = ("ce", "mwer", "mwer_seed2", "mwer_seed3")
+    ways = ("exact", "threshold", "beam4_threshold")
+    found = [(system.exp, system.decoding) for system in training.systems.values()]
+    expected = [(f"asr_llama_latent_4_{seed}", way) for way in ways for seed in seeds]
+    assert found == [("asr_llama", "plain"), *expected]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +107,21 @@ def test_plan_as_read(tmp_path):
             f"title: R\ntables: [{TABLE[:-1]}, figure: "
             "{title: F, systems: [x], bin_tokens: 0}}]",
             "allowed: 1 or more",
+        ),
+        (f"title: R\ntables: [{TABLE[:-1]}, columns: [weer]}}]", "did you mean 'wer'"),
+        (f"title: R\ntables: [{TABLE[:-1]}, columns: wer}}]", "a list of wer, cer"),
+        (f"title: R\ntables: [{TABLE[:-1]}, columns: []}}]", "a list of wer, cer"),
+        (f"title: R\ntables: [{TABLE[:-1]}, figure: {{kind: pie}}}}]", "'pie' is not known"),
+        *(
+            (f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, {figure}}}}}]", expected)
+            for figure, expected in (
+                ("kind: calls_per_word", "groups missing"),
+                ("kind: calls_per_word, groups: {g: {v: y}}", "groups: g: v: 'y' is not known"),
+                ("kind: calls_per_word, groups: {g: x}", "groups: g: 'x'; a mapping"),
+                ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option 'points'"),
+                ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
+                ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
+            )
         ),
     ],
 )  # fmt: skip

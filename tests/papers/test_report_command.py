@@ -6,7 +6,7 @@ import matplotlib.image
 import pytest
 import torch
 import yaml
-from exp_folders import write_decoding, write_score
+from exp_folders import write_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
 from espnet_medusa.papers.published import CORPORA, PUBLISHED, read_corpora, read_published
@@ -75,6 +75,60 @@ def test_cells(tmp_path, exp):
     image = tmp_path / "out" / "images" / "report_speedup_1.png"
     assert "![Fig. 2](<images/report_speedup_1.png>)" in text
     assert min(matplotlib.image.imread(image).shape[:2]) > 200
+
+
+def test_chosen_columns(tmp_path, exp):
+    folder = write_decoding(exp / "asr_block", TYPICAL, "test", dict.fromkeys("abc", 1.0), calls=4)
+    write_score(folder, "wer", [(10, 0, 0, 0)] * 3)
+    write_eta(folder, dict.fromkeys("abc", 10), 10)
+    columns = ["eta", "tokens_per_call", "calls", "decoder_rtf", "decoder_speedup"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    assert "|test set|system|eta|tokens per call|decoder calls|decoder RTF|" in text
+    assert rows(text) == [
+        # The first two are not scored: no words, no eta.
+        ["test", "Vanilla", "-", "1.00", "40", "0.1000", "1.00"],
+        ["test", "Linear", "-", "1.00", "30", "0.0500", "2.00"],
+        ["test", "Block", "0.40", "2.50", "12", "0.0500", "2.00"],
+    ]
+    assert "Speedup over: Vanilla." in text
+    for note in ("Eta:", "Tokens per call:", "Decoder calls:", "Decoder RTF:", "Decoder speedup:"):
+        assert note in text
+    assert "WER" not in text and "Parameters:" not in text and "Speedup:" not in text
+    text = write_report(tmp_path, exp, plan(columns=["eta", "wer"]))
+    assert rows(text)[2] == ["test", "Block", "0.40", "0.00"]
+    assert "Speedup over" not in text and "Tokens per call" not in text
+    content = plan(columns=["eta", "wer"])
+    content["tables"][0]["systems"]["block"]["decoding"] = "nonesuch"
+    assert rows(write_report(tmp_path, exp, content))[2] == ["test", "Block", "not run", "-"]
+
+
+def test_figures_of_each_kind(tmp_path, exp):
+    for name, tag in (("asr_vanilla", PLAIN), ("asr_linear", TYPICAL)):
+        write_eta(exp / name / tag / "test", dict.fromkeys("abcd" if tag == PLAIN else "abc", 9), 9)
+    scatter = {
+        "kind": "wer_against_eta",
+        "title": "Fig. 4",
+        "points": "K, in tokens",
+        "groups": {"linear": {"typical": {10: "linear"}}, "block": {"typical": {10: "block"}}},
+    }
+    bars = {"kind": "calls_per_word", "title": "Fig. 5", "groups": {"heads": {"linear": "linear"}}}
+    content = plan(figure=scatter)
+    content["tables"] += plan(figure=bars)["tables"] + plan()["tables"]
+    text = write_report(tmp_path, exp, content)
+    for title, image in (
+        ("Fig. 4", "images/report_wer_against_eta_1.png"),
+        ("Fig. 5", "images/report_calls_per_word_2.png"),
+        ("Fig. 2", "images/report_speedup_3.png"),
+    ):
+        assert f"![{title}](<{image}>)" in text
+        assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
+    assert "Figures beside the points: K, in tokens." in text
+
+
+def test_figures_of_what_is_not_scored(tmp_path, exp):
+    figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
+    text = write_report(tmp_path, exp, plan(figure=figure))
+    assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
 
 
 def test_speedup_over_common_utterances_is_said(tmp_path, exp):
