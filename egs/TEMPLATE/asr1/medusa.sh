@@ -2,6 +2,9 @@
 # Trains a base model and Medusa heads on it, decodes in several ways, compares them with plain
 # decoding. Runs asr.sh once for each model; options that are not listed here go to asr.sh.
 # usage: own data: --data_dir DIR --train_set A --valid_set B --test_sets "C D"
+# usage: Systems with heads: linear, of conf/train_linear.yaml; linear_5heads; latent_4 (4 tokens a
+# usage: call, so 3 heads); latent_4_mwer, of conf/train_latent_mwer.yaml, starts from latent_4, the
+# usage: others from the base; any of them may end in _seed2.
 set -euo pipefail
 
 template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -9,14 +12,17 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # options
 stage=1             # first stage
 stop_stage=13       # last stage; the comparison follows stage 13
-heads="linear block recurrent"  # kinds, each of conf/train_<kind>.yaml; <kind>_<N>heads: N of them
+base=base           # the base model, of conf/train_<base>.yaml
+base_start=         # what it starts from, such as FILE:encoder:encoder; default: random weights
+heads="linear block recurrent"  # systems with heads
 decodings="exact typical"   # ways to decode with heads, a conf/decode/<way>.yaml each
-base_model=valid.acc.ave.pth        # checkpoint of the base model
-heads_model=valid.acc_heads.ave.pth # checkpoint of the models with heads
+base_model=         # checkpoint of the base model; default: best by its configuration's criterion
+heads_model=        # checkpoint of the models with heads, likewise
 data_dir=           # existing Kaldi directories DIR/<set>, instead of local/data.sh
 name=               # where own data goes: dump/<name>, exp/<name>; default: name of data_dir
 dumpdir=            # default: dump
 expdir=             # default: exp
+tables=             # where tables and plots go: <expdir>/<tables>
 asr_args=           # more options for training
 report=             # plan of the tables to write at the end, a conf/report/*.yaml; not for own data
 # end of options
@@ -33,6 +39,7 @@ require_whole_numbers stage stop_stage
 [ -z "${data_dir}" ] || name=${name:-$(basename "${data_dir}")}
 dumpdir=${dumpdir:-dump${name:+/${name}}}
 expdir=${expdir:-exp${name:+/${name}}}
+tables=${expdir}${tables:+/${tables}}
 
 incomplete=false
 asr() { # OPTION ...
@@ -44,36 +51,31 @@ asr() { # OPTION ...
     [ "${status}" -eq 0 ] || incomplete=true
 }
 
-base=${expdir}/asr_base
-experiments=("${base}")
-asr --stage "${stage}" --asr_config conf/train_base.yaml --asr_args "${asr_args}" --asr_tag base \
-    --inference_config conf/decode/plain.yaml --inference_asr_model "${base_model}"
-
-# The heads share the base's data, tokens and statistics.
-heads_stage=$((stage > 11 ? stage : 11))
-ways=
-for way in ${decodings}; do
-    ways+=" conf/decode/${way}.yaml"
-done
-for system in ${heads}; do
-    [ "${stop_stage}" -ge 11 ] || break
-    count=
-    [[ ! ${system} =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
-    asr --stage "${heads_stage}" --asr_config "conf/train_${system%_*heads}.yaml" \
-        --asr_args "${count:+--decoder_conf heads_conf.num_heads=${count} }${asr_args}" \
-        --asr_tag "${system}" \
-        --pretrained_model "${base}/${base_model}" --inference_configs "${ways}" \
-        --inference_asr_model "${heads_model}"
+plan=$(python3 -m espnet_medusa.bin.systems --base "${base}" --heads "${heads}" \
+    --base_start "${base_start}" --exp_dir "${expdir}" --base_model "${base_model}" --heads_model "${heads_model}")
+mapfile -t systems <<< "${plan}"
+read -r -a with_heads <<< "${decodings}"
+experiments=()
+ways=conf/decode/plain.yaml # of the base, which comes first
+for line in "${systems[@]}"; do
+    IFS=$'\t' read -r system config checkpoint start options <<< "${line}"
+    asr --stage "${stage}" --asr_config "${config}" --asr_args "${options} ${asr_args}" \
+        --asr_tag "${system}" --pretrained_model "${start}" \
+        --inference_configs "${ways}" --inference_asr_model "${checkpoint}"
     experiments+=("${expdir}/asr_${system}")
+    # The others share the base's data, tokens and statistics.
+    [ "${stop_stage}" -ge 11 ] || break
+    stage=$((stage > 11 ? stage : 11))
+    ways=$(printf 'conf/decode/%s.yaml ' "${with_heads[@]}")
 done
 
 if [ "${stop_stage}" -ge 13 ]; then
     python3 -m espnet_medusa.bin.results --exp_dirs "${experiments[@]}" \
-        --plain "${base}/plain" --output "${expdir}/RESULTS.md"
+        --plain "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
     python3 -m espnet_medusa.bin.plot_decoding --exp_dirs "${experiments[@]}" \
-        --plain "${base}/plain" --output_dir "${expdir}/images"
-    cat "${expdir}/RESULTS.md"
+        --plain "${experiments[0]}/plain" --output_dir "${tables}/images"
+    cat "${tables}/RESULTS.md"
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
-        --exp_dirs "${experiments[@]}" --config "${report}" --output "${expdir}/REPORT.md"
+        --exp_dirs "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"
 fi
 [ "${incomplete}" = false ]

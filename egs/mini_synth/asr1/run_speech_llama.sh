@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# A Speech-LLaMA in English and German: one token a call, then heads for 2 to 6, projection and
+# latent, then MWER training of four tokens, three seeds, and as many steps without it.
+# Its encoder starts from the Whisper recipe's, so first: ./run.sh --heads "" --stop_stage 11
+# (or --base_start "" and some more epochs in conf/train_llama.yaml).
+# Options go to medusa.sh and asr.sh, such as --heads llama_latent_4, and win over those here.
+# Own data: ./run_speech_llama.sh --data_dir DIR --train_set A --valid_set B --test_sets "C D"
+set -euo pipefail
+
+systems=
+for kind in projection latent; do
+    for tokens in 2 3 4 5 6; do
+        systems+="llama_${kind}_${tokens} "
+    done
+done
+for training in ce mwer; do
+    for seed in "" _seed2 _seed3; do
+        systems+="llama_latent_4_${training}${seed} "
+    done
+done
+
+./medusa.sh --base llama --base_start exp/asr_base/valid.acc.ave.pth:encoder:encoder \
+    --heads "${systems}" --tables speech_llama \
+    --decodings "exact top_m threshold beam4_threshold" \
+    --lang en_de --train_set train_en_de --valid_set dev_en_de --test_sets "test test_de" \
+    --local_data_opts "--second_language de" \
+    --token_type bpe --nbpe 400 --feats_normalize "" --max_wav_duration 30 \
+    --report ../../../conf/report/mini_synth_llama.yaml \
+    --ngpu 0 --train_nj 2 --nj 2 --inference_nj 2 "$@"

@@ -1,0 +1,74 @@
+"""Join data directories, as Kaldi's combine_data.sh: a training set of several languages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.data_dir import make_spk2utt
+from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.kaldi.problem import DataError, DataProblem
+from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.kaldi.utterances import NOTES
+
+NEEDED = ("wav.scp", "text", "utt2spk")
+OPTIONAL = ("segments", *NOTES)
+
+
+def combine_data_dirs(
+    sources: Sequence[Path], output_dir: Path, languages: Sequence[str] | None = None
+) -> int:
+    """Write a data directory with the utterances of several.
+
+    Args:
+        sources: Data directories, all with segments or none.
+        output_dir: Written as a whole or not at all; not again if nothing has changed.
+        languages: One for each source, which its utterances have in utt2lang; None: utt2lang as
+            the sources have it.
+
+    Returns:
+        Number of utterances.
+
+    Raises:
+        InputError: The languages are not as many as the sources, or only some have segments.
+        DataError: A table is missing or damaged, or an id is in two sources.
+        ValueError: `output_dir` holds other files.
+    """
+    if languages is not None and len(languages) != len(sources):
+        raise InputError(
+            f"{len(languages)} languages for {len(sources)} data directories: give one for each"
+        )
+    parts = [_read(source) for source in sources]
+    for part, language in zip(parts, languages or (), strict=False):
+        part["utt2lang"] = dict.fromkeys(part["utt2spk"], language)
+    without = [source for source, part in zip(sources, parts, strict=True) if not part["segments"]]
+    if without and len(without) < len(sources):
+        raise InputError(f"{without[0]}: has no segments, others do: give all or none of them")
+    names = (*NEEDED, *OPTIONAL)
+    joined = {name: _join(name, sources, [part[name] for part in parts]) for name in names}
+    tables = [source / name for source in sources for name in names]
+    made_from = fingerprint(filter(Path.exists, tables), [], {"languages": languages})
+    if not is_up_to_date(output_dir, made_from):
+        with staged_output(output_dir, made_from) as folder:
+            for name, table in joined.items():
+                if table:
+                    write_table(folder / name, table)
+            write_table(folder / "spk2utt", make_spk2utt(joined["utt2spk"]))
+    return len(joined["utt2spk"])
+
+
+def _read(source: Path) -> dict[str, dict[str, str]]:
+    tables = {name: read_table(source / name, name != "text") for name in NEEDED}
+    for name in OPTIONAL:
+        tables[name] = read_table(source / name) if (source / name).exists() else {}
+    return tables
+
+
+def _join(name: str, sources: Sequence[Path], tables: Sequence[dict[str, str]]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for source, table in zip(sources, tables, strict=True):
+        message, remedy = "is in another of the directories, too", "give each its own ids"
+        twice = sort_ids(joined.keys() & table.keys())
+        if twice:
+            raise DataError(DataProblem(str(source / name), key, message, remedy) for key in twice)
+        joined |= table
+    return joined

@@ -1,0 +1,115 @@
+"""What the systems of a recipe are called, and what that says of their training.
+
+`<kind>`, of conf/train_<kind>.yaml, starts from the base model. `<kind>_<N>heads` has N heads,
+`<kind>_<K>` writes at most K tokens a decoder call, so has K - 1. `<kind>_<K>_<stage>`, of
+conf/train_<kind>_<stage>.yaml, starts from `<kind>_<K>`: a further stage of its training. Any may
+end in `_seed<S>`.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from espnet_medusa.errors import InputError
+
+_NAME = re.compile(
+    r"(?P<kind>.+?)(?:_(?P<count>\d+)(?P<heads>heads)?(?:_(?P<stage>[a-z]+))?)?"
+    r"(?:_seed(?P<seed>\d+))?"
+)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Which checkpoint of an experiment to use; empty: the one that its configuration chooses.
+
+    Attributes:
+        base: Of the base model.
+        heads: Of the systems with heads.
+        start: What the base model starts from, as ESPnet's ``init_param`` takes it; empty: random
+            weights.
+    """
+
+    base: str = ""
+    heads: str = ""
+    start: str = ""
+
+
+@dataclass(frozen=True)
+class System:
+    """One model of a recipe.
+
+    Attributes:
+        name: Its experiment is `<exp_dir>/asr_<name>`.
+        config: Of its training.
+        checkpoint: What decodes; a file's name.
+        start: File of its initial weights; empty: random ones.
+        options: More options of its training.
+    """
+
+    name: str
+    config: Path
+    checkpoint: str
+    start: str = ""
+    options: str = ""
+
+
+def plan_systems(
+    base: str, heads: list[str], conf_dir: Path, exp_dir: Path, chosen: Checkpoints
+) -> list[System]:
+    """The base and the systems with heads, in the order of their training.
+
+    Raises:
+        InputError: A configuration or what the base starts from is not there, a configuration
+            names no best model, or a name says that there are no heads.
+    """
+    first = _system(base, base, conf_dir, chosen.base, start=chosen.start)
+    exists = (exp_dir / f"asr_{base}" / first.checkpoint).is_file()
+    file = chosen.start.partition(":")[0]
+    if file and not exists and not Path(file).is_file():
+        raise InputError(
+            f"--base_start {chosen.start}: no such file; train that model first (its recipe up to "
+            "stage 11), or leave the option empty and let the base train longer"
+        )
+    return [first] + [_with_heads(name, first, conf_dir, exp_dir, chosen.heads) for name in heads]
+
+
+def _with_heads(name: str, base: System, conf_dir: Path, exp_dir: Path, chosen: str) -> System:
+    said = _NAME.fullmatch(name)
+    kind, start, options = said["kind"], base, []
+    if said["seed"]:
+        options.append(f"--seed {said['seed']}")
+    if said["count"]:
+        num_heads = int(said["count"]) - (0 if said["heads"] else 1)
+        if num_heads < 1:
+            raise InputError(f"system {name}: has no heads; {kind}_2 or {kind}_1heads has one")
+        options.append(f"--decoder_conf heads_conf.num_heads={num_heads}")
+    if said["stage"]:
+        before = name[: said.start("stage") - 1]
+        start = _system(before, kind, conf_dir, chosen)
+        kind = f"{kind}_{said['stage']}"
+    return _system(
+        name, kind, conf_dir, chosen,
+        start=f"{exp_dir}/asr_{start.name}/{start.checkpoint}", options=" ".join(options),
+    )  # fmt: skip
+
+
+def _system(name: str, kind: str, conf_dir: Path, chosen: str, **more: str) -> System:
+    config = conf_dir / f"train_{kind}.yaml"
+    if not config.is_file():
+        raise InputError(f"system {name}: no {config}")
+    return System(name, config, chosen or best_checkpoint(config), **more)
+
+
+def best_checkpoint(config: Path) -> str:
+    """Name of ESPnet's average over the best epochs by the first criterion of a configuration.
+
+    Raises:
+        InputError: The configuration has no criterion.
+    """
+    criteria = yaml.safe_load(config.read_text(encoding="utf-8")).get("best_model_criterion")
+    if not criteria:
+        raise InputError(f"{config}: no best_model_criterion; name the checkpoint to decode with")
+    part, statistic, _ = criteria[0]
+    return f"{part}.{statistic}.ave.pth"

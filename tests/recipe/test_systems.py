@@ -1,0 +1,124 @@
+"""Names of systems: which configuration, initial weights, checkpoint and options they stand for."""
+
+import re
+
+import pytest
+
+from espnet_medusa.bin import systems
+
+
+@pytest.fixture
+def conf_dir(tmp_path):
+    """Configurations with their best model's criterion only."""
+    kinds = {"base": "acc", "linear": "acc_heads", "linear_kl": "acc_heads"}
+    kinds |= {"llama_latent": "loss", "llama_latent_mwer": "wer_best"}
+    for kind, statistic in kinds.items():
+        text = f"best_model_criterion:\n-   - valid\n    - {statistic}\n    - min\n"
+        (tmp_path / f"train_{kind}.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def plan(conf_dir, capsys):
+    """Name to (config's name, checkpoint, start, options)."""
+
+    def run(heads: str, *options: str) -> dict[str, tuple[str, ...]]:
+        systems.main(["--heads", heads, "--conf_dir", str(conf_dir), *options])
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        return {name: (config.rpartition("/")[2], *rest) for name, config, *rest in lines}
+
+    return run
+
+
+BASE = "exp/asr_base/valid.acc.ave.pth"
+LATENT_4 = "exp/asr_llama_latent_4/valid.loss.ave.pth"
+WER = "valid.wer_best.ave.pth"
+HEADS = "--decoder_conf heads_conf.num_heads="
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linear", ("train_linear.yaml", "valid.acc_heads.ave.pth", BASE, "")),
+        ("linear_kl", ("train_linear_kl.yaml", "valid.acc_heads.ave.pth", BASE, "")),
+        ("linear_seed3", ("train_linear.yaml", "valid.acc_heads.ave.pth", BASE, "--seed 3")),
+        (
+            "linear_kl_10heads",
+            ("train_linear_kl.yaml", "valid.acc_heads.ave.pth", BASE, f"{HEADS}10"),
+        ),
+        ("llama_latent_4", ("train_llama_latent.yaml", "valid.loss.ave.pth", BASE, f"{HEADS}3")),
+        ("llama_latent_4_mwer", ("train_llama_latent_mwer.yaml", WER, LATENT_4, f"{HEADS}3")),
+        (
+            "llama_latent_4_mwer_seed12",
+            ("train_llama_latent_mwer.yaml", WER, LATENT_4, f"--seed 12 {HEADS}3"),
+        ),
+        (
+            "llama_latent_3heads_mwer",
+            (
+                "train_llama_latent_mwer.yaml",
+                WER,
+                "exp/asr_llama_latent_3heads/valid.loss.ave.pth",
+                f"{HEADS}3",
+            ),
+        ),
+    ],
+)
+def test_name_says_what_is_trained(plan, name, expected):
+    lines = plan(name)
+    assert list(lines) == ["base", name]
+    assert lines["base"] == ("train_base.yaml", "valid.acc.ave.pth", "", "")
+    assert lines[name] == expected
+
+
+def test_checkpoints_can_be_chosen(plan):
+    lines = plan(
+        "linear llama_latent_2_mwer", "--base", "linear_kl", "--exp_dir", "exp/own",
+        "--base_model", "1epoch.pth", "--heads_model", "latest.pth",
+    )  # fmt: skip
+    assert lines["linear_kl"][1] == "1epoch.pth"
+    assert lines["linear"][1:3] == ("latest.pth", "exp/own/asr_linear_kl/1epoch.pth")
+    start = "exp/own/asr_llama_latent_2/latest.pth"
+    assert lines["llama_latent_2_mwer"][1:3] == ("latest.pth", start)
+
+
+def test_no_heads_is_the_base_alone(plan):
+    assert list(plan("")) == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ("lineal", "system lineal: no .*train_lineal.yaml"),
+        ("linear_2_mwer", "system linear_2_mwer: no .*train_linear_mwer.yaml"),
+        ("linear_1", "system linear_1: has no heads; linear_2 or linear_1heads has one"),
+        ("linear_0heads", "has no heads"),
+    ],
+)
+def test_mistakes_are_one_line(plan, capsys, heads, message):
+    with pytest.raises(SystemExit):
+        plan(heads)
+    error = capsys.readouterr().err
+    assert error.startswith("systems: error: ") and error.count("\n") == 1
+    assert re.search(message, error), error
+
+
+def test_configuration_without_criterion(plan, conf_dir, capsys):
+    (conf_dir / "train_linear.yaml").write_text("max_epoch: 1\n")
+    with pytest.raises(SystemExit):
+        plan("linear")
+    assert "train_linear.yaml: no best_model_criterion" in capsys.readouterr().err
+    assert plan("linear", "--heads_model", "latest.pth")["linear"][1] == "latest.pth"
+
+
+def test_what_the_base_starts_from_must_be_there(plan, tmp_path, capsys):
+    weights = tmp_path / "other.pth"
+    with pytest.raises(SystemExit):
+        plan("linear", "--base_start", f"{weights}:encoder:encoder")
+    assert "other.pth:encoder:encoder: no such file; train that model" in capsys.readouterr().err
+    weights.touch()
+    assert plan("linear", "--base_start", f"{weights}:encoder")["base"][2] == f"{weights}:encoder"
+    trained = tmp_path / "exp" / "asr_base" / "valid.acc.ave.pth"
+    trained.parent.mkdir(parents=True)
+    trained.touch()
+    gone = plan("linear", "--base_start", "gone.pth", "--exp_dir", str(tmp_path / "exp"))
+    assert gone["base"][2] == "gone.pth", "it is trained already"

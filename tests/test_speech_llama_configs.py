@@ -1,0 +1,80 @@
+"""LibriSpeech's Speech-LLaMA: the sizes that the paper reports, and what its recipe trains."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from espnet_medusa.task import MedusaASRTask
+
+CONF = Path(__file__).resolve().parents[1] / "egs" / "librispeech" / "asr1" / "conf"
+V, D, K = 32000, 768, 4
+PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Each configuration's model, without memory for its weights."""
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens.txt"
+    words = ["<blank>", "<unk>", *(f"word{index}" for index in range(V - 3)), "<sos/eos>"]
+    tokens.write_text("\n".join(words) + "\n")
+
+    def build(kind: str) -> torch.nn.Module:
+        config = str(CONF / f"train_speech_llama{kind}.yaml")
+        args = MedusaASRTask.get_parser().parse_args(
+            ["--config", config, "--token_list", str(tokens), "--output_dir", "unused"]
+        )
+        with torch.device("meta"):
+            return MedusaASRTask.build_model(args)
+
+    return {kind: build(kind) for kind in ("", *PUBLISHED)}
+
+
+def size(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_parameters_are_those_of_the_paper(models):
+    for kind, published in PUBLISHED.items():
+        assert size(models[kind]) == pytest.approx(published, rel=0.03)
+        assert size(models[kind].encoder) == pytest.approx(100e6, rel=0.03)
+        assert size(models[kind].decoder.llama) == pytest.approx(125e6, rel=0.03)
+        assert models[kind].decoder.projection.shape == (V, D)
+        assert models[kind].decoder.num_heads == K - 1
+
+
+def test_heads_cost_what_the_paper_derives(models):
+    sizes = {kind: size(model) for kind, model in models.items()}
+    assert sizes["_projection"] - sizes[""] == (K - 1) * D * V
+    assert sizes["_latent"] - sizes[""] == K * D**2
+    assert sizes["_projection"] - sizes["_latent"] == (K - 1) * D * V - K * D**2
+
+
+def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
+    folder = tmp_path / "egs" / "librispeech" / "asr1"
+    folder.mkdir(parents=True)
+    (tmp_path / "egs" / "TEMPLATE").symlink_to(CONF.parents[2] / "TEMPLATE")
+    for name in ("medusa.sh", "path.sh", "run_speech_llama.sh", "conf"):
+        (folder / name).symlink_to((CONF.parent / name).resolve())
+    (folder / "asr.sh").write_text(
+        '#!/usr/bin/env bash\nprintf "%s|" "$@" >> calls; echo >> calls\n'
+    )
+    (folder / "asr.sh").chmod(0o755)
+    done = subprocess.run(
+        ["./run_speech_llama.sh", "--part", "100", "--stop_stage", "11", "--ngpu", "8"],
+        cwd=folder, text=True, capture_output=True,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    base, *heads = (folder / "calls").read_text().splitlines()
+    assert "--asr_tag|speech_llama|--pretrained_model||" in base and "--stage|1|" in base
+    assert "--local_data_opts|--part 100 --librispeech_pc false --nj 4|" in base
+    for kind, call in zip(("projection", "latent"), heads, strict=True):
+        assert f"--asr_config|conf/train_speech_llama_{kind}.yaml|" in call
+        assert f"--asr_args|--decoder_conf heads_conf.num_heads={K - 1} |" in call
+        start = "exp/asr_speech_llama/valid.acc.ave.pth"
+        assert f"--asr_tag|speech_llama_{kind}_4|--pretrained_model|{start}|" in call
+        assert "--train_set|train_clean_100|" in call and "--nbpe|32000|--ngpu|8|" in call
