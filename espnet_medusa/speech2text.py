@@ -16,8 +16,8 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import BatchBeamSearch, Hypothesis
 from espnet_medusa.decode_options import DecodeOptions
+from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
 from espnet_medusa.decoder.tree_scorer import TreeScorer
-from espnet_medusa.decoder.whisper import TOKEN_COUNTS
 from espnet_medusa.decoding.timing_log import log_decoded
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
@@ -25,6 +25,7 @@ from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
+    EXACT,
     GREEDY,
     build_beam,
     build_greedy,
@@ -88,6 +89,11 @@ class Speech2Text(ESPnetSpeech2Text):
         self.search = self._build_search(options)
         if self.search is not None:
             logger.info(f"{type(self.search).__name__}, drafts: {self.search.drafter.shape}")
+        if self.search is None and self.search_options.acceptance != EXACT:
+            raise InputError(
+                f"acceptance: {self.search_options.acceptance}; allowed where ESPnet's own search "
+                f"decodes ({type(self.asr_model.decoder).__name__}): exact"
+            )
         if self.search is None and batch_size > 1:
             raise InputError(
                 f"batch_size: {batch_size}; allowed where ESPnet's own search decodes "
@@ -323,7 +329,7 @@ def _check_greedy(decoder: torch.nn.Module, options: dict[str, Any]) -> None:
     """Refuse what greedy search cannot do, say what it does not look at."""
     if not isinstance(decoder, TreeScorer):
         raise InputError(
-            f"search: greedy needs decoder: whisper_medusa, this model has "
+            f"search: greedy needs decoder: whisper_medusa or speech_llama, this model has "
             f"{type(decoder).__name__}; allowed here: beam"
         )
     for name in ("lm_train_config", "ngram_file"):

@@ -27,7 +27,8 @@ from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.speech2text import Speech2Text
 
 HELP = {
-    "search": "beam: exact beam search; greedy: an acceptance rule decides",
+    "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "
+    "verifies; greedy: an acceptance rule decides",
     "draft_depth": "steps drafted ahead per decoder call; none: as many as heads, 0: no drafts",
     "draft_width": "hypotheses drafted; none: 1 for greedy (a chain), beam_size for beam",
     "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",

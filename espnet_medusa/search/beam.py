@@ -146,7 +146,7 @@ class BeamSearch:
             log_probs = self.ctc(memory[None])[0]
             ctc = CTCPrefix(log_probs, 0, self.strategy.scoring.eos, len(prompt))
         root = Prefix(int(prompt[-1]))
-        room = self.decoder.max_depth - len(prompt) + 1
+        room = self.decoder.max_depth(frames) - len(prompt) + 1
         nothing = (0.0,) * len(self.strategy.scoring.names)
         return BeamWalk(
             root,
@@ -239,7 +239,7 @@ class BeamStrategy(Strategy):
 
     def judge(self, walks: Sequence[BeamWalk], logits: torch.Tensor) -> None:
         """Candidates at once where the decoder alone scores; others are asked when it is time."""
-        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
+        requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
             candidates = self.scoring.candidates(requests, logits, self.width)

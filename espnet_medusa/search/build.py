@@ -1,6 +1,6 @@
 """Decode options, checked against the model, and the searches that they describe."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,16 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
 BEAM, GREEDY = "beam", "greedy"
+EXACT, THRESHOLD = "exact", "threshold"
+WEIGHT_OPTIONS = {  # ESPnet's, by scorer
+    "ctc": "ctc_weight",
+    "lm": "lm_weight",
+    "ngram": "ngram_weight",
+    "length_bonus": "penalty",
+}
 DRAFT_MINIMA = (
     ("draft_depth", 0),
     ("draft_width", 1),
@@ -30,7 +38,9 @@ DRAFT_MINIMA = (
 class SearchOptions(ConstraintOptions, AcceptanceOptions):
     """Decode options beside ESPnet's own."""
 
-    search: str = BEAM  # beam: exact beam search; greedy: an acceptance rule decides
+    # beam: exact beam search, with acceptance: threshold one of drafts that nothing verifies;
+    # greedy: an acceptance rule decides
+    search: str = BEAM
     draft_depth: int | None = None  # steps drafted ahead; None: as many as heads, 0: no drafts
     draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam
     draft_budget: int | None = None  # most nodes of an utterance in a decoder call
@@ -55,14 +65,19 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
             check_at_least(value, least, name)
     build_rule(options)
     greedy = options.search == GREEDY
-    if options.acceptance != "exact" and not greedy:
+    if options.acceptance not in (EXACT, THRESHOLD) and not greedy:
         raise InputError(
-            f"acceptance: {options.acceptance}; allowed with search: beam: exact, or set "
-            "search: greedy"
+            f"acceptance: {options.acceptance}; allowed with search: beam: exact, threshold, or "
+            "set search: greedy"
         )
-    if options.acceptance == "threshold" and options.draft_width not in (None, 1):
+    if options.acceptance == THRESHOLD and options.draft_width not in (None, 1):
         raise InputError(
             f"draft_width: {options.draft_width}; allowed with acceptance: threshold: 1"
+        )
+    if options.acceptance == THRESHOLD and not greedy and options.draft_budget is not None:
+        raise InputError(
+            f"draft_budget: {options.draft_budget}; allowed with search: beam and acceptance: "
+            "threshold: none, drafts are part of the hypotheses there; set draft_depth or beam_size"
         )
     choices = options.medusa_choices
     if choices:
@@ -100,7 +115,7 @@ def draft_shape(
         depth = decoder.num_heads
     if most is not None and depth > most:
         raise InputError(f"{name}: {depth}; allowed: at most {most}, the heads of this model")
-    if options.acceptance == "threshold" and depth > 0 and not decoder.heads_trained:
+    if options.acceptance == THRESHOLD and depth > 0 and not decoder.heads_trained:
         raise InputError(
             "acceptance: threshold; this model's heads were never trained and nothing would verify "
             "what they draft; allowed: exact, typical, top_m, or a model with trained heads"
@@ -140,27 +155,53 @@ def build_beam(
     normalize_length: bool,
     device: torch.device,
 ) -> BeamSearch:
-    """Beam search with ESPnet's scorers.
+    """Beam search with ESPnet's scorers, or with unverified drafts and without other scorers.
 
     Args:
         decoder: The trained module.
         scorers: Full scorers beside the decoder.
         ctc: ESPnet's CTC module, None when it does not score.
         weights: Of all scorers.
+
+    Raises:
+        InputError: The model cannot draft like that, or a scorer has no place in this search.
     """
+    if options.acceptance == THRESHOLD:
+        _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights)
     runtime, surrogate = _runtime(options, decoder, eos)
     shape = draft_shape(options, runtime, surrogate, width=beam_size)
+    constraints = build_constraints(options, vocab_size, eos, device)
+    if options.acceptance == THRESHOLD:
+        return ThresholdBeamSearch(
+            runtime,
+            constraints,
+            surrogate,
+            options.threshold,
+            beam_size,
+            shape.depth,
+            normalize_length,
+        )
     return BeamSearch(
         runtime,
         scorers,
         None if ctc is None else ctc.log_softmax,
         weights,
         beam_size,
-        build_constraints(options, vocab_size, eos, device),
+        constraints,
         surrogate,
         shape,
         normalize_length,
     )
+
+
+def _check_lone_decoder(names: Iterable[str], weights: Mapping[str, float]) -> None:
+    """Refuse scorers that would have to see every draft before it stands."""
+    for name in names:
+        if weights.get(name, 0) != 0:
+            raise InputError(
+                f"{WEIGHT_OPTIONS.get(name, name)}: {weights[name]}; allowed with search: beam "
+                "and acceptance: threshold: 0, as drafts stand there before others could score them"
+            )
 
 
 def search_within(

@@ -65,9 +65,10 @@ class GreedySearch:
             max_lengths: U, most tokens behind the prompt.
             min_lengths: U, fewest tokens before the end symbol.
         """
-        room = self.decoder.max_depth - prompt.size(1) + 1
         walks = []
-        for tokens, most, least in zip(prompt.tolist(), max_lengths, min_lengths, strict=True):
+        limits = zip(memory_lengths.tolist(), max_lengths, min_lengths, strict=True)
+        for tokens, (frames, most, least) in zip(prompt.tolist(), limits, strict=True):
+            room = self.decoder.max_depth(frames) - len(tokens) + 1
             root = Prefix(tokens[-1])
             scorers = UtteranceScorers(min_length=least)
             running = [Hypothesis(root, 0.0, (0.0,))]
@@ -129,7 +130,7 @@ class GreedyStrategy(Strategy):
 
     def judge(self, walks: Sequence[GreedyWalk], logits: torch.Tensor) -> None:
         """What the base head says of new prefixes: its best token, and which drafts it allows."""
-        requests = [Request(walk.scorers, [*walk.draft.nodes]) for walk in walks]
+        requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         scores = self.scoring.constrain(requests, logits)
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
@@ -179,7 +180,7 @@ class GreedyStrategy(Strategy):
                 walk.write(prefix, score - sofar, self.scoring.eos)
                 sofar = nodes[prefix] = score
             walk.statistics.count_drafts(walk.draft.depth, walk.steps - steps)
-            walk.draft = Draft([], nodes)
+            walk.draft = Draft([], nodes, silent={*[*nodes][:-1]})
 
 
 def longest_allowed(prefix: Prefix) -> list[Prefix]:

@@ -5,14 +5,30 @@ Utterances advance at their own pace and leave when they are done; nobody waits 
 
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
 from espnet_medusa.decoder.tree_decoder import TreeDecoder, TreeState
-from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.prefix import UNEVALUATED, Prefix
 from espnet_medusa.search.walk import Draft, Strategy, Walk
 from espnet_medusa.tree import ROOT
+
+
+class Drafter(Protocol):
+    """Says what the next decoder call evaluates.
+
+    Attributes:
+        strategy: How walks go on.
+        shape: How far it drafts.
+    """
+
+    strategy: Strategy
+    shape: DraftShape
+
+    def draft(self, walks: Sequence[Walk]) -> None:
+        """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
 
 
 class Row:
@@ -83,7 +99,7 @@ class Row:
 
 def run(
     decoder: TreeDecoder,
-    drafter: RunAhead,
+    drafter: Drafter,
     walks: Sequence[Walk],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
@@ -99,8 +115,9 @@ def run(
         memory_lengths: (U,) frames.
         prompt: (U, P) tokens to start from.
     """
-    strategy = drafter.strategy
+    strategy, started = drafter.strategy, time.perf_counter()
     state = decoder.start(memory, memory_lengths, with_heads=drafter.shape.depth > 0)
+    _share_seconds(walks, started)
     rows = [Row(walk, tokens) for walk, tokens in zip(walks, prompt.tolist(), strict=True)]
     for walk in walks:
         walk.draft = _first_draft(walk, strategy.scoring.constraints.forced_prefix)
@@ -119,9 +136,14 @@ def run(
             drafter.draft(walks)
             strategy.accept_unverified(walks)
             rows = _leave(decoder, state, rows)
-        seconds = (time.perf_counter() - started) / len(present)
-        for row in present:
-            row.walk.statistics.decoder_seconds += seconds
+        _share_seconds([row.walk for row in present], started)
+
+
+def _share_seconds(walks: Sequence[Walk], started: float) -> None:
+    """Decoder seconds since then, evenly among those present."""
+    seconds = (time.perf_counter() - started) / len(walks)
+    for walk in walks:
+        walk.statistics.decoder_seconds += seconds
 
 
 def _first_draft(walk: Walk, forced: Sequence[int]) -> Draft:
@@ -147,8 +169,9 @@ def _evaluate(
         row.walk.statistics.nodes += len(new)
         row.slots += [None] * (state.num_nodes - len(row.slots))
     hidden = outputs.hidden
-    if None in placed:  # of the prompt only what follows it counts
-        hidden = hidden[[place for place, prefix in enumerate(placed) if prefix is not None]]
+    asked = {prefix for row in rows for prefix in row.walk.draft.asked}
+    if len(asked) < len(placed):  # of the prompt only what follows it counts
+        hidden = hidden[[place for place, prefix in enumerate(placed) if prefix in asked]]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)

@@ -39,13 +39,20 @@ class Draft:
         beam: Hypotheses that the run-ahead has reached.
         nodes: Prefixes to evaluate, ancestors first, and the scores they were drafted with.
         ends: Drafted ends of sentence; nothing follows them, so no call evaluates them.
+        silent: Nodes that others stand on, of which nobody asks what follows.
         depth: Steps that were run ahead.
     """
 
     beam: list[Hypothesis]
     nodes: dict[Prefix, float] = field(default_factory=dict)
     ends: dict[Prefix, float] = field(default_factory=dict)
+    silent: set[Prefix] = field(default_factory=set)
     depth: int = 0
+
+    @property
+    def asked(self) -> list[Prefix]:
+        """Nodes of which the search wants to know what follows, in order."""
+        return [prefix for prefix in self.nodes if prefix not in self.silent]
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
         """Note the beam's unevaluated prefixes, let go of those that nothing may follow."""

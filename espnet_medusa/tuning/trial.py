@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from tqdm import tqdm
 
 from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.errors import InputError
 from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
+from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.statistics import DecodingStatistics
 from espnet_medusa.tuning.held_out import HeldOutBatch
@@ -114,8 +116,13 @@ def redraft(search: Search, options: SearchOptions, setting: DraftSetting) -> Se
         setting: How to draft.
 
     Raises:
-        InputError: The model cannot draft like that.
+        InputError: The model cannot draft like that, or what is drafted decides the text.
     """
+    if isinstance(search, ThresholdBeamSearch):
+        raise InputError(
+            "acceptance: threshold with search: beam: other drafts give another text; allowed to "
+            "tune: exact, or search: greedy"
+        )
     options = replace(options, **{"draft_width": None, "draft_budget": None, **setting.options()})
     changed = copy.copy(search)
     old = search.strategy

@@ -1,0 +1,278 @@
+"""Beam search whose hypotheses are prolonged by drafts that nothing verifies.
+
+Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each call of the
+decoder evaluates all running hypotheses. The base head's best continuations are pruned as in
+ESPnet; then the heads prolong each survivor while they are sure. A hypothesis's score sums the
+log-probabilities of the heads that produced its tokens (eq. 12). So the hypotheses of a beam differ
+in length. The paper groups them by length, a forward call for each group; nodes of a token tree
+have their own depths, so that here one call serves all groups of all utterances.
+
+Every hypothesis is replaced by longer ones that differ behind it: none ever begins another, no
+token sequence comes twice or is expanded twice.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import torch
+
+from espnet_medusa.accept import threshold
+from espnet_medusa.constraints import Constraints
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.draft.surrogate import Surrogate, head_inputs
+from espnet_medusa.search.beam import (
+    BeamSearch,
+    BeamStrategy,
+    BeamWalk,
+    EndedHypothesis,
+    LengthLimits,
+)
+from espnet_medusa.search.scores import CANDIDATES, DECODER
+from espnet_medusa.search.walk import Draft, Hypothesis, best_continuations
+
+AS_MANY_AS_FRAMES = LengthLimits()
+
+
+@dataclass(frozen=True)
+class DraftedHypothesis(Hypothesis):
+    """A prefix with its score.
+
+    Attributes:
+        heads: Which head produced each token: 0 the base head, k the one for the token k behind
+            the base head's.
+    """
+
+    heads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EndedDraftedHypothesis(EndedHypothesis):
+    """A finished hypothesis.
+
+    Attributes:
+        heads: As ``DraftedHypothesis``'s; none for the end symbol that the maximum length appends,
+            whose score is not counted either.
+    """
+
+    heads: tuple[int, ...]
+
+
+class ThresholdBeamSearch(BeamSearch):
+    """Beam search with drafts that the heads alone are sure of; without heads plain beam search.
+
+    Scores are the decoder's and its heads': scorers that need every token of a hypothesis on the
+    host, such as CTC or a language model, would cost a step for each draft.
+
+    Args:
+        decoder: Evaluates nodes.
+        constraints: Which tokens may come where.
+        surrogate: Drafts; None with ``depth`` 0.
+        threshold: Least probability of a draft, in (0, 1].
+        beam_size: B, hypotheses that run, and that are returned.
+        depth: Most tokens drafted behind the base head's; 0 drafts nothing.
+        normalize_length: Rank finished hypotheses by score over length.
+    """
+
+    def __init__(
+        self,
+        decoder: TreeDecoder,
+        constraints: Constraints,
+        surrogate: Surrogate | None,
+        threshold: float,
+        beam_size: int,
+        depth: int,
+        normalize_length: bool = False,
+    ):
+        weights = {DECODER: 1.0}
+        super().__init__(
+            decoder, {}, None, weights, beam_size, constraints, normalize_length=normalize_length
+        )
+        self.strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
+        self.drafter = ThresholdDrafts(self.strategy, surrogate, threshold, depth)
+
+    def __call__(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        prompt: torch.Tensor,
+        limits: LengthLimits = AS_MANY_AS_FRAMES,
+    ) -> list["ThresholdWalk"]:
+        """Search U utterances, each at its own pace.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            memory_lengths: (U,) frames.
+            prompt: (U, P) tokens to start from.
+            limits: Of the lengths; without ESPnet's end detection, which compares lengths.
+
+        Returns:
+            Walks with the B best ``ended`` hypotheses, best first.
+        """
+        walks = super().__call__(memory, memory_lengths, prompt, limits)
+        for walk in walks:
+            del walk.ended[self.strategy.beam_size :]
+        return walks
+
+    def _begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
+    ) -> "ThresholdWalk":
+        walk = super()._begin(memory, prompt, limits)
+        scores_fall = self.strategy.gain == 0 and not self.normalize_length
+        return ThresholdWalk(
+            walk.root,
+            walk.scorers,
+            walk.max_length,
+            [DraftedHypothesis(walk.root, 0.0, (0.0,))],
+            min_length=walk.min_length,
+            prompt_length=walk.prompt_length,
+            enough=self.strategy.beam_size if scores_fall else None,
+        )
+
+
+@dataclass
+class ThresholdWalk(BeamWalk):
+    """An utterance under threshold beam search.
+
+    Attributes:
+        enough: Hypotheses which are no better than so many ended ones are let go; None: none are,
+            as they might still become better.
+    """
+
+    enough: int | None = None
+
+    @property
+    def done(self) -> bool:
+        return not self.running
+
+    def go_on(self, beam: Sequence[DraftedHypothesis], eos: int) -> None:
+        """Tell who has ended and who runs on."""
+        self.running = []
+        for hypothesis in beam:
+            prefix, last = hypothesis.prefix, hypothesis.prefix.length == self.max_length
+            if prefix.token != eos and not last:
+                self.running.append(hypothesis)
+            elif prefix.length > self.min_length:
+                tokens = prefix.tokens() + [eos] * last
+                length = self.prompt_length + len(tokens)
+                self.ended.append(
+                    EndedDraftedHypothesis(
+                        tokens, hypothesis.score, hypothesis.parts, length, hypothesis.heads
+                    )
+                )
+        if self.enough is not None and len(self.ended) >= self.enough:
+            least = heapq.nlargest(self.enough, (ended.score for ended in self.ended))[-1]
+            self.running = [hypothesis for hypothesis in self.running if hypothesis.score > least]
+
+
+class ThresholdStrategy(BeamStrategy):
+    """The base head's part: the B best continuations of all running hypotheses together."""
+
+    def advance(self, walks: Sequence[ThresholdWalk]) -> None:
+        for walk in walks:
+            # All of them, or none: only a forced prefix is evaluated further on.
+            while not walk.done and walk.running[0].prefix.evaluated:
+                self._expand(walk)
+
+    def _expand(self, walk: ThresholdWalk) -> None:
+        heads = {hypothesis.prefix: hypothesis.heads for hypothesis in walk.running}
+        candidates = [prefix.memo[CANDIDATES] for prefix in heads]
+        beam = best_continuations(walk.running, candidates, self.beam_size, self.scoring.eos)
+        for prefix in heads:
+            walk.scorers.settle(prefix)
+        longer = [
+            DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
+            for h in beam
+        ]
+        walk.go_on(longer, self.scoring.eos)
+
+
+class ThresholdDrafts:
+    """The heads' part: each survivor goes on as far as they are sure.
+
+    Args:
+        strategy: The search.
+        surrogate: The heads; None drafts nothing.
+        threshold: Least probability of a draft.
+        depth: Most tokens drafted.
+    """
+
+    def __init__(
+        self,
+        strategy: ThresholdStrategy,
+        surrogate: Surrogate | None,
+        threshold: float,
+        depth: int,
+    ):
+        self.strategy, self.surrogate, self.threshold = strategy, surrogate, threshold
+        self.shape = DraftShape(depth)
+        if depth > 0:
+            constraints = strategy.scoring.constraints
+            self.constraints = constraints.restricted(surrogate.vocabulary)
+
+    def draft(self, walks: Sequence[ThresholdWalk]) -> None:
+        """Prolong the running hypotheses; what they gained is what the next call evaluates."""
+        chains = iter(self._chains(walks))
+        for walk in walks:
+            beam = [self._prolonged(walk, hypothesis, next(chains)) for hypothesis in walk.running]
+            walk.go_on(beam, self.strategy.scoring.eos)
+            walk.draft = Draft(walk.running)
+            for hypothesis in walk.running:
+                ancestors = hypothesis.prefix.ancestors()
+                path = [*takewhile(lambda prefix: not prefix.evaluated, ancestors)][::-1]
+                walk.draft.nodes |= dict.fromkeys(path, hypothesis.score)
+                walk.draft.silent |= {*path[:-1]}
+
+    def _room(self, walk: ThresholdWalk, hypothesis: Hypothesis) -> int:
+        """How many drafts fit: the last place is the base head's, as in greedy search."""
+        return min(self.shape.depth, walk.max_length - hypothesis.prefix.length - 1)
+
+    def _chains(self, walks: Sequence[ThresholdWalk]) -> list[list[tuple[float, float, float]]]:
+        """Draft behind all running hypotheses at once, on the device, and read it once.
+
+        Returns:
+            For each hypothesis and step the token, its log-probability and whether it stands.
+        """
+        pairs = [(walk, hypothesis) for walk in walks for hypothesis in walk.running]
+        room = [self._room(*pair) for pair in pairs]
+        if max(room, default=0) < 1:
+            return [[]] * len(pairs)
+        prefixes = [hypothesis.prefix for _, hypothesis in pairs]
+        rows = {parent: row for row, parent in enumerate(dict.fromkeys(p.parent for p in prefixes))}
+        known = head_inputs([*rows])
+        table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
+                 [p.length for p in prefixes], room]  # fmt: skip
+        origins, tokens, lengths, places = torch.tensor(table, device=known.device)
+        states, going, found = self.surrogate.start(known).select(origins), places > 0, []
+        for step in range(max(room)):
+            states = self.surrogate.advance(states, tokens)
+            scores = self.surrogate.logits(states).float().log_softmax(dim=-1)
+            log_probs, columns = self.constraints.apply(scores, lengths + step).max(dim=-1)
+            tokens = self.surrogate.token_ids(columns)
+            going = going & (step < places) & threshold(log_probs, self.threshold)
+            found.append(torch.stack([tokens.double(), log_probs.double(), going.double()], dim=-1))
+            going = going & (tokens != self.strategy.scoring.eos)
+            # On a CPU it costs little to see that nobody goes on.
+            if going.device.type == "cpu" and not bool(going.any()):
+                break
+        return torch.stack(found, dim=1).tolist()
+
+    def _prolonged(
+        self,
+        walk: ThresholdWalk,
+        hypothesis: DraftedHypothesis,
+        chain: Sequence[tuple[float, float, float]],
+    ) -> DraftedHypothesis:
+        prefix, score = hypothesis.prefix, hypothesis.score
+        for token, log_prob, stands in chain:
+            if not stands:
+                break
+            prefix, score = prefix.child(int(token)), score + log_prob
+        count = prefix.length - hypothesis.prefix.length
+        ended = prefix.token == self.strategy.scoring.eos
+        drafted = count if ended else max(self._room(walk, hypothesis), 0)
+        walk.statistics.count_drafts(drafted, count)
+        heads = (*hypothesis.heads, *range(1, count + 1))
+        return DraftedHypothesis(prefix, score, (score,), heads)

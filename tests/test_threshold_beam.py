@@ -1,0 +1,347 @@
+"""Threshold beam search against its definition, spelled out over plain token lists."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
+from clairvoyant import PathDecoder, PathSurrogate
+from threshold_oracle import (
+    PROMPT,
+    Forward,
+    Setting,
+    assert_same,
+    by_definition,
+    constraints_of,
+    find,
+)
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.accept import AcceptanceOptions, build_rule
+from espnet_medusa.compat import LengthBonus
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.build import SearchOptions, build_beam, check_options
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+
+HEADS = ["linear", "block", "recurrent", "latent", "llama projection", "llama latent"]
+NOTHING_REACHES = 1.0
+
+
+def compare(decoder, memory, lengths, setting, prompt=PROMPT):
+    """Search a batch; each utterance has to equal the definition, n-best list and calls."""
+    lists, walks = find(decoder, memory, lengths, setting, prompt)
+    for row, (found, walk) in enumerate(zip(lists, walks, strict=True)):
+        frames = int(lengths[row])
+        most, least = setting.limits.most(frames), setting.limits.least(frames)
+        expected, calls = by_definition(
+            decoder, memory[row : row + 1, :frames], setting, most, least, prompt
+        )
+        assert_same(found, expected)
+        assert walk.statistics.decoder_calls == calls
+    return lists, walks
+
+
+CONSTRAINTS = [
+    {},
+    {"suppress_tokens": [0, 2]},
+    {"begin_suppress_tokens": [1, 3, 4, EOS]},
+    {"forced_prefix": [4, 4, 9, 2]},
+    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
+    {"exponential_decay_length_penalty": [2, 1.3]},
+    {"exponential_decay_length_penalty": [3, 0.9], "suppress_tokens": [5]},
+]
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(16))
+def test_nbest_equals_the_definition(seed, heads):
+    rng = random.Random(f"{seed} {heads}")
+    decoder = tiny_decoder(seed, heads, 5)
+    memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
+    setting = Setting(
+        beam_size=rng.randint(1, 5),
+        threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
+        depth=rng.randint(0, 5),
+        limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
+        constraints=constraints_of(**rng.choice(CONSTRAINTS)),
+        normalize_length=rng.random() < 0.2,
+    )
+    compare(decoder, memory, lengths, setting)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_min_lengths_hold_and_shorter_ones_do_where_nothing_is_long_enough(seed):
+    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
+    memory, lengths = random_memory(seed, [8, 5])
+    setting = Setting(3, 0.25, limits=LengthLimits(-8, -4))
+    lists, _ = compare(decoder, memory, lengths, setting)
+    assert all(len(tokens) > 4 for found in lists for tokens, _, _ in found)
+    impossible = replace(setting, limits=LengthLimits(0.5, 0.9))
+    # As ESPnet: minlenratio falls by 0.1 until something is long enough.
+    lists, walks = find(decoder, memory, lengths, impossible)
+    for row, found in enumerate(lists):
+        frames = int(lengths[row])
+        for tenths in range(9, 0, -1):
+            least = int((0.9 - 0.1 * (9 - tenths)) * frames)
+            alone = memory[row : row + 1, :frames]
+            expected, _ = by_definition(decoder, alone, setting, int(0.5 * frames), least, PROMPT)
+            if expected:
+                break
+        assert found
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_draft_vocabulary(heads):
+    """The heads choose among some tokens: their probabilities are over these."""
+    vocabulary, constraints = torch.tensor([0, 3, 4, 7, EOS]), constraints_of(suppress_tokens=[3])
+    setting = Setting(4, 0.2, constraints=constraints, vocabulary=vocabulary)
+    accepted = 0
+    for seed in range(3):
+        decoder = tiny_decoder(seed, heads, 4)
+        _, walks = compare(decoder, *random_memory(seed, [8, 5]), setting)
+        accepted += sum(sum(walk.statistics.accepted) for walk in walks)
+    assert accepted > 0
+
+
+# What it has to equal where drafts or the beam make no difference.
+
+
+@pytest.mark.parametrize("heads", ["none", *HEADS])
+@pytest.mark.parametrize("seed", range(4))
+def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
+    decoder = tiny_decoder(seed, heads, 4)
+    memory, lengths = random_memory(seed, [9, 6, 12])
+    beam_size, limits = 1 + seed, LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
+    depth = decoder.runtime().num_heads
+    setting = Setting(beam_size, NOTHING_REACHES, depth, limits)
+    lists, walks = find(decoder, memory, lengths, setting, (EOS,))
+    plain = BeamSearch(
+        decoder.runtime(), {}, None, make_weights(), beam_size, setting.constraints
+    )(memory, lengths, torch.tensor([[EOS]] * 3), limits)  # fmt: skip
+    espnet = espnet_search(UncachedScorer(decoder), seed, make_weights(), beam_size)
+    ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
+    for row, found in enumerate(lists):
+        found = [([*tokens], score) for tokens, _, score in found]
+        beam = [(ended.tokens, ended.score) for ended in plain[row].ended]
+        assert_same_nbest(found, beam[:beam_size])
+        with torch.no_grad():
+            oracle = espnet(memory[row, : lengths[row]], **ratios)
+        oracle = [(hyp.yseq.tolist()[1:], float(hyp.score)) for hyp in oracle]
+        assert_same_nbest(found, oracle[:beam_size])
+        assert not any(any(heads) for _, heads, _ in lists[row])
+        assert sum(walks[row].statistics.accepted) == 0
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_beam_of_one_is_greedy_search(seed, heads):
+    rng = random.Random(f"{seed} {heads}")
+    decoder = tiny_decoder(seed, heads, 4)
+    memory, lengths = random_memory(seed, [7, 1, 9])
+    max_length = rng.choice([1, 2, 6, 30])
+    threshold = rng.choice([1e-9, 0.2, 0.4])
+    # Greedy search spreads what is forbidden over what is not, which only some thresholds notice.
+    options = rng.choice(CONSTRAINTS[1:5]) if threshold < 0.1 else {}
+    setting = Setting(
+        1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
+    )
+    lists, walks = find(decoder, memory, lengths, setting)
+    runtime = decoder.runtime()
+    rule = build_rule(AcceptanceOptions("threshold", threshold=threshold))
+    greedy = GreedySearch(
+        runtime, rule, setting.constraints, runtime.surrogate(), DraftShape(setting.depth)
+    )
+    prompt = torch.tensor([[*PROMPT]] * 3)
+    for found, walk, plain in zip(
+        lists, walks, greedy(memory, lengths, prompt, [max_length] * 3, [0] * 3), strict=True
+    ):
+        [(tokens, heads_used, score)] = found
+        assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
+        if not options:
+            assert score == pytest.approx(plain.hypothesis.score, abs=1e-4)
+        assert walk.statistics.decoder_calls == plain.statistics.decoder_calls
+        assert walk.statistics.nodes == plain.statistics.nodes
+        assert sum(walk.statistics.accepted) == sum(plain.statistics.accepted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batch_equals_singles(seed):
+    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
+    memory, lengths = random_memory(seed, [14, 1, 9, 8])
+    setting = Setting(3, 0.2, limits=LengthLimits())
+    lists, walks = find(decoder, memory, lengths, setting)
+    for row, (together, walk) in enumerate(zip(lists, walks, strict=True)):
+        size = lengths[row : row + 1]
+        [alone], [single] = find(decoder, memory[row : row + 1, :size], size, setting)
+        assert_same(together, alone)
+        for name in ("decoder_calls", "nodes", "drafted", "accepted", "tokens"):
+            assert getattr(walk.statistics, name) == getattr(single.statistics, name)
+
+
+# Edges.
+
+
+def certain(path_tokens):
+    """A surrogate that drafts these tokens behind the base head's, the last one for ever."""
+
+    def say(path):
+        place = min(len(path) - len(PROMPT) - 1, len(path_tokens) - 1)
+        return 9.0 * torch.eye(VOCAB_SIZE)[path_tokens[place]]
+
+    return PathSurrogate(say)
+
+
+def test_end_symbol_inside_a_draft_ends_without_a_further_call():
+    decoder = tiny_decoder(0, "none")
+    memory, lengths = random_memory(0, [6])
+    drafting = PathDecoder(decoder.runtime(), certain([5, 7, EOS]))
+    setting = Setting(2, 0.9, depth=6, constraints=constraints_of(begin_suppress_tokens=[EOS]))
+    [found], [walk] = find(drafting, memory, lengths, setting)
+    with torch.no_grad():
+        base = Forward(decoder, memory, setting).base(()).topk(2)
+    sure = float(torch.log_softmax(9.0 * torch.eye(VOCAB_SIZE)[0], -1)[0])
+    for (tokens, heads, score), gain, first in zip(found, *base, strict=True):
+        assert tokens == (int(first), 5, 7, EOS) and heads == (0, 1, 2, 3)
+        assert score == pytest.approx(float(gain) + 3 * sure, abs=1e-4)
+    counts = walk.statistics
+    assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT)
+    assert counts.drafted == counts.accepted == [2, 2, 2]
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 5, 6, 11])
+def test_the_maximum_length_holds_inside_drafts(max_length):
+    decoder = tiny_decoder(1, "none")
+    memory, lengths = random_memory(1, [6])
+    drafting = PathDecoder(decoder.runtime(), certain([5]))
+    setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
+    [found], [walk] = find(drafting, memory, lengths, setting)
+    full = [row for row in found if len(row[1]) == max_length]
+    assert full, "the heads never end"
+    for tokens, heads, _ in full:
+        assert len(tokens) == max_length + 1 and tokens[-1] == EOS  # as ESPnet: one is appended
+        # The base head has every fifth place and the last one.
+        expected = [place % 5 for place in range(max_length)]
+        expected[-1] = 0
+        assert [*heads] == expected
+    assert walk.statistics.decoder_calls == -(-(max_length - 1) // 5) + 1
+
+
+def test_an_empty_hypothesis():
+    decoder = tiny_decoder(0, "linear", 4)
+    memory, lengths = random_memory(0, [3])
+    setting = Setting(VOCAB_SIZE, 0.3, limits=LengthLimits(-3))
+    [found], _ = compare(decoder, memory, lengths, setting)
+    assert (EOS,) in [tokens for tokens, _, _ in found]
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_one_frame_and_as_many_tokens_as_frames(heads):
+    decoder = tiny_decoder(3, heads, 4)
+    memory, lengths = random_memory(3, [1])
+    compare(decoder, memory, lengths, Setting(4, 0.2, limits=LengthLimits(0.0)))
+
+
+def test_positions_run_out_before_the_maximum_length():
+    decoder = tiny_decoder(5, "recurrent", 7, max_target_positions=12)
+    memory, lengths = random_memory(5, [6, 4])
+    setting = Setting(3, 1e-9, 7, LengthLimits(-40))
+    lists, _ = find(decoder, memory, lengths, setting)
+    room = 12 - len(PROMPT) + 1
+    for row, found in enumerate(lists):
+        alone = memory[row : row + 1, : lengths[row]]
+        assert_same(found, by_definition(decoder, alone, setting, room)[0])
+
+
+# What it costs.
+
+
+def test_only_the_ends_of_hypotheses_meet_the_vocabulary():
+    decoder = tiny_decoder(0, "none")
+    memory, lengths = random_memory(0, [6, 4])
+    drafting = PathDecoder(decoder.runtime(), certain([5]))
+    rows, logits = [], drafting.logits
+    drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
+    setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
+    _, walks = find(drafting, memory, lengths, setting)
+    # The prompts, then three hypotheses of each, which are five tokens longer after each call.
+    assert rows[0] == 2 and max(rows) <= 6
+    assert sum(rows) < sum(walk.statistics.nodes for walk in walks) / 3
+
+
+def test_statistics_count_the_drafts_of_all_hypotheses():
+    decoder = tiny_decoder(4, "linear", 3)
+    memory, lengths = random_memory(4, [9])
+    [found], [walk] = find(decoder, memory, lengths, Setting(3, 0.2, 3, LengthLimits(-12)))
+    counts = walk.statistics
+    assert counts.tokens == len(found[0][0])
+    assert len(counts.drafted) == 3 and 0 < sum(counts.accepted) < sum(counts.drafted)
+    assert counts.accepted == sorted(counts.accepted, reverse=True)
+    assert all(kept <= tried for kept, tried in zip(counts.accepted, counts.drafted, strict=True))
+    assert counts.drafted[0] <= 3 * counts.decoder_calls
+
+
+# Decode options.
+
+
+def build(decoder, beam_size=4, scorers=(), weights=(), **options):
+    options = SearchOptions(**{"acceptance": "threshold", **options})
+    check_options(options, beam_size)
+    scorers = dict.fromkeys(scorers, LengthBonus(VOCAB_SIZE))
+    return build_beam(
+        options, decoder, scorers, None, {"decoder": 1.0, **dict(weights)}, beam_size,
+        VOCAB_SIZE, EOS, False, torch.device("cpu"),
+    )  # fmt: skip
+
+
+def test_options_reach_the_search():
+    decoder = tiny_decoder(0, "linear", 4)
+    memory, lengths = random_memory(0, [7])
+    options = {"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]}
+    search = build(decoder, 2, **options)
+    assert type(search) is ThresholdBeamSearch
+    setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
+    [expected], _ = find(decoder, memory, lengths, setting)
+    walk = search(memory, lengths, torch.tensor([[*PROMPT]]), setting.limits)[0]
+    assert_same([(tuple(e.tokens), e.heads, e.score) for e in walk.ended], expected)
+    assert len(walk.statistics.drafted) == 2
+    assert type(build(decoder, acceptance="exact")) is BeamSearch
+    assert build(decoder, draft_depth=0).drafter.shape.depth == 0
+    assert build(tiny_decoder(0, "none")).drafter.shape.depth == 0
+    scored = build(decoder, scorers=["length_bonus"], weights={"length_bonus": 0.0})
+    assert type(scored) is ThresholdBeamSearch  # a scorer that does not count
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"acceptance": "typical"}, "acceptance: typical; allowed with search: beam: exact, thr"),
+        ({"draft_width": 3}, "draft_width: 3; allowed with acceptance: threshold: 1"),
+        ({"draft_budget": 9}, "draft_budget: 9; allowed with search: beam.*threshold: none"),
+        ({"draft_depth": 5}, "draft_depth: 5; allowed: at most 4"),
+        ({"medusa_choices": [1, 2]}, "medusa_choices: allowed with search: greedy"),
+        ({"scorers": ["lm"], "weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed.*threshold: 0"),
+        ({"scorers": ["length_bonus"], "weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
+    ],
+)
+def test_what_the_search_cannot_do_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        build(tiny_decoder(0, "linear", 4), **options)
+
+
+def test_ctc_and_untrained_heads_are_refused():
+    decoder = tiny_decoder(0, "linear", 4)
+    options = SearchOptions(acceptance="threshold")
+    with pytest.raises(InputError, match="ctc_weight: 0.3; allowed with search: beam.*: 0, as"):
+        build_beam(
+            options, decoder, {}, torch.nn.Identity(), {"decoder": 0.7, "ctc": 0.3}, 4,
+            VOCAB_SIZE, EOS, False, torch.device("cpu"),
+        )  # fmt: skip
+    for parameter in decoder.heads.parameters():
+        torch.nn.init.zeros_(parameter)
+    with pytest.raises(InputError, match="acceptance: threshold; this model's heads were never"):
+        build(decoder)

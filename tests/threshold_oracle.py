@@ -1,0 +1,153 @@
+"""Threshold beam search as it is defined, over plain token lists; what the search has to equal."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from tiny import EOS, VOCAB_SIZE
+
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+
+PROMPT = (3, 1)
+
+
+def constraints_of(**options):
+    return build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to search."""
+
+    beam_size: int = 3
+    threshold: float = 0.3
+    depth: int = 4
+    limits: LengthLimits = LengthLimits(-9)
+    constraints: object = constraints_of()
+    normalize_length: bool = False
+    vocabulary: torch.Tensor | None = None  # that heads draft from; None: all
+
+    def search(self, decoder) -> ThresholdBeamSearch:
+        decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
+        return ThresholdBeamSearch(
+            decoder, self.constraints, decoder.surrogate(self.vocabulary), self.threshold,
+            self.beam_size, self.depth, self.normalize_length,
+        )  # fmt: skip
+
+
+def find(decoder, memory, lengths, setting, prompt=PROMPT):
+    """N-best lists of (tokens, heads, score), and the walks."""
+    walks = setting.search(decoder)(
+        memory, lengths, torch.tensor([[*prompt]] * len(lengths)), setting.limits
+    )
+    lists = [[(tuple(e.tokens), e.heads, e.score) for e in walk.ended] for walk in walks]
+    return lists, walks
+
+
+class Forward:
+    """Log-probabilities of one utterance by the teacher-forced forward, without cache.
+
+    Args:
+        decoder: The trained module.
+        memory: (1, S, D) without padding.
+        setting: Constraints, applied one position at a time, and the heads' vocabulary.
+    """
+
+    def __init__(self, decoder, memory, setting, prompt=PROMPT):
+        self.decoder, self.memory, self.prompt = decoder, memory, prompt
+        self.lengths, self.setting = torch.tensor([memory.size(1)]), setting
+
+    def base(self, tokens) -> torch.Tensor:
+        """(V,) of the token behind ``tokens``."""
+        outputs = self._run(tokens)
+        return self._constrained(self.decoder.logits(outputs.hidden[0, -1]), len(tokens))
+
+    def head(self, tokens, drafted) -> torch.Tensor:
+        """(V,) of head k, which sees ``tokens`` and k tokens that came behind them."""
+        sequence, head = (*tokens, *drafted), len(drafted)
+        outputs = self._run(sequence)
+        labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
+        logits = [*self.decoder.unroll_heads(outputs.head_input, labels)][head - 1]
+        logits = logits[0, -1]
+        if self.setting.vocabulary is not None:
+            outside = torch.ones(len(logits), dtype=torch.bool)
+            outside[self.setting.vocabulary] = False
+            logits = logits.masked_fill(outside, -math.inf)
+        return self._constrained(logits, len(sequence))
+
+    def _run(self, tokens):
+        return self.decoder.hidden_states(
+            self.memory, self.lengths, torch.tensor([[*self.prompt, *tokens]])
+        )
+
+    def _constrained(self, logits, length):
+        scores = logits.log_softmax(-1)[None]
+        return self.setting.constraints.apply(scores, torch.tensor([length]))[0]
+
+
+@torch.no_grad()
+def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PROMPT):
+    """The search as it is defined; the oracle.
+
+    Returns:
+        N-best list of (tokens, heads, score), and the number of iterations.
+    """
+    forward = Forward(decoder, memory, setting, prompt)
+    width = setting.beam_size
+    may_rise = setting.normalize_length or setting.constraints.can_raise
+    known = len(setting.constraints.forced_prefix[: max_length - 1])
+    running, ended, expanded, calls = {(): ((), 0.0)}, {}, set(), 0
+    while running:
+        calls += not 0 < min(map(len, running)) <= known  # a forced prefix came with the prompt
+        grown = []
+        for tokens, (heads, score) in running.items():
+            assert tokens not in expanded, "expanded twice"
+            expanded.add(tokens)
+            for token, gain in enumerate(forward.base(tokens).tolist()):
+                if gain > -math.inf:
+                    grown.append((score + gain, (*tokens, token), (*heads, 0)))
+        grown.sort(reverse=True)
+        running = {}
+        for score, tokens, heads in grown[:width]:
+            if len(tokens) > known:
+                tokens, heads, score = prolonged(forward, setting, max_length, tokens, heads, score)
+            last = len(tokens) == max_length
+            found = running
+            if tokens[-1] == EOS or last:
+                found = ended
+                if len(tokens) <= min_length:
+                    continue
+                tokens += (EOS,) * last
+            if tokens not in found or score > found[tokens][1]:
+                found[tokens] = heads, score
+        scores = sorted((score for _, score in ended.values()), reverse=True)
+        best = max((score for _, score in running.values()), default=-math.inf)
+        if not may_rise and len(scores) >= width and best <= scores[width - 1]:
+            break
+    lists = [(tokens, heads, score) for tokens, (heads, score) in ended.items()]
+    length = lambda row: len(row[0]) + len(prompt) - 1 if setting.normalize_length else 1  # noqa: E731
+    return sorted(lists, key=lambda row: row[2] / length(row), reverse=True)[:width], calls
+
+
+def prolonged(forward, setting, max_length, tokens, heads, score):
+    """A survivor with what the heads of the node that it came from are sure of."""
+    origin, drafted = tokens[:-1], tokens[-1:]
+    while (
+        len(drafted) <= setting.depth
+        and drafted[-1] != EOS
+        and len(origin) + len(drafted) < max_length - 1
+    ):
+        log_prob, token = forward.head(origin, drafted).max(-1)
+        if log_prob.exp() < setting.threshold:
+            break
+        drafted, score = (*drafted, int(token)), score + float(log_prob)
+    return origin + drafted, heads + tuple(range(1, len(drafted))), score
+
+
+def assert_same(found, expected):
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    for (_, _, ours), (_, _, theirs) in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
