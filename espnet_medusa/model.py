@@ -8,9 +8,10 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 
 from espnet_medusa.compat import add_sos_eos
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.decoder.multi_token import MultiTokenDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options, check_at_least, check_choice
+from espnet_medusa.mwer import MWERObjective, word_pieces
+from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
 from espnet_medusa.projection_loss import (
     HeadSums,
     Objective,
@@ -20,7 +21,13 @@ from espnet_medusa.projection_loss import (
 )
 
 Stats = dict[str, torch.Tensor | None]
-LOSS_WEIGHTS = ("base_loss_weight", "head_loss_weight", "head_loss_decay", "kl_weight")
+LOSS_WEIGHTS = (
+    "base_loss_weight",
+    "head_loss_weight",
+    "head_loss_decay",
+    "kl_weight",
+    "mwer_weight",
+)
 FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
 
 
@@ -36,6 +43,10 @@ class TrainingOptions:
     head_loss_weight: float = 1.0  # of the first head
     head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
     kl_weight: float = 0.0  # Whisper-Medusa: 0.01
+    # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
+    mwer_weight: float = 0.0
+    mwer_beam: int = 4
+    mwer_threshold: float = 0.8
     # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
     # layer is the decoder's. Heads always train.
     freeze_whisper: str = "nothing"
@@ -48,7 +59,7 @@ class MedusaASRModel(ESPnetASRModel):
         model_conf: ESPnet's keys and those of ``TrainingOptions``.
 
     Raises:
-        InputError: A key is not known, or the decoder is not ``whisper_medusa``.
+        InputError: A key is not known, or the decoder is not ours.
     """
 
     def __init__(self, **model_conf):
@@ -57,20 +68,38 @@ class MedusaASRModel(ESPnetASRModel):
         unknown = {name: value for name, value in model_conf.items() if name not in allowed}
         options = build_options(TrainingOptions, {**own, **unknown}, "model_conf")
         super().__init__(**model_conf)
-        if not isinstance(self.decoder, WhisperMedusaDecoder):
+        if not isinstance(self.decoder, MultiTokenDecoder):
             raise InputError(
-                f"decoder: {type(self.decoder).__name__}; model: medusa needs "
-                "decoder: whisper_medusa and model_conf.ctc_weight below 1"
+                f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "
+                "whisper_medusa or speech_llama, and model_conf.ctc_weight below 1"
             )
         for name in LOSS_WEIGHTS:
             check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
+        check_at_least(options.mwer_beam, 2, "model_conf.mwer_beam")
+        check_above(options.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
         check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
         self.options = options
+        if options.kl_weight > 0 and any(
+            own is not self.decoder.projection for own in self.decoder.projections
+        ):
+            raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
-            self.decoder.whisper.requires_grad_(False)
+            self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
         if options.freeze_whisper == "all_but_last_layer":
             self.decoder.layers[-1].requires_grad_(True)
+
+        self.mwer = None
+        if options.mwer_weight > 0:
+            start, end = self.token_list[self.sos], self.token_list[self.eos]
+            symbols = {model_conf.get("sym_blank", "<blank>"), start, end}
+            self.mwer = MWERObjective(
+                word_pieces(self.token_list, symbols),
+                self.sos,
+                self.eos,
+                options.mwer_beam,
+                options.mwer_threshold,
+            )
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
         """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""
@@ -104,9 +133,9 @@ class MedusaASRModel(ESPnetASRModel):
         Raises:
             InputError: A text is longer than the decoder has positions for.
         """
-        self._check_lengths(text_lengths, kwargs.get("utt_id"))
         text = text[:, : text_lengths.max()]
         memory, memory_lengths = self.encode(speech, speech_lengths)
+        self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
         loss_ctc = None
         if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
@@ -117,20 +146,30 @@ class MedusaASRModel(ESPnetASRModel):
         loss = self._decoder_loss(memory, memory_lengths, text, stats)
         if loss_ctc is not None:
             loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
+        if self.mwer is not None:
+            references = [row[row != self.ignore_id].tolist() for row in text]
+            loss_mwer, of_words = self.mwer(self.decoder, memory, memory_lengths, references)
+            loss = loss + self.options.mwer_weight * loss_mwer
+            stats |= of_words
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, speech.size(0)), loss.device)
         return loss, stats, weight
 
-    def _check_lengths(self, text_lengths: torch.Tensor, utterances: list[str] | None) -> None:
-        longest = self.decoder.whisper.config.max_target_positions - 1  # the start takes one
-        row = int(text_lengths.argmax())
-        length = int(text_lengths[row])
-        if length > longest:
-            name = utterances[row] if utterances else f"row {row} of the batch"
-            raise InputError(
-                f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
-                "leave the utterance out or cut it (stage 10 of asr.sh leaves such texts out)"
-            )
+    def _check_lengths(
+        self,
+        memory_lengths: torch.Tensor,
+        text_lengths: torch.Tensor,
+        utterances: list[str] | None,
+    ) -> None:
+        pairs = zip(memory_lengths.tolist(), text_lengths.tolist(), strict=True)
+        for row, (frames, length) in enumerate(pairs):
+            longest = self.decoder.max_depth(frames) - 1  # the start takes one
+            if length > longest:
+                name = utterances[row] if utterances else f"row {row} of the batch"
+                raise InputError(
+                    f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
+                    "leave the utterance out or cut it (stage 10 of asr.sh leaves such texts out)"
+                )
 
     def _decoder_loss(
         self,
@@ -158,7 +197,7 @@ class MedusaASRModel(ESPnetASRModel):
         loss, sums = projected_loss(
             hidden,
             labels_that_count(labels),
-            self.decoder.projection,
+            self.decoder.projections,
             self._objectives(counts, labels.size(0)),
             teacher,
         )

@@ -1,0 +1,374 @@
+"""Word errors, log-probabilities of hypotheses, and the loss: against brute force."""
+
+import itertools
+import random
+from typing import NamedTuple
+
+import jiwer
+import pytest
+import test_training
+import torch
+from test_model import TOKENS, batch, model_of
+from tiny import EOS, LLAMA, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.mwer import (
+    MWERObjective,
+    count_word_errors,
+    hypothesis_log_probs,
+    mwer_loss,
+    word_pieces,
+    words_of,
+)
+from espnet_medusa.whisper_text import make_tokenizer
+
+SYMBOLS = {"<blank>", "<sos/eos>"}
+HEADS = ["none", "linear", "block", "recurrent", "llama projection", "llama latent"]
+
+
+class Found(NamedTuple):
+    tokens: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    ("token_list", "tokens", "words"),
+    [
+        (["<blank>", "<unk>", "▁a", "b", "▁", "<sos/eos>"], [2, 3, 4, 3, 2, 5], "ab b a"),
+        (["<blank>", "<unk>", "<space>", "a", "b", "<sos/eos>"], [3, 4, 2, 2, 3, 0, 4, 5], "ab ab"),
+        (["<blank>", "<unk>", "Ġa", "b", "<|en|>", "<sos/eos>"], [4, 2, 3, 2, 5], "ab a"),
+        (["<blank>", "<unk>", "one", "two", "<sos/eos>"], [2, 2, 3, 1, 4], "one one two <unk>"),
+        # Maltese: a letter of a list that has another sign for spaces.
+        (["<blank>", "<unk>", "▁Ġ", "Ġ", "<sos/eos>"], [2, 3, 2, 4], "ĠĠ Ġ"),
+    ],
+)
+def test_words_of_token_lists(token_list, tokens, words):
+    pieces = word_pieces(token_list, SYMBOLS)
+    assert words_of(tokens, pieces) == words.split()
+
+
+def test_word_errors_of_bytes_are_those_of_the_text():
+    tokenizer = make_tokenizer(51865)
+    token_list = tokenizer.convert_ids_to_tokens(range(51865))
+    pieces = word_pieces(token_list, {"<|startoftranscript|>", "<|endoftext|>"})
+    rng = random.Random(0)
+    vocabulary = ["the", "grüße", "straße", "naïve", "日本語", "cat", "cats", "it's", "Ġ", "a"]
+    for _ in range(50):
+        pair = [" ".join(rng.choices(vocabulary, k=rng.randint(1, 8))) for _ in range(2)]
+        ids = [tokenizer(f"<|startoftranscript|><|de|> {text}<|endoftext|>").input_ids
+               for text in pair]  # fmt: skip
+        hypothesis, reference = (words_of(row, pieces) for row in ids)
+        counts = jiwer.process_words(pair[1], pair[0])
+        errors = counts.substitutions + counts.deletions + counts.insertions
+        assert count_word_errors(hypothesis, reference) == errors
+        assert len(reference) == len(pair[1].split())
+
+
+def random_hypotheses(seed: int, sizes: list[int], num_heads: int) -> list[list[Found]]:
+    """Lists of ``sizes`` random hypotheses; any head the position allows made each token."""
+    rng = random.Random(seed)
+
+    def one() -> Found:
+        tokens = [*(rng.randrange(VOCAB_SIZE - 1) for _ in range(rng.randint(0, 7))), EOS]
+        heads = [rng.randint(0, min(place, num_heads)) for place in range(len(tokens))]
+        return Found(tuple(tokens), tuple(heads))
+
+    return [[one() for _ in range(size)] for size in sizes]
+
+
+def one_by_one(decoder, memory, frames, hypothesis: Found, start=EOS) -> torch.Tensor:
+    """The oracle: a pass and all heads' logits for every token, of a lone utterance."""
+    total = torch.zeros((), dtype=memory.dtype)
+    memory, lengths = memory[None, :frames], torch.tensor([frames])
+    for place, (token, head) in enumerate(zip(*hypothesis, strict=True)):
+        node = place - head  # the head drafts behind the tokens up to here
+        inputs = torch.tensor([[start, *hypothesis.tokens[:node]]])
+        outputs = decoder.hidden_states(memory, lengths, inputs)
+        labels = torch.tensor([hypothesis.tokens[: place + 1]])
+        hidden = decoder.unroll_hidden(
+            outputs._replace(
+                hidden=outputs.hidden[:, -1:].expand(-1, head + 1, -1),
+                head_input=outputs.head_input[:, -1:].expand(-1, head + 1, -1),
+            ),
+            labels[:, node:],
+        )[head][0, 0]
+        total = total + (decoder.projections[head] @ hidden).log_softmax(-1)[token]
+    return total
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_log_probs_equal_those_token_by_token(heads, monkeypatch):
+    decoder = tiny_decoder(1, heads, 3)
+    num_heads = decoder.num_heads
+    sizes = [4, 1, 0, 3]
+    n_best = random_hypotheses(2, sizes, num_heads)
+    memory, lengths = random_memory(3, [9, 6, 5, 7])
+    # Several chunks of rows.
+    monkeypatch.setattr("espnet_medusa.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)
+    log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    assert log_probs.shape == (4, 4)
+    for row, hypotheses in enumerate(n_best):
+        assert (log_probs[row, len(hypotheses) :] == -torch.inf).all()
+        for place, hypothesis in enumerate(hypotheses):
+            expected = one_by_one(decoder, memory[row], int(lengths[row]), hypothesis)
+            torch.testing.assert_close(log_probs[row, place], expected, atol=1e-4, rtol=1e-5)
+
+
+def test_no_logits_wait_for_the_gradient():
+    decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
+    memory, lengths = random_memory(3, [9, 6])
+    shapes = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        shapes.append(tensor.shape)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        n_best = random_hypotheses(2, [4, 4], decoder.num_heads)
+        hypothesis_log_probs(decoder, memory, lengths, n_best, EOS).sum().backward()
+    assert shapes and all(50 not in shape[1:] for shape in shapes)
+
+
+def test_an_end_put_behind_a_full_hypothesis_is_not_scored():
+    decoder = tiny_decoder(1, "linear", 2, max_target_positions=4)
+    memory, lengths = random_memory(3, [5])
+    full = Found((1, 2, 3, 1, EOS), (0, 1, 2, 0))
+    log_probs = hypothesis_log_probs(decoder, memory, lengths, [[full]], EOS)
+    expected = one_by_one(decoder, memory[0], 5, Found((1, 2, 3, 1), full.heads))
+    torch.testing.assert_close(log_probs[0, 0], expected)
+
+
+def test_loss_by_hand():
+    probabilities = torch.tensor([[0.6, 0.2, 0.2], [0.3, 0.1, 0.0], [0.5, 0.0, 0.0]])
+    errors = torch.tensor([[1, 2, 6], [4, 0, 99], [7, 99, 99]])
+    excess = [0.6 * 1 + 0.2 * 2 + 0.2 * 6 - 3, 0.75 * 4 - 2, 0.0]
+    loss = mwer_loss(probabilities.log(), errors)
+    assert float(loss) == pytest.approx(sum(excess) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_without_a_choice_there_is_nothing_to_learn(width):
+    log_probs = torch.zeros(2, width, requires_grad=True)
+    loss = mwer_loss(log_probs, torch.ones(2, width))
+    loss.backward()
+    assert float(loss.detach()) == 0 and (log_probs.grad == 0).all()
+
+
+def all_sequences(vocab_size: int, longest: int) -> list[tuple[int, ...]]:
+    """All sequences of up to ``longest`` tokens that end with the last token and have it once."""
+    end = vocab_size - 1
+    return [
+        (*tokens, end)
+        for length in range(longest)
+        for tokens in itertools.product(range(end), repeat=length)
+    ]
+
+
+@pytest.mark.parametrize("heads", ["none", "recurrent", "llama projection"])
+def test_gradient_is_that_of_the_expected_errors_over_all_sequences(heads):
+    """A vocabulary of a, b, a space and the end; N-best lists of all sequences, shuffled."""
+    decoder = tiny_decoder(4, heads, 2, vocab_size=4).double()
+    memory, lengths = random_memory(5, [6, 4])
+    memory = memory.double().requires_grad_()
+    references = ["ab a", "b"]
+    rng, start = random.Random(6), 3
+    n_best, errors, expected = [], [], []
+    for row, reference in enumerate(references):
+        sequences = all_sequences(4, 4)
+        rng.shuffle(sequences)
+        found = [
+            Found(tokens, tuple(rng.randint(0, min(place, decoder.num_heads))
+                                for place in range(len(tokens))))
+            for tokens in sequences
+        ]  # fmt: skip
+        texts = ["".join("ab "[token] for token in tokens[:-1]) for tokens in sequences]
+        edits = [word_distance(tuple(text.split()), tuple(reference.split())) for text in texts]
+        frames = int(lengths[row])
+        weights = [one_by_one(decoder, memory[row], frames, one, start).exp() for one in found]
+        total = sum(weight * edit for weight, edit in zip(weights, edits, strict=True))
+        expected.append(total / sum(weights) - sum(edits) / len(edits))
+        n_best.append(found)
+        pieces = word_pieces(["a", "b", "<space>", "<eos>"], {"<eos>"})
+        errors.append([count_word_errors(words_of(tokens, pieces), reference.split())
+                       for tokens in sequences])  # fmt: skip
+        assert errors[-1] == edits
+    parameters = {"memory": memory, **dict(decoder.named_parameters())}
+    expected = sum(expected) / 2
+    gradients = torch.autograd.grad(expected, [*parameters.values()], allow_unused=True)
+    log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, start)
+    loss = mwer_loss(log_probs, torch.tensor(errors))
+    torch.testing.assert_close(loss, expected)
+    found = torch.autograd.grad(loss, [*parameters.values()], allow_unused=True)
+    for name, ours, brute in zip(parameters, found, gradients, strict=True):
+        assert (ours is None) == (brute is None), name
+        if ours is not None:
+            torch.testing.assert_close(ours, brute, msg=name)
+    assert sum(float(gradient.abs().sum()) for gradient in found if gradient is not None) > 0.1
+
+
+def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> int:
+    """Edit distance as it is defined."""
+    if not hypothesis or not reference:
+        return len(hypothesis) + len(reference)
+    return min(
+        word_distance(hypothesis[:-1], reference) + 1,
+        word_distance(hypothesis, reference[:-1]) + 1,
+        word_distance(hypothesis[:-1], reference[:-1]) + (hypothesis[-1] != reference[-1]),
+    )
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_gradient_equals_finite_differences(heads):
+    decoder = tiny_decoder(7, heads, 2).double()
+    memory, lengths = random_memory(8, [6, 5, 4])
+    memory = memory.double().requires_grad_()
+    n_best = random_hypotheses(9, [4, 4, 2], decoder.num_heads)
+    errors = torch.tensor([[0, 1, 2, 4], [3, 1, 1, 0], [2, 5, 0, 0]])
+
+    def loss() -> torch.Tensor:
+        return mwer_loss(hypothesis_log_probs(decoder, memory, lengths, n_best, EOS), errors)
+
+    loss().backward()
+    generator = torch.Generator().manual_seed(10)
+    # transformers' LlamaRMSNorm computes in float32, whatever the weights are.
+    step, tolerance = (1e-3, 3e-3) if heads.startswith(LLAMA) else (1e-6, 1e-5)
+    for name, weight in [("memory", memory), *decoder.named_parameters()]:
+        direction = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                weight += sign * step * direction
+                values.append(float(loss()))
+                weight -= sign * step * direction
+        numeric = (values[0] - values[1]) / (2 * step)
+        exact = 0.0 if weight.grad is None else float((weight.grad * direction).sum())
+        assert numeric == pytest.approx(exact, rel=tolerance, abs=1e-3 * tolerance), name
+
+
+# With the search, on models.
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("max_length", [3, 12, 100])
+def test_log_probs_equal_the_scores_of_the_search(heads, max_length):
+    decoder = tiny_decoder(11, heads, 3)
+    memory, lengths = random_memory(12, [8, 5, 6, 9])
+    objective = MWERObjective(word_pieces(TOKENS, SYMBOLS), EOS, EOS, 4, 0.15)
+    n_best = objective.search(decoder, memory, lengths, max_length)
+    assert min(map(len, n_best)) > 1
+    drafted = {head for found in n_best for one in found for head in one.heads}
+    assert (drafted > {0}) == (heads != "none")
+    log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    for row, found in enumerate(n_best):
+        scores = torch.tensor([one.score for one in found])
+        torch.testing.assert_close(log_probs[row, : len(found)], scores, atol=1e-4, rtol=0)
+
+
+def test_stats_are_those_of_the_lists():
+    model = model_of(tiny_decoder(0, "linear", 2), mwer_weight=1.0, mwer_threshold=0.3).eval()
+    data = batch()
+    with torch.no_grad():
+        _, stats, _ = model(**data)
+        memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+        n_best = model.mwer.search(model.decoder, memory, lengths, 16)
+    best, expected, words = 0, 0.0, 0
+    for text, found in zip(["abcdef", "bbdh", "ga"], n_best, strict=True):
+        weights = torch.tensor([one.score for one in found]).softmax(-1).tolist()
+        texts = [[TOKENS[token] for token in one.tokens] for one in found]  # each a word
+        texts = [[word for word in tokens if word not in SYMBOLS] for tokens in texts]
+        errors = [word_distance(tuple(hypothesis), tuple(text)) for hypothesis in texts]
+        best += errors[0]
+        expected += sum(weight * error for weight, error in zip(weights, errors, strict=True))
+        words += len(text)
+    assert float(stats["wer_best"]) == pytest.approx(best / words)
+    assert float(stats["wer_nbest"]) == pytest.approx(expected / words, rel=1e-4)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_loss_gains_the_weighted_errors(heads):
+    conf = {"ctc_weight": 0.3, "mwer_threshold": 0.3}
+    plain = model_of(tiny_decoder(0, heads, 2), **conf).eval()
+    model = model_of(tiny_decoder(0, heads, 2), mwer_weight=5.0, **conf).eval()
+    loss, stats, _ = model(**batch())
+    assert float(stats["mwer"]) != 0
+    torch.testing.assert_close(loss, plain(**batch())[0] + 5.0 * stats["mwer"])
+
+
+@pytest.mark.parametrize(("heads", "steps"), [("none", 40), ("linear", 40), ("llama latent", 20)])
+def test_errors_fall_without_cross_entropy(heads, steps):
+    """A batch that cross-entropy has half learnt."""
+    conf = {"ctc_weight": 0.0, "length_normalized_loss": True}
+    trained = model_of(tiny_decoder(0, heads, 2), **conf)
+    descend(trained, steps, learning_rate=3e-3)
+    conf |= {"base_loss_weight": 0.0, "head_loss_weight": 0.0}
+    model = model_of(tiny_decoder(0, heads, 2), mwer_weight=1.0, mwer_threshold=0.3, **conf)
+    model.load_state_dict(trained.state_dict())
+    rates = [float(stats["wer_nbest"]) for stats in descend(model, 40, learning_rate=3e-4)]
+    assert sum(rates[-5:]) / 5 < 0.7 * rates[0]
+    for part in (model.encoder, model.decoder):
+        assert any(float(weight.grad.abs().sum()) > 0 for weight in part.parameters())
+
+
+def descend(model, steps: int, learning_rate: float) -> list[dict[str, torch.Tensor]]:
+    """Stats of each step."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss, stats, _ = model(**batch())
+        loss.backward()
+        optimizer.step()
+        found.append(stats)
+    return found
+
+
+def test_frozen_parts_do_not_move():
+    conf = {"mwer_weight": 1.0, "mwer_threshold": 0.2, "freeze_whisper": "all"}
+    model = model_of(tiny_decoder(0, "linear", 2), ctc_weight=0.0, **conf)
+    model.train()
+    model(**batch())[0].backward()
+    moved = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert moved and all(name.startswith("decoder.heads.") for name in moved)
+
+
+def test_hypotheses_keep_to_the_positions_of_the_decoder():
+    model = model_of(tiny_decoder(3, "linear", 2, max_target_positions=7), mwer_weight=1.0)
+    loss, stats, _ = model(**batch())
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(stats["wer_nbest"])
+
+
+corpus = test_training.corpus
+
+
+def test_training_keeps_the_model_with_the_fewest_word_errors(corpus, tmp_path, caplog):
+    config = test_training.config_of(
+        "linear",
+        model_conf={"mwer_weight": 1.0, "mwer_threshold": 0.2},
+        best_model_criterion=[["valid", "wer_best", "min"]],
+    )
+    with caplog.at_level("INFO"):
+        test_training.train(corpus, tmp_path / "exp", config)
+    epoch = next(text for text in caplog.messages if "epoch results" in text)
+    for name in ("mwer", "wer_nbest", "wer_best"):
+        for part in epoch.split("[valid]"):
+            assert f" {name}=" in part and f" {name}=nan" not in part
+    assert (tmp_path / "exp" / "valid.wer_best.best.pth").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
+        ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
+        ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(conf, message):
+    with pytest.raises(ValueError, match=message):
+        model_of(tiny_decoder(0), **conf)
+
+
+def test_nothing_is_searched_without_weight(monkeypatch):
+    monkeypatch.setattr(MWERObjective, "search", None)
+    _, stats, _ = model_of(tiny_decoder(0))(**batch())
+    assert "mwer" not in stats
