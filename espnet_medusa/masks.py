@@ -13,10 +13,15 @@ def padding_mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | 
     Returns:
         (B, 1, 1, S) or None.
     """
-    outside = torch.arange(hidden.size(1), device=hidden.device) >= lengths[:, None]
+    outside = ~inside(hidden, lengths)
     if not bool(outside.any()):
         return None
     return _additive(outside, hidden.dtype)[:, None, None, :]
+
+
+def inside(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """(B, S) bool, which positions of (B, S, D) are not padding."""
+    return torch.arange(hidden.size(1), device=hidden.device) < lengths[:, None]
 
 
 def causal_mask(length: int, like: torch.Tensor) -> torch.Tensor:

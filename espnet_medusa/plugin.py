@@ -10,6 +10,7 @@ from espnet2.tasks.asr import (
 from espnet2.train.class_choices import ClassChoices
 from transformers.optimization import Adafactor
 
+from espnet_medusa.decoder.llama import SpeechLlamaDecoder
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.model import MedusaASRModel
@@ -20,6 +21,7 @@ WHISPER = "whisper"
 TABLES: list[tuple[ClassChoices, str, type]] = [
     (encoder_choices, "hf_whisper", HFWhisperEncoder),
     (decoder_choices, "whisper_medusa", WhisperMedusaDecoder),
+    (decoder_choices, "speech_llama", SpeechLlamaDecoder),
     (model_choices, "medusa", MedusaASRModel),
     (preprocessor_choices, WHISPER, WhisperPreprocessor),
 ]

@@ -9,8 +9,10 @@ N labels count, the earliest positions first; head k predicts the last n_k of th
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -70,7 +72,7 @@ def rows_that_count(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> to
 def projected_loss(
     hidden: Sequence[torch.Tensor],
     targets: torch.Tensor,
-    weight: torch.Tensor,
+    weights: Sequence[torch.Tensor],
     objectives: Sequence[Objective],
     teacher: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, HeadSums]:
@@ -79,18 +81,32 @@ def projected_loss(
     Args:
         hidden: (n_k, D) of each head, for the last n_k targets.
         targets: (N,) labels.
-        weight: (V, D) vocabulary projection.
+        weights: (V, D) vocabulary projection of each head; often one for all.
         objectives: One a head.
-        teacher: (N, D) hidden states of the distributions to keep to; no gradient flows.
+        teacher: (N, D) hidden states of the distributions to keep to, through each head's own
+            projection; no gradient flows.
 
     Returns:
-        Scalar, whose gradient reaches ``hidden`` and ``weight`` in one backward pass; the sums
+        Scalar, whose gradient reaches ``hidden`` and ``weights`` in one backward pass; the sums
         that it is made of.
     """
-    loss, sums = _ProjectedLoss.apply(
-        weight, teacher, targets, objectives, torch.is_grad_enabled(), *hidden
-    )
-    return loss, HeadSums(*sums)
+    sharing: dict[int, list[int]] = {}
+    for head, weight in enumerate(weights):
+        sharing.setdefault(id(weight), []).append(head)
+    losses, columns = [], {}
+    for heads in sharing.values():
+        loss, sums = _ProjectedLoss.apply(
+            weights[heads[0]],
+            teacher,
+            targets,
+            [objectives[head] for head in heads],
+            torch.is_grad_enabled(),
+            *(hidden[head] for head in heads),
+        )
+        losses.append(loss)
+        columns |= dict(zip(heads, sums.unbind(1), strict=True))
+    sums = torch.stack([columns[head] for head in range(len(weights))], dim=1)
+    return reduce(operator.add, losses), HeadSums(*sums)
 
 
 class _ProjectedLoss(torch.autograd.Function):

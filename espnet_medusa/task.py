@@ -12,7 +12,7 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.decoder.multi_token import MultiTokenDecoder
 from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.plugin import register
@@ -35,10 +35,12 @@ class MedusaASRTask(ASRTask):
         except TypeError as error:
             raise InputError(f"config: {error}") from error
         # ESPnet writes these options next: the experiment shall stand without that folder.
-        if isinstance(model.encoder, HFWhisperEncoder):
-            _write_out(args.encoder_conf, model.encoder.conf)
-        if isinstance(model.decoder, WhisperMedusaDecoder):
-            _write_out(args.decoder_conf, model.decoder.conf)
+        for conf, module in (
+            (args.encoder_conf, model.encoder),
+            (args.decoder_conf, model.decoder),
+        ):
+            if isinstance(module, HFWhisperEncoder | MultiTokenDecoder):
+                _write_out(conf, module.conf)
         for init_param in getattr(args, "init_param", None) or []:
             _check_init_param(model, init_param, getattr(args, "ignore_init_mismatch", False))
         return model
@@ -46,8 +48,9 @@ class MedusaASRTask(ASRTask):
 
 def _write_out(conf: dict, sizes: dict) -> None:
     """Put a pretrained model's sizes in its name's place."""
-    if conf.pop("whisper_model", None) is not None:
-        conf |= sizes
+    for name in ("whisper_model", "llama_model"):
+        if conf.pop(name, None) is not None:
+            conf |= sizes
 
 
 def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: bool) -> None:

@@ -24,9 +24,8 @@ class PathDecoder(TreeDecoder):
     def __init__(self, decoder: TreeDecoder, surrogate: Surrogate | None = None):
         self.decoder, self.paths = decoder, surrogate
 
-    @property
-    def max_depth(self):
-        return self.decoder.max_depth
+    def max_depth(self, frames):
+        return self.decoder.max_depth(frames)
 
     @property
     def num_heads(self):
@@ -50,7 +49,7 @@ class PathDecoder(TreeDecoder):
                 [known[node] for node in tree.path(slot)] for slot in range(first, len(known))
             ]
             known += [None] * (state.num_nodes - len(known))
-        padded = [path + [-1] * (self.max_depth - len(path)) for path in paths]
+        padded = [path + [-1] * (self.decoder.max_depth(0) - len(path)) for path in paths]
         return NodeOutputs(outputs.hidden, torch.tensor(padded))
 
     def logits(self, hidden):

@@ -20,7 +20,11 @@ from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, LengthLimits, end_detected
 
 IMPOSSIBLE = -1e8
-HEADS = ["none", "linear", "block", "recurrent"]
+HEADS = [
+    "none", "linear", "block", "recurrent",
+    "llama none", "llama projection", "llama latent", "llama recurrent",
+]  # fmt: skip
+DRAFTING = ["linear", "block", "recurrent", "llama projection", "llama latent"]
 
 
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **options):
@@ -68,7 +72,7 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
 @pytest.mark.parametrize("seed", range(160))
 def test_nbest_equals_batch_beam_search(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed, HEADS[seed % 4], rng.choice([1, 4, 6]))
+    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], rng.choice([1, 4, 6]))
     beam_size = rng.randint(1, 8)
     weights = make_weights(
         ctc=rng.choice([0.0, 0.3]),
@@ -87,7 +91,7 @@ def test_nbest_equals_batch_beam_search(seed):
 
 
 @pytest.mark.parametrize("left_out", ["lm", "ctc"])
-@pytest.mark.parametrize("heads", HEADS[1:])
+@pytest.mark.parametrize("heads", DRAFTING)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_scorer_that_drafts_do_without(seed, heads, left_out):
     """The decoder alone scores while running ahead, and not alone otherwise."""
@@ -113,7 +117,7 @@ CONSTRAINTS = [
 @pytest.mark.parametrize("seed", range(6))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
-    decoder = tiny_decoder(seed, HEADS[1 + seed % 3], 4)
+    decoder = tiny_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
     memory, lengths = random_memory(seed, [12, 9, 14])
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)

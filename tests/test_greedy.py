@@ -14,7 +14,10 @@ from espnet_medusa.search.greedy import GreedySearch
 
 PROMPT = [3, 1]
 EXACT = AcceptanceRule(exact)
-HEADS = ["linear", "block", "recurrent"]
+HEADS = [
+    "linear", "block", "recurrent", "latent",
+    "llama projection", "llama latent", "llama block", "llama recurrent",
+]  # fmt: skip
 
 
 def decode(
@@ -59,12 +62,13 @@ def random_shape(rng: random.Random, num_heads: int) -> DraftShape:
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_exact_equals_plain_greedy(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     num_heads = rng.choice([0, 1, 4, 10])
-    # Only parallel heads have a residual layer for the base head.
-    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and heads != "recurrent" else {}
+    # Only these have a residual layer for the base head.
+    residual = heads in ("linear", "block")
+    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and residual else {}
     decoder = tiny_decoder(seed, heads, num_heads, **own_base)
     lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 6))]
     memory, lengths = random_memory(seed, lengths)

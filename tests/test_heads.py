@@ -5,7 +5,7 @@ import torch
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.heads import HEAD_TYPES, HeadOptions, build_heads
+from espnet_medusa.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -19,8 +19,11 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
     ).eval()  # fmt: skip
 
 
-@pytest.mark.parametrize("heads", HEAD_TYPES)
-@pytest.mark.parametrize("num_layers", [1, 2])
+LAYERED = ("linear", "block", "recurrent")
+KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (heads in LAYERED)]]
+
+
+@pytest.mark.parametrize(("heads", "num_layers"), KINDS)
 def test_heads_start_untrained_and_say_so(heads, num_layers):
     decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
     assert not decoder.runtime().heads_trained
@@ -28,6 +31,8 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
     for step, logits in enumerate(decoder.unroll_heads(head_input, labels), start=1):
         expected = decoder.project(head_input)[:, : 5 - step]
+        if heads == "projection":
+            expected = torch.zeros_like(expected)
         torch.testing.assert_close(logits, expected, **CLOSE)  # each repeats its input
     optimizer = torch.optim.SGD(decoder.heads.parameters(), lr=0.1)
     torch.cat([*decoder.unroll_heads(head_input, labels)], dim=1).log_softmax(-1)[
@@ -42,6 +47,23 @@ def test_training_the_base_head_trains_no_drafts():
     torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
     assert not decoder.runtime().heads_trained
     assert not decoder_of("none").runtime().heads_trained
+
+
+@pytest.mark.parametrize("heads", ["projection", "latent"])
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {"base_head": True}, {"own_block": True}])
+def test_heads_of_one_matrix_take_no_options_about_layers(heads, options):
+    with pytest.raises(ValueError, match="allowed with heads: projection and latent: num_heads"):
+        decoder_of(heads, num_heads=2, **options)
+
+
+def test_parameters_are_those_that_the_paper_counts():
+    """(K - 1) D V of projection heads, K D^2 of latent heads, K = 4 with the base head."""
+    sizes = {
+        heads: sum(weight.numel() for weight in decoder_of(heads, num_heads=3).parameters())
+        for heads in ("none", "projection", "latent")
+    }
+    assert sizes["projection"] - sizes["none"] == 3 * HIDDEN_SIZE * VOCAB_SIZE
+    assert sizes["latent"] - sizes["none"] == 4 * HIDDEN_SIZE**2
 
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)
@@ -75,7 +97,7 @@ def test_recurrent_heads_by_hand(own_block):
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)
 def test_no_heads_of_any_kind(heads):
-    assert build_heads(heads, HIDDEN_SIZE, HeadOptions(num_heads=0), torch.nn.Identity()) is None
+    assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
 
 
 @pytest.mark.parametrize(

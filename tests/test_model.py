@@ -31,7 +31,9 @@ def batch():
     }
 
 
-@pytest.mark.parametrize("heads", ["none", "linear", "block", "recurrent"])
+@pytest.mark.parametrize(
+    "heads", ["none", "linear", "block", "recurrent", "llama latent", "llama projection"]
+)
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
     loss, stats, _ = model(**batch())
@@ -160,7 +162,7 @@ def test_label_behind_the_end_costs_nothing():
     [
         ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
         ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
-        ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa"),
+        ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
     ],
 )
 def test_bad_options_say_what_is_allowed(conf, message):

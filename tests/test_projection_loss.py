@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 from test_model import batch, model_of
-from tiny import tiny_decoder
+from tiny import LLAMA, tiny_decoder
 from whole_logits import WholeLogitsModel
 
 from espnet_medusa import projection_loss
@@ -24,18 +24,30 @@ LOSSES = {
     "smoothed": SMOOTHED, "weighted": WEIGHTED, "linear": LINEAR, "block": BLOCK,
     "distilled": DISTILLED,
 }  # fmt: skip
-HEADS = {"none": 0, "linear": 3, "block": 9, "recurrent": 3}
+HEADS = {
+    "none": 0, "linear": 3, "block": 9, "recurrent": 3, "latent": 3, "projection": 3,
+    "llama latent": 3, "llama projection": 3,
+}  # fmt: skip
 TRAINED = {  # by model_conf.freeze_whisper
     "nothing": ("",),
-    "all_but_last_layer": ("decoder.whisper.layers.1.", "decoder.heads.", "ctc."),
-    "all": ("decoder.heads.", "ctc."),
-}
-# Alone, the base head is its own teacher.
-LEARNS = {
-    (heads, loss, freeze)
-    for heads, loss, freeze in product(HEADS, LOSSES, TRAINED)
-    if heads != "none" or loss == "smoothed" or (loss in ("weighted", "linear") and freeze != "all")
-}
+    "all_but_last_layer": (
+        "decoder.whisper.layers.1.", "decoder.llama.model.layers.1.",
+        "decoder.adapter.", "decoder.heads.", "ctc.",
+    ),
+    "all": ("decoder.adapter.", "decoder.heads.", "ctc."),
+}  # fmt: skip
+
+
+def learns(heads: str, loss: str, freeze: str) -> bool:
+    """Whether there is something to train, and a way to."""
+    if heads.endswith("projection") and LOSSES[loss].get("kl_weight"):
+        return False  # no projection that the teacher shares
+    # Alone, the base head is its own teacher.
+    alone = heads == "none"
+    return not alone or loss == "smoothed" or (loss in ("weighted", "linear") and freeze != "all")
+
+
+LEARNS = [case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)]
 
 
 def step(kind, decoder, **conf):
@@ -56,14 +68,14 @@ def chunk(request, monkeypatch):
     monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", request.param * 11)
 
 
-@pytest.mark.parametrize(("heads", "loss", "freeze"), sorted(LEARNS))
+@pytest.mark.parametrize(("heads", "loss", "freeze"), LEARNS)
 def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, chunk):
     """Padded labels, labels shorter than K, trained and tied embedding, smoothed labels."""
     conf = LOSSES[loss]
-    options = {
-        "keep_original_last_layer": loss == "linear",
-        "heads_conf": {"base_head": True},
-    }
+    residual = heads in ("linear", "block", "recurrent")
+    options = {"heads_conf": {"base_head": True}} if residual else {}
+    if not heads.startswith(LLAMA):
+        options["keep_original_last_layer"] = loss == "linear"
 
     def decoder():
         return tiny_decoder(0, heads, HEADS[heads], **options)
@@ -90,7 +102,8 @@ def rows_of(*lengths: int) -> list[torch.Tensor]:
 def test_a_frozen_projection_costs_no_gradient_and_validation_none_at_all():
     weight, *hidden = rows_of(5, 4, 3)
     weight = weight.detach()
-    arguments = torch.tensor([1, 4, 0, 2]), weight, [Objective(1.0), Objective(1.0)]
+    objectives = [Objective(1.0), Objective(1.0)]
+    arguments = torch.tensor([1, 4, 0, 2]), [weight, weight], objectives
     loss, _ = projected_loss(hidden, *arguments)
     kept_weight, kept, _ = loss.grad_fn.gradients
     assert kept_weight is None and [rows.shape for rows in kept] == [(4, 6), (3, 6)]
@@ -100,7 +113,7 @@ def test_a_frozen_projection_costs_no_gradient_and_validation_none_at_all():
 
 def test_the_gradient_flows_once():
     weight, hidden = rows_of(5, 4)
-    loss, _ = projected_loss([hidden], torch.tensor([1, 4, 0, 2]), weight, [Objective(1.0)])
+    loss, _ = projected_loss([hidden], torch.tensor([1, 4, 0, 2]), [weight], [Objective(1.0)])
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="compute it again"):
         loss.backward()
@@ -113,7 +126,7 @@ def test_half_precision_keeps_small_gradients():
     weight, hidden = weight.requires_grad_(), hidden.requires_grad_()
     targets = torch.tensor([1, 4, 0, 2])
     with torch.autocast("cpu", dtype=torch.float16):
-        loss, _ = projected_loss([hidden], targets, weight, [Objective(1e-9)])
+        loss, _ = projected_loss([hidden], targets, [weight], [Objective(1e-9)])
     loss.backward()
     found = hidden.grad, weight.grad
     hidden.grad = weight.grad = None

@@ -2,28 +2,37 @@
 
 import torch
 
+from espnet_medusa.decoder.llama import SpeechLlamaDecoder
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.encoder import HFWhisperEncoder
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32
 EOS = VOCAB_SIZE - 1
+LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 
 def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options):
     """A decoder whose small vocabulary makes random heads agree with it now and then."""
     torch.manual_seed(seed)
-    decoder = WhisperMedusaDecoder(
-        vocab_size=options.pop("vocab_size", VOCAB_SIZE),
-        encoder_output_size=HIDDEN_SIZE,
-        num_blocks=2,
-        attention_heads=4,
-        linear_units=48,
-        max_target_positions=options.pop("max_target_positions", 64),
-        heads=heads,
-        heads_conf={"num_heads": num_heads, **options.pop("heads_conf", {})},
-        **options,
-    )
+    vocab_size = options.pop("vocab_size", VOCAB_SIZE)
+    options["heads_conf"] = {"num_heads": num_heads, **options.get("heads_conf", {})}
+    if heads.startswith(LLAMA):
+        sizes = {
+            "hidden_size": 24,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 96,
+        }
+        options["llama_conf"] = sizes | options.get("llama_conf", {})
+        options["heads"] = heads.removeprefix(LLAMA)
+        decoder = SpeechLlamaDecoder(vocab_size, HIDDEN_SIZE, **options)
+    else:
+        sizes = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
+        options = {"max_target_positions": 64, "heads": heads} | sizes | options
+        decoder = WhisperMedusaDecoder(vocab_size, HIDDEN_SIZE, **options)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return decoder.eval()

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from espnet_medusa.checkpoint import load_weights
-from espnet_medusa.decoder.whisper import TOKEN_COUNTS, WhisperMedusaDecoder
+from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
+from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within

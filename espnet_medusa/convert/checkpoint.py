@@ -10,7 +10,7 @@ from transformers.models.whisper.modeling_whisper import WhisperDecoder, Whisper
 from espnet_medusa.convert.names import DECODER, ENCODER, ORIGINAL_LAYER
 from espnet_medusa.convert.text import Text
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS, HeadOptions, build_heads
+from espnet_medusa.heads import NO_HEADS, HeadOptions, Trunk, build_heads
 from espnet_medusa.whisper_config import decoder_config, encoder_config
 
 CONFIG = "config.json"
@@ -41,7 +41,8 @@ class Architecture:
             encoder = WhisperEncoder(encoder_config(self.whisper, 0.0))
             decoder = WhisperDecoder(decoder_config(self.whisper, 0.0))
             last = decoder.layers[-1]
-            heads = build_heads(self.heads, self.whisper.d_model, self.head_options, last)
+            trunk = Trunk(self.whisper.d_model, self.whisper.vocab_size, last)
+            heads = build_heads(self.heads, trunk, self.head_options)
         modules = {ENCODER: encoder, DECODER: decoder, "decoder.heads.": heads}
         if self.original_last_layer:
             modules[ORIGINAL_LAYER] = last

@@ -32,9 +32,11 @@ class TreeState:
     Attributes:
         trees: U, equally long: shorter ones are filled with dead slots.
         cache: Self-attention keys and values by node.
-        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size).
-        memory_mask: (U, 1, 1, S) additive mask of padded encoder frames, or None.
+        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size); none where the
+            memory is a prefix of the cache.
+        memory_mask: (U, 1, 1, S) additive mask of what is padding in either, or None.
         with_heads: Whether ``extend`` also computes what the heads start from.
+        offsets: U, positions before the first node: that prefix.
         calls: Decoder calls so far.
         nodes: Nodes they evaluated, of all utterances.
     """
@@ -44,6 +46,7 @@ class TreeState:
     memory: list[torch.Tensor]
     memory_mask: torch.Tensor | None
     with_heads: bool
+    offsets: list[int]
     calls: int = 0
     nodes: int = 0
 
@@ -56,10 +59,9 @@ class TreeState:
 class TreeDecoder(ABC):
     """A decoder over token trees; greedy and beam searches know nothing else of a model."""
 
-    @property
     @abstractmethod
-    def max_depth(self) -> int:
-        """Positions the decoder has: the longest path, prompt included."""
+    def max_depth(self, frames: int) -> int:
+        """The longest path, prompt included, that it has positions for behind so much memory."""
 
     @property
     @abstractmethod
@@ -106,6 +108,7 @@ class TreeDecoder(ABC):
     def select(self, state: TreeState, utterances: Sequence[int]) -> None:
         """Drop all utterances but these."""
         state.trees = [state.trees[row] for row in utterances]
+        state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         state.memory = [keys_values[utterances] for keys_values in state.memory]
         if state.memory_mask is not None:

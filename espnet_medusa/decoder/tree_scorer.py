@@ -58,7 +58,7 @@ class TreeScorer(BatchScorerInterface):
     _made = Made()
 
     @abstractmethod
-    def runtime(self, precision: str | None = None) -> TreeDecoder:
+    def runtime(self, precision: str | None = None, lasting: bool = True) -> TreeDecoder:
         """The decoder over token trees, with the module's weights at this moment."""
 
     def _current_runtime(self) -> TreeDecoder:

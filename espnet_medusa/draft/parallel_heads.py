@@ -36,31 +36,29 @@ class ParallelStates:
 
 
 class ParallelHeadsSurrogate(Surrogate):
-    """Linear or block heads in the decoder's place; they do not see which tokens were drafted.
+    """Parallel heads in the decoder's place; they do not see which tokens were drafted.
 
     Args:
-        heads: (R, D) to (R, K, D), with ``num_heads`` K.
-        projection: (R, D) to (R, V').
+        tables: Logits of all heads at once, (R, D) to (R, K, V').
+        num_heads: K.
         vocabulary: As ``Surrogate``'s.
     """
 
     def __init__(
         self,
-        heads: Callable[[torch.Tensor], torch.Tensor],
-        projection: Callable[[torch.Tensor], torch.Tensor],
+        tables: Callable[[torch.Tensor], torch.Tensor],
+        num_heads: int,
         vocabulary: torch.Tensor | None = None,
     ):
-        self.heads, self.projection, self.vocabulary = heads, projection, vocabulary
+        self.tables, self.num_heads, self.vocabulary = tables, num_heads, vocabulary
 
     @property
     def max_steps(self) -> int:
-        return self.heads.num_heads
+        return self.num_heads
 
     def start(self, head_input: torch.Tensor) -> ParallelStates:
-        # One matrix product for all heads.
-        tables = self.projection(self.heads(head_input).flatten(0, 1))
         return ParallelStates(
-            tables.unflatten(0, (-1, self.max_steps)),
+            self.tables(head_input),
             torch.arange(len(head_input), device=head_input.device),
             torch.zeros(len(head_input), dtype=torch.long, device=head_input.device),
         )

@@ -20,7 +20,8 @@ from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.runtime.whisper import WhisperRuntime, depths
+from espnet_medusa.runtime.tree_runtime import depths
+from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree import TokenTree, visibility
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
             storage.memory,
             storage.memory_mask,
             with_heads,
+            state.offsets,
             storage=storage,
         )
         storage.user = weakref.ref(state)
@@ -153,7 +155,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     def _make_storage(self, state: TreeState) -> Storage:
         num_utterances, frames, _, *sizes = state.memory[0].shape
-        capacity = round_up(self.max_depth, FEWEST_SLOTS) + NODE_BUCKETS[-1]
+        capacity = round_up(self.max_depth(0), FEWEST_SLOTS) + NODE_BUCKETS[-1]
         cache = FixedNodeCache(
             len(state.memory), num_utterances, *sizes, self.dtype, self.device, capacity
         )
@@ -220,6 +222,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
     def select(self, state: CapturedState, utterances: Sequence[int]) -> None:
         """Drop all utterances but these; others' rows go on idle: shapes are fixed."""
         state.trees = [state.trees[row] for row in utterances]
+        state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         for part in [*state.memory, state.memory_mask]:
             part[: len(utterances)] = part[utterances]

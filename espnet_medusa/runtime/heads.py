@@ -1,9 +1,19 @@
-"""Medusa heads with weights laid out for drafting."""
+"""Heads with weights laid out for drafting."""
+
+from collections.abc import Callable
 
 import torch
 
-from espnet_medusa.heads import LinearHeads, RecurrentHeads, ResidualLayers
-from espnet_medusa.runtime.linear import SILU, pack_linear, pack_module, pack_norm
+from espnet_medusa.heads import Heads, LatentHeads, LinearHeads, ProjectionHeads, RecurrentHeads
+from espnet_medusa.heads.residual import ResidualLayers
+from espnet_medusa.runtime.linear import (
+    SILU,
+    Projection,
+    pack_linear,
+    pack_module,
+    pack_norm,
+    pack_projection,
+)
 from espnet_medusa.runtime.precision import Precision
 
 
@@ -56,6 +66,24 @@ class PackedParallelHeads:
         return states
 
 
+class PackedLatentHeads:
+    """Latent heads: all matrices are one product.
+
+    Args:
+        heads: Their weights; copied.
+        precision: What to compute in.
+    """
+
+    def __init__(self, heads: LatentHeads, precision: Precision):
+        self.num_heads = heads.num_heads
+        weight = torch.cat([head.weight for head in heads.heads])
+        self.product = pack_linear(weight, None, precision)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(R, D) to (R, K, D)."""
+        return self.product(hidden).unflatten(-1, (self.num_heads, -1))
+
+
 class PackedRecurrentHeads:
     """Recurrent heads.
 
@@ -73,3 +101,43 @@ class PackedRecurrentHeads:
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """One token further: (R, D) and its embeddings (R, D) to (R, D)."""
         return self.outer(self.inner(torch.cat([self.norm(states), embedded], dim=-1)), states)
+
+
+Tables = Callable[[torch.Tensor], torch.Tensor]
+
+
+def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
+    """What the base head has before the vocabulary projection, (R, D) to (R, D); None: nothing."""
+    base = None if heads is None else heads.base
+    if isinstance(base, torch.nn.Linear):
+        return pack_module(base, precision)
+    return None if base is None else PackedResidualLayers(base, precision)
+
+
+def pack_tables(
+    heads: Heads,
+    projection: Projection,
+    vocabulary: torch.Tensor | None,
+    precision: Precision,
+    draft_precision: Precision,
+) -> Tables:
+    """Logits of all parallel heads at once: (R, D) to (R, K, V').
+
+    Args:
+        heads: Linear, block, latent or projection heads.
+        projection: The shared one, of V' tokens.
+        vocabulary: (V',) these; None: all.
+        precision: What layers compute in.
+        draft_precision: What vocabulary projections compute in.
+    """
+    if isinstance(heads, ProjectionHeads):
+        weight = heads.weight.detach()
+        if vocabulary is not None:
+            weight = weight[:, vocabulary]
+        own = pack_projection(weight.flatten(0, 1), draft_precision)
+        return lambda hidden: own(hidden).unflatten(-1, (heads.num_heads, -1))
+    kind = PackedLatentHeads if isinstance(heads, LatentHeads) else PackedParallelHeads
+    packed = kind(heads, precision)
+    return lambda hidden: projection(packed(hidden).flatten(0, 1)).unflatten(
+        0, (-1, heads.num_heads)
+    )

@@ -101,12 +101,12 @@ class PackedLayer:
         joined = packing.unpack(self.queries_keys_values(self.own_norm(hidden)))
         joined = joined.view(-1, width, 3, self.num_heads, self.head_size)
         keys_values = state.cache.write(index, joined[:, :, 1:])
-        attended = _attend(joined[:, :, 0], keys_values, mask)
+        attended = attend(joined[:, :, 0], keys_values, mask)
         hidden = self.own_output(packing.pack(attended), hidden)
 
         queries = packing.unpack(self.cross_queries(self.cross_norm(hidden)))
         queries = queries.view(-1, width, self.num_heads, self.head_size)
-        attended = _attend(queries, state.memory[index], state.memory_mask)
+        attended = attend(queries, state.memory[index], state.memory_mask)
         hidden = self.cross_output(packing.pack(attended), hidden)
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
@@ -141,12 +141,15 @@ class LayerStack:
         return hidden
 
 
-def _attend(
+def attend(
     queries: torch.Tensor, keys_values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """(U, T, D) from queries (U, T, heads, size) and (U, N, 2, heads, size)."""
+    """(U, T, D) from queries (U, T, heads, size) and (U, N, 2, heads or groups of them, size)."""
     keys, values = keys_values.transpose(1, 3).unbind(2)
-    attended = scaled_dot_product_attention(queries.transpose(1, 2), keys, values, mask)
+    grouped = keys.size(1) != queries.size(2)
+    attended = scaled_dot_product_attention(
+        queries.transpose(1, 2), keys, values, mask, enable_gqa=grouped
+    )
     return attended.transpose(1, 2).flatten(2)
 
 

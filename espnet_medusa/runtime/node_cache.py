@@ -1,4 +1,7 @@
-"""Keys and values of the token tree's nodes: one slot per node, written once."""
+"""Keys and values of the token tree's nodes: one slot per node, written once.
+
+A prefix that all paths share, such as a language model's speech embeddings, stands before them.
+"""
 
 from collections.abc import Sequence
 
@@ -18,6 +21,10 @@ class NodeCache:
         dtype: Of keys and values.
         device: Where they live.
         capacity: Slots to start with; more are made when needed.
+
+    Attributes:
+        num_prefix: Slots before the nodes.
+        num_nodes: Slots of nodes.
     """
 
     def __init__(
@@ -32,7 +39,7 @@ class NodeCache:
     ):
         shape = (num_layers, num_utterances, capacity, 2, num_heads, head_size)
         self.slots = torch.zeros(shape, dtype=dtype, device=device)
-        self.num_nodes = 0
+        self.num_prefix = self.num_nodes = 0
 
     @property
     def capacity(self) -> int:
@@ -41,7 +48,7 @@ class NodeCache:
 
     def reserve(self, num_new: int) -> None:
         """Make room for ``num_new`` nodes behind those there are."""
-        needed = self.num_nodes + num_new
+        needed = self.num_prefix + self.num_nodes + num_new
         if needed > self.capacity:
             more = max(needed, GROWTH * self.capacity) - self.capacity
             self.slots = torch.nn.functional.pad(self.slots, (0, 0) * 3 + (0, more))
@@ -54,16 +61,21 @@ class NodeCache:
             keys_values: (U, T, 2, heads, size).
 
         Returns:
-            (U, N + T, 2, heads, size), a view of the cache.
+            (U, S + N + T, 2, heads, size), a view of the cache: S of the prefix.
         """
-        end = self.num_nodes + keys_values.size(1)
+        start = self.num_prefix + self.num_nodes
+        end = start + keys_values.size(1)
         slots = self.slots[layer]
-        slots[:, self.num_nodes : end] = keys_values
+        slots[:, start:end] = keys_values
         return slots[:, :end]
 
     def commit(self, num_new: int) -> None:
         """Count the nodes that all layers have written."""
         self.num_nodes += num_new
+
+    def commit_prefix(self, length: int) -> None:
+        """What all layers have written so far stays, before any node."""
+        self.num_prefix = length
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
         """Compact to these slots of each utterance; what stays in place is free."""
@@ -74,9 +86,10 @@ class NodeCache:
             return
         places = range(start, self.num_nodes)
         rows = [[kept[p] if p < len(kept) else p for p in places] for kept in slots]
-        source = torch.tensor(rows, device=self.slots.device)
+        source = torch.tensor(rows, device=self.slots.device) + self.num_prefix
         utterances = torch.arange(len(rows), device=self.slots.device)[:, None]
-        self.slots[:, : len(rows), start : self.num_nodes] = self.slots[:, utterances, source]
+        start, end = start + self.num_prefix, self.num_nodes + self.num_prefix
+        self.slots[:, : len(rows), start:end] = self.slots[:, utterances, source]
 
     def select(self, utterances: Sequence[int]) -> None:
         """Keep these utterances."""

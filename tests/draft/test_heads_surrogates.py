@@ -2,21 +2,26 @@
 
 import pytest
 import torch
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
 
 
-@pytest.fixture(params=["linear", "block", "recurrent"])
+@pytest.fixture(params=["linear", "block", "recurrent", "llama projection", "llama latent"])
 def decoder(request):
     return tiny_decoder(0, request.param, NUM_HEADS)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize(
+    ("heads", "num_layers"),
+    [
+        *((heads, layers) for heads in ("linear", "block", "recurrent") for layers in (1, 2)),
+        *((heads, 1) for heads in ("projection", "latent", "llama projection", "llama latent")),
+    ],
+)
 def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
     decoder = tiny_decoder(seed, heads, NUM_HEADS, heads_conf={"num_layers": num_layers})
     memory, lengths = random_memory(seed, [6, 3])
@@ -38,6 +43,11 @@ def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
         torch.testing.assert_close(surrogate.logits(states), expected, **CLOSE)
 
 
+def head_inputs(decoder, count):
+    """Random ones, (count, D)."""
+    return torch.randn(count, decoder.projection.size(1))
+
+
 def paths_of(surrogate, sources, paths):
     """Each path alone, one token after the other: states."""
     found = []
@@ -52,7 +62,7 @@ def paths_of(surrogate, sources, paths):
 @torch.no_grad()
 def test_states_of_several_ages_go_together(decoder):
     surrogate = decoder.runtime().surrogate()
-    sources, paths = torch.randn(3, HIDDEN_SIZE), [[3], [5, 1, 2], [4, 0]]
+    sources, paths = head_inputs(decoder, 3), [[3], [5, 1, 2], [4, 0]]
     singles = paths_of(surrogate, sources, paths)
     expected = torch.cat([surrogate.logits(states) for states in singles])
     together = singles[0].join(singles[1]).join(singles[2])
@@ -66,7 +76,7 @@ def test_states_of_several_ages_go_together(decoder):
 @torch.no_grad()
 def test_rows_are_selected_in_any_order_and_several_times(decoder):
     surrogate = decoder.runtime().surrogate()
-    singles = paths_of(surrogate, torch.randn(3, HIDDEN_SIZE), [[3], [5, 1], [4, 0, 2]])
+    singles = paths_of(surrogate, head_inputs(decoder, 3), [[3], [5, 1], [4, 0, 2]])
     joined = singles[0].join(singles[1].join(singles[2]))
     every = surrogate.logits(joined)
     rows = torch.tensor([2, 0, 0, 1, 2])
@@ -82,7 +92,7 @@ def test_rows_are_selected_in_any_order_and_several_times(decoder):
 @torch.no_grad()
 def test_only_recurrent_heads_see_what_was_drafted(decoder):
     surrogate = decoder.runtime().surrogate()
-    states = surrogate.start(torch.randn(1, HIDDEN_SIZE)).select(torch.tensor([0, 0]))
+    states = surrogate.start(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
     one, other = surrogate.logits(surrogate.advance(states, torch.tensor([2, 3])))
     recurrent = surrogate.max_steps is None
     assert torch.equal(one, other) != recurrent
@@ -91,7 +101,7 @@ def test_only_recurrent_heads_see_what_was_drafted(decoder):
 @torch.no_grad()
 def test_how_far_a_state_goes(decoder):
     surrogate = decoder.runtime().surrogate()
-    states = surrogate.start(torch.randn(1, HIDDEN_SIZE))
+    states = surrogate.start(head_inputs(decoder, 1))
     for step in range(1, NUM_HEADS + 3):
         states = surrogate.advance(states, torch.tensor([2]))
         if surrogate.max_steps is None or step <= surrogate.max_steps:

@@ -11,7 +11,7 @@ from espnet_medusa.runtime import precision
 from espnet_medusa.tree import ROOT, chain_parents
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
-HEADS = ["none", "linear", "block", "recurrent"]
+HEADS = ["none", "linear", "block", "recurrent", "llama none", "llama latent", "llama block"]
 
 
 class Grown:
@@ -116,7 +116,7 @@ def test_chain_in_pieces_equals_forward(heads, seed):
         part = slice(begin, begin + size)
         parents = [chain_parents(size, begin - 1, begin)] * 3
         found = runtime.extend(state, tokens[:, part].tolist(), parents)
-        assert found.hidden.shape == (3 * size, memory.size(2)), "rows are packed"
+        assert found.hidden.shape == (3 * size, expected.hidden.size(2)), "rows are packed"
         for name in ("hidden", "head_input"):
             rows, wanted = getattr(found, name), getattr(expected, name)[:, part]
             torch.testing.assert_close(rows, wanted.flatten(0, 1), **CLOSE)
@@ -124,13 +124,14 @@ def test_chain_in_pieces_equals_forward(heads, seed):
     assert (state.calls, state.nodes, state.num_nodes) == (4, 36, 12)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "llama latent", "llama block"])
+@pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
 def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
     rng = random.Random(f"{seed} {heads}")
-    # Only parallel heads have a residual layer for the base head.
-    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and heads != "recurrent" else {}
+    # Only these have a residual layer for the base head.
+    residual = heads in ("linear", "block")
+    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and residual else {}
     grown = Grown(tiny_decoder(seed, heads, **own_base), *random_memory(seed, [8, 5]))
     for step in range(4):
         sizes = [rng.randint(1, 7)] * 2
@@ -157,7 +158,7 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block"])
+@pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 @torch.no_grad()
 def test_one_node_more_where_all_or_not_all_is_seen(heads):
     """A lone new node that sees everything needs no mask; one that does not, does."""
@@ -168,7 +169,7 @@ def test_one_node_more_where_all_or_not_all_is_seen(heads):
     grown.extend_and_check([[7], [8]], [[2], [2]])
 
 
-@pytest.mark.parametrize("heads", ["linear", "block"])
+@pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 @torch.no_grad()
 def test_keep_that_moves_nothing_everything_or_different_numbers(heads):
     grown = Grown(tiny_decoder(1, heads), *random_memory(1, [6, 3]))
@@ -184,9 +185,16 @@ def test_keep_that_moves_nothing_everything_or_different_numbers(heads):
     grown.extend_and_check([[4], [4, 4]], [[1], [0, 2]])
 
 
+@pytest.mark.parametrize(
+    ("heads", "positions"),
+    [
+        ("block", {"max_target_positions": 200}),
+        ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
+    ],
+)
 @torch.no_grad()
-def test_the_cache_grows_beyond_its_first_slots():
-    decoder = tiny_decoder(0, "block", max_target_positions=200)
+def test_the_cache_grows_beyond_its_first_slots(heads, positions):
+    decoder = tiny_decoder(0, heads, **positions)
     grown = Grown(decoder, *random_memory(0, [4, 7]))
     capacity = grown.state.cache.capacity
     for begin in range(0, 2 * capacity, 50):
@@ -199,9 +207,10 @@ def test_the_cache_grows_beyond_its_first_slots():
         torch.testing.assert_close(found, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("heads", ["block", "llama block"])
 @torch.no_grad()
-def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing():
-    decoder = tiny_decoder(2, "block")
+def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing(heads):
+    decoder = tiny_decoder(2, heads)
     memory, lengths = random_memory(2, [9, 3])
     loud = memory.clone()
     loud[1, 3:] = 1e3
@@ -211,19 +220,22 @@ def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing():
         state = runtime.start(used, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         if used is loud:
-            state.cache.slots[:, 1, 1:3] = 1e3
+            first = state.cache.num_prefix
+            state.cache.slots[:, 1, first + 1 : first + 3] = 1e3
         found.append(runtime.extend(state, [[5], [6, 7]], [[2], [0, 3]]))
     torch.testing.assert_close(found[0].hidden, found[1].hidden, **CLOSE)
     torch.testing.assert_close(found[0].head_input, found[1].head_input, **CLOSE)
 
 
+@pytest.mark.parametrize("heads", ["block", "llama block"])
 @torch.no_grad()
-def test_without_heads_the_block_is_left_out():
-    decoder = tiny_decoder(0, "block")
+def test_without_heads_the_block_is_left_out(heads):
+    decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
     runtime = decoder.runtime()
     served, spared = (runtime.start(memory, lengths, with_heads=with_) for with_ in (True, False))
-    assert len(served.memory) == len(spared.memory) + 1 == 3
+    if heads == "block":
+        assert len(served.memory) == len(spared.memory) + 1 == 3
     assert len(served.cache.slots) == len(spared.cache.slots) + 1
     outputs = runtime.extend(spared, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden
@@ -232,9 +244,10 @@ def test_without_heads_the_block_is_left_out():
     )
 
 
+@pytest.mark.parametrize("heads", ["block", "llama block", "llama latent", "llama projection"])
 @torch.no_grad()
-def test_weights_that_change_later_do_not_reach_a_runtime():
-    decoder = tiny_decoder(0, "block")
+def test_weights_that_change_later_do_not_reach_a_runtime(heads):
+    decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
 
     def parts():
@@ -258,7 +271,9 @@ def test_weights_that_change_later_do_not_reach_a_runtime():
         assert not torch.allclose(found, expected, atol=1e-2)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize(
+    "heads", ["linear", "block", "recurrent", "llama latent", "llama projection"]
+)
 @torch.no_grad()
 def test_bfloat16_stays_near_float32(heads):
     decoder = tiny_decoder(0, heads)

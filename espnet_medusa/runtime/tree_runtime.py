@@ -1,0 +1,180 @@
+"""What decoders have in common as searches call them: weights laid out once, heads, masks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
+from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
+from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.heads import RecurrentHeads
+from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
+from espnet_medusa.runtime.layer import Packing
+from espnet_medusa.runtime.linear import pack_projection
+from espnet_medusa.runtime.precision import Precision, draft_precision
+from espnet_medusa.tree import TokenTree, visibility
+
+if TYPE_CHECKING:
+    from espnet_medusa.decoder.multi_token import MultiTokenDecoder
+
+
+class TreeRuntime(TreeDecoder):
+    """A trained decoder as searches call it; its weights at this moment, for inference only.
+
+    Args:
+        decoder: The trained module.
+        precision: What to compute in.
+        table: (V, D) token embeddings.
+        scale: What they are multiplied with.
+    """
+
+    def __init__(
+        self,
+        decoder: MultiTokenDecoder,
+        precision: Precision,
+        table: torch.Tensor,
+        scale: float = 1.0,
+    ):
+        self.precision, self.heads = precision, decoder.heads
+        self.dtype, self.device = precision.dtype, table.device
+        self._max_depth = decoder.max_depth
+        self.table, self.scale = table.detach(), scale
+        self.weight = decoder.projection.detach()
+        self.projection = pack_projection(self.weight, precision)
+        if precision.int8_layers and self.weight.data_ptr() == self.table.data_ptr():
+            self.table = None  # the projection has the rows, in a quarter of the memory
+            self.weight = None
+        self.base_head = pack_base(self.heads, precision)
+
+    def max_depth(self, frames: int) -> int:
+        return self._max_depth(frames)
+
+    @property
+    def num_heads(self) -> int:
+        return 0 if self.heads is None else self.heads.num_heads
+
+    @property
+    def heads_trained(self) -> bool:
+        return self.heads is not None and self.heads.trained
+
+    def extend(
+        self,
+        state: TreeState,
+        tokens: Sequence[Sequence[int]],
+        parents: Sequence[Sequence[int]],
+    ) -> NodeOutputs:
+        first, sizes = self._grow(state, tokens, parents)
+        width = max(sizes)
+        state.cache.reserve(width)
+        ids = [token for row in tokens for token in row]
+        rows = zip(state.trees, state.offsets, sizes, strict=True)
+        positions = [
+            offset + depth for tree, offset, size in rows for depth in depths(tree, first, size)
+        ]
+        numbers = torch.from_numpy(np.array([ids, positions])).to(self.device)
+        packing = Packing(self._present(sizes), (len(sizes), width))
+        mask = self._mask(state, first)
+        outputs = self._compute(state, *numbers.unbind(), mask, packing)
+        state.cache.commit(width)
+        return outputs
+
+    def _grow(
+        self,
+        state: TreeState,
+        tokens: Sequence[Sequence[int]],
+        parents: Sequence[Sequence[int]],
+    ) -> tuple[int, list[int]]:
+        """Put new nodes into the trees: the first one's slot, and their numbers."""
+        first, sizes = state.num_nodes, [*map(len, tokens)]
+        for tree, row in zip(state.trees, parents, strict=True):
+            tree.add(row)
+            tree.fill(first + max(sizes))
+        state.calls += 1
+        state.nodes += sum(sizes)
+        return first, sizes
+
+    @abstractmethod
+    def _compute(
+        self,
+        state: TreeState,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None,
+        packing: Packing,
+    ) -> NodeOutputs:
+        """All that happens on the device: the same operations for the same shapes.
+
+        Args:
+            state: Its cache gets the new nodes.
+            ids: (R,) tokens.
+            positions: (R,).
+            mask: Of ``_mask``.
+            packing: Where the R nodes stand among (U, T).
+        """
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self.base_head is not None:
+            hidden = self.base_head(hidden)
+        return self.projection(hidden)
+
+    def surrogate(
+        self, vocabulary: torch.Tensor | None = None, precision: str | None = None
+    ) -> Surrogate | None:
+        if self.heads is None:
+            return None
+        chosen = draft_precision(precision, self.precision, self.device)
+        projection = self.projection
+        if vocabulary is not None or chosen != self.precision:
+            weight = self.weight
+            if weight is None:
+                weight = self.projection.rows(vocabulary)
+            elif vocabulary is not None:
+                weight = weight[vocabulary]
+            projection = pack_projection(weight, chosen)
+        if isinstance(self.heads, RecurrentHeads):
+            cell = PackedRecurrentHeads(self.heads, self.precision)
+            return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
+        tables = pack_tables(self.heads, projection, vocabulary, self.precision, chosen)
+        return ParallelHeadsSurrogate(tables, self.num_heads, vocabulary)
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token embeddings without positions: (R,) to (R, D)."""
+        return self._embeddings(tokens).to(self.dtype)
+
+    def _embeddings(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            rows = self.projection.rows(tokens)
+        else:
+            rows = torch.nn.functional.embedding(tokens, self.table)
+        return rows if self.scale == 1 else rows * self.scale
+
+    def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
+        """Who attends to whom, as layers take it; None where a lone node sees all."""
+        trees, num_nodes = state.trees, state.num_nodes
+        if first == num_nodes - 1 and all(
+            tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees
+        ):
+            return None
+        return self._additive_mask(state, first)
+
+    def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
+        """(U, 1, T, N), 0 where attention may go."""
+        mask = np.where(visibility(state.trees, first), np.float32(0), np.float32(-np.inf))
+        return torch.from_numpy(mask)[:, None].to(self.device, self.dtype)
+
+    def _present(self, sizes: Sequence[int]) -> torch.Tensor | None:
+        if min(sizes) == max(sizes):
+            return None
+        width = torch.arange(max(sizes), device=self.device)
+        return width < torch.tensor(sizes, device=self.device)[:, None]
+
+
+def depths(tree: TokenTree, first: int, count: int) -> list[int]:
+    """Depths of ``count`` nodes from slot ``first`` on."""
+    return [tree.depth(slot) for slot in range(first, first + count)]

@@ -1,0 +1,205 @@
+"""Speech-LLaMA's decoder: padding, positions, pretrained models, low-rank adapters, errors."""
+
+import copy
+
+import pytest
+import torch
+from test_model import batch, model_of
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig
+
+from espnet_medusa.decoder.llama import SpeechLlamaDecoder
+from espnet_medusa.errors import InputError
+from espnet_medusa.tree import ROOT
+
+CLOSE = {"rtol": 0.0, "atol": 1e-5}
+SIZES = {
+    "hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+LORA = {"r": 2, "target_modules": ["q_proj", "v_proj", "up_proj"]}
+
+
+def save_language_model(folder, vocab_size=VOCAB_SIZE, config=LlamaConfig, **changes):
+    torch.manual_seed(0)
+    fields = SIZES | {"num_key_value_heads": 2, "max_position_embeddings": 64} | changes
+    model = AutoModelForCausalLM.from_config(config(vocab_size=vocab_size, **fields))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@torch.no_grad()
+def test_speech_is_a_prefix_of_embeddings_without_gaps():
+    """Against transformers' own model, fed with one utterance's embeddings and no mask."""
+    decoder = tiny_decoder(0, "llama none")
+    memory, lengths = random_memory(0, [9, 4, 1])
+    tokens = torch.randint(0, VOCAB_SIZE, (3, 6))
+    hidden = decoder.hidden_states(memory, lengths, tokens).hidden
+    for row, frames in enumerate(lengths.tolist()):
+        used = torch.cat([memory[row, :frames], torch.zeros(-frames % 3, HIDDEN_SIZE)])
+        speech = decoder.adapter.linear(used.reshape(-1, 3 * HIDDEN_SIZE))
+        embeddings = torch.cat([speech, decoder.embed_tokens(tokens[row])])
+        expected = decoder.llama.model(inputs_embeds=embeddings[None]).last_hidden_state
+        torch.testing.assert_close(hidden[row], expected[0, len(speech) :], **CLOSE)
+
+
+@torch.no_grad()
+def test_the_speech_is_computed_and_stored_once():
+    runtime = tiny_decoder(0, "llama latent").runtime()
+    memory, lengths = random_memory(0, [9, 4])
+    state = runtime.start(memory, lengths)
+    assert (state.cache.num_prefix, state.offsets, state.calls) == (3, [3, 2], 0)
+    prefix = state.cache.slots[:, :, :3].clone()
+    runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+    runtime.keep(state, [[0, 2], [0]])
+    runtime.select(state, [1, 0])
+    assert torch.equal(state.cache.slots[:, :, :3], prefix[:, [1, 0]])
+    assert state.offsets == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        (LlamaConfig, {"tie_word_embeddings": True}),
+        (LlamaConfig, {"rope_parameters": {"rope_type": "linear", "factor": 2.0,
+                                           "rope_theta": 500.0}}),
+        (MistralConfig, {"sliding_window": None, "head_dim": 8}),
+    ],
+    ids=["tied", "linear rope", "mistral"],
+)  # fmt: skip
+@torch.no_grad()
+def test_a_pretrained_language_model_and_what_its_experiment_writes_down(tmp_path, config, changes):
+    model = save_language_model(tmp_path, config=config, **changes)
+    decoder = SpeechLlamaDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path), heads="latent"
+    ).eval()
+    memory, lengths = random_memory(0, [7])
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    speech, _ = decoder.adapter(memory, lengths)
+    embeddings = torch.cat([speech, model.get_input_embeddings()(tokens)], dim=1)
+    expected = model(inputs_embeds=embeddings).logits[:, speech.size(1) :]
+    found, _ = decoder(memory, lengths, tokens, torch.tensor([5]))
+    torch.testing.assert_close(found, expected, **CLOSE)
+    runtime = decoder.runtime()
+    outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2, 3]])
+    torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
+    alone = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **decoder.conf, heads="latent").eval()
+    alone.load_state_dict(decoder.state_dict())
+    torch.testing.assert_close(alone(memory, lengths, tokens, None)[0], expected, **CLOSE)
+
+
+def test_embeddings_that_no_token_has_are_left_out(tmp_path):
+    model = save_language_model(tmp_path, vocab_size=VOCAB_SIZE + 5)
+    decoder = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path))
+    assert torch.equal(decoder.projection, model.lm_head.weight[:VOCAB_SIZE])
+    with pytest.raises(InputError, match="token_list has 17 tokens, .* 16: use the tokens that"):
+        SpeechLlamaDecoder(17, HIDDEN_SIZE, llama_model=str(tmp_path))
+
+
+def trained_names(decoder):
+    model = model_of(decoder, ctc_weight=0.0).train()
+    loss, *_ = model(**batch())
+    before = copy.deepcopy(decoder.state_dict())
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    loss.backward()
+    optimizer.step()
+    after = decoder.state_dict()
+    return {name for name, value in before.items() if not torch.equal(value, after[name])}
+
+
+def test_a_frozen_language_model_stays_and_adapter_and_heads_train():
+    decoder = tiny_decoder(0, "llama latent", freeze_llama=True)
+    changed = trained_names(decoder)
+    assert {name.split(".")[0] for name in changed} == {"adapter", "heads"}
+
+
+@torch.no_grad()
+def test_low_rank_adapters_train_alone_and_are_merged_for_searches():
+    with torch.enable_grad():
+        decoder = tiny_decoder(0, "llama block", lora=LORA)
+        changed = trained_names(decoder)
+    inside = {name for name in changed if name.startswith("llama.")}
+    assert inside and all("lora_" in name for name in inside)
+    assert {name.split(".")[0] for name in changed} == {"llama", "adapter", "heads"}
+    memory, lengths = random_memory(0, [7, 3])
+    tokens = torch.randint(0, VOCAB_SIZE, (2, 4))
+    expected = decoder.eval().hidden_states(memory, lengths, tokens)
+    runtime = decoder.runtime()
+    parents = [[ROOT, 0, 1, 2]] * 2
+    found = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
+    torch.testing.assert_close(found.hidden, expected.hidden.flatten(0, 1), **CLOSE)
+    torch.testing.assert_close(found.head_input, expected.head_input.flatten(0, 1), **CLOSE)
+    bare = tiny_decoder(0, "llama block").state_dict().keys()
+    assert all(name.replace(".base_layer", "") in bare or "lora_" in name
+               for name in decoder.state_dict())  # fmt: skip
+
+
+def test_dropout_of_embeddings_while_training_alone():
+    decoder = tiny_decoder(0, "llama none", dropout_rate=0.5)
+    memory, lengths = random_memory(0, [7])
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
+    assert torch.equal(once, again)
+    decoder.train()
+    once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
+    assert not torch.equal(once, again)
+
+
+@torch.no_grad()
+def test_int8_is_near_float32():
+    decoder = tiny_decoder(0, "llama latent", llama_conf={"hidden_size": 64, "head_dim": 16})
+    for parameter in decoder.parameters():
+        parameter.mul_(0.5)
+    memory, lengths = random_memory(0, [9, 4])
+    found = []
+    for name in ("float32", "int8"):
+        runtime = decoder.runtime(name)
+        state = runtime.start(memory, lengths)
+        outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        surrogate = runtime.surrogate()
+        drafted = surrogate.advance(surrogate.start(outputs.head_input), torch.tensor([5, 1, 6, 7]))
+        found.append(torch.cat([runtime.logits(outputs.hidden), surrogate.logits(drafted)]).float())
+    error = (found[1] - found[0]).norm() / found[0].norm()
+    assert 0 < error < 0.1
+
+
+def test_a_text_longer_than_the_positions_behind_the_speech_is_named():
+    decoder = tiny_decoder(0, "llama none", llama_conf={"max_position_embeddings": 22})
+    assert decoder.max_depth(25) == decoder.runtime().max_depth(25) == 13
+    frames = model_of(decoder).encode(*(batch()[name] for name in ("speech", "speech_lengths")))[1]
+    assert [decoder.max_depth(int(size)) - 1 for size in frames] == [4, 8, 12]
+    with pytest.raises(InputError, match="second: a text of 9 tokens; .* positions for 8"):
+        model_of(decoder)(
+            **batch() | {"text_lengths": torch.tensor([4, 9, 2])}, utt_id=["first", "second", "c"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"llama_conf": {"model_type": "bert"}}, "model_type: 'bert' is not known.*allowed: llama"),
+        ({"llama_conf": SIZES | {"hidden_size": 25}}, "llama_conf: .*size .25."),
+        ({"llama_conf": SIZES | {"hidden_act": "gelu"}}, "hidden_act: 'gelu'.*allowed: silu"),
+        ({"llama_conf": SIZES | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0,
+          "rope_theta": 1e4}}}, "rope_type: 'dynamic'.*allowed: default"),
+        ({"llama_conf": SIZES | {"model_type": "mistral", "sliding_window": 8}},
+         "sliding_window: 8; allowed: null"),
+        ({"llama_model": "./nothing"}, "llama_model: './nothing': .*; give a hub name or a folder"),
+        ({"llama_model": "x", "llama_conf": SIZES}, "llama_model and llama_conf; allowed: one"),
+        ({"llama_conf": SIZES, "stacked_frames": 0}, "stacked_frames: 0 is too small"),
+        ({"llama_conf": SIZES, "lora": {"rank": 2}}, "decoder_conf.lora: .*rank"),
+        ({"llama_conf": SIZES, "lora": {"target_modules": ["query"]}}, "_conf.lora: .*query"),
+        ({"llama_conf": SIZES, "stacked_frame": 2}, "did you mean 'stacked_frames'"),
+    ],
+)  # fmt: skip
+def test_bad_options_say_what_is_allowed(options, message):
+    with pytest.raises(InputError, match=message):
+        SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **options)
+
+
+def test_vocabulary_and_start_are_the_token_lists():
+    decoder = tiny_decoder(0, "llama none")
+    assert decoder.projection.shape == (VOCAB_SIZE, 24) and EOS < VOCAB_SIZE
+    assert isinstance(decoder.llama, LlamaForCausalLM)
+    assert decoder.llama.config.pad_token_id is None
