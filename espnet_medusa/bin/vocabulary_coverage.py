@@ -1,0 +1,94 @@
+"""Print how much of one tokenizer's vocabulary another one holds, both ways.
+
+    python -m espnet_medusa.bin.vocabulary_coverage whisper_en whisper_large_v3
+
+Each of the two is whisper_en, whisper_multilingual or whisper_large_v3 (no network needed), the
+name of an OpenAI model, a Hugging Face folder or name, a sentencepiece .model file, a token list
+of ESPnet, an ESPnet config or its folder.
+"""
+
+import argparse
+from collections.abc import Iterable, Iterator
+
+from espnet_medusa.recipe.command import run_main
+from espnet_medusa.recipe.whisper_tokens import VOCAB_SIZES
+from espnet_medusa.vocabulary import BUNDLED, Vocabulary, open_vocabulary
+from espnet_medusa.vocabulary_map import VocabularyMap, map_vocabularies
+
+_BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tokenizers", nargs=2, metavar="TOKENIZER", help="name, folder or file")
+    parser.add_argument("--examples", type=int, default=5, help="tokens to show of each kind")
+    return parser
+
+
+def describe(mapped: VocabularyMap, names: tuple[str, str], examples: int) -> Iterator[str]:
+    """Lines of the report in one direction."""
+    coverage = mapped.coverage()
+    lost = [name for name, found in coverage.special.items() if found is None]
+    renamed = [f"{name} = {found}" for name, found in coverage.special.items() if found != name]
+    renamed = [pair for pair in renamed if not pair.endswith("= None")]
+    ordinary = coverage.exact + coverage.multi_token + coverage.unmapped
+    lengths = [len(pieces) for pieces in mapped.pieces.values()]
+    average = f", {sum(lengths) / len(lengths):.2f} tokens each" if lengths else ""
+    unmapped = [token for token in mapped.unmapped if mapped.source.contents[token] is not None]
+    several = (_show_pieces(mapped, token) for token in [*mapped.pieces][:examples])
+    nothing = (_show(mapped.source, token) for token in unmapped[:examples])
+    yield f"{names[0]} ({len(mapped.source)}) -> {names[1]} ({len(mapped.target)})"
+    yield _row("exact", coverage.exact, ordinary)
+    yield _row("multi-token", coverage.multi_token, ordinary) + average + _list(several)
+    yield _row("unmapped", coverage.unmapped, ordinary) + _list(nothing)
+    special = len(coverage.special)
+    yield _row("special", special - len(lost), special) + _list(renamed[:examples])
+    yield _row("special, unmapped", len(lost), special) + _list(lost[:examples])
+    if coverage.unused:
+        yield f"  {'unused ids':<18}{coverage.unused:>7}"
+
+
+def _row(kind: str, count: int, total: int) -> str:
+    share = 100 * count / total if total else 0.0
+    return f"  {kind:<18}{count:>7} of {total:>6} {share:6.2f} %"
+
+
+def _list(examples: Iterable[str]) -> str:
+    shown = ", ".join(examples)
+    return f": {shown}" if shown else ""
+
+
+def _show(vocabulary: Vocabulary, token: int) -> str:
+    text = vocabulary.contents[token] or b""
+    try:
+        return repr(text.decode())
+    except UnicodeDecodeError:
+        return repr(text)
+
+
+def _show_pieces(mapped: VocabularyMap, token: int) -> str:
+    pieces = " ".join(_show(mapped.target, piece) for piece in mapped.pieces[token])
+    return f"{_show(mapped.source, token)} = {pieces}"
+
+
+def work(args: argparse.Namespace) -> None:
+    """Print both directions."""
+    names = tuple(args.tokenizers)
+    known = [_BUNDLED_NAMES.get(VOCAB_SIZES.get(name), name) for name in names]
+    first, second = map(open_vocabulary, known)
+    print(*describe(map_vocabularies(first, second), names, args.examples), sep="\n")
+    print()
+    print(*describe(map_vocabularies(second, first), names[::-1], args.examples), sep="\n")
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("vocabulary_coverage", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

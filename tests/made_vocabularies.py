@@ -1,0 +1,54 @@
+"""Vocabularies of every kind, trained in seconds on sentences of made-up words."""
+
+import random
+from functools import cache
+
+import sentencepiece
+
+from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
+from espnet_medusa.vocabulary import open_vocabulary
+
+SYLLABLES = ["ba", "ko", "lü", "mi", "né", "ra", "sto", "ß", "ty", "ve", "xi", "zum"]
+MODELS = {
+    "small": {"vocab_size": 80, "model_type": "bpe"},
+    "large": {"vocab_size": 300, "model_type": "bpe"},
+    "unigram": {"vocab_size": 150, "model_type": "unigram"},
+    "fallback": {
+        **{"vocab_size": 400, "model_type": "bpe", "byte_fallback": True},
+        "normalization_rule_name": "identity",
+    },
+}
+LISTS = ("char", "word", "bpe")
+open_bundled = cache(open_vocabulary)
+
+
+def make_words(count, seed):
+    draw = random.Random(seed)
+    return ["".join(draw.choices(SYLLABLES, k=draw.randint(1, 4))) for _ in range(count)]
+
+
+WORDS = make_words(300, seed=0)
+
+
+def make_sentences(count, seed, words=WORDS):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(words, k=draw.randint(1, 12))) for _ in range(count)]
+
+
+def train_sentencepiece(folder, name):
+    """The path of a model of MODELS."""
+    text = folder / "train.txt"
+    text.write_text("\n".join(make_sentences(1000, seed=0)), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(folder / name), minloglevel=2, **MODELS[name]
+    )
+    return folder / f"{name}.model"
+
+
+def make_list(folder, kind):
+    """The path of an ESPnet token list."""
+    lines = (f"u{n} {text}\n" for n, text in enumerate(make_sentences(1000, seed=0)))
+    (folder / "text").write_text("".join(lines), encoding="utf-8")
+    tokens = folder / kind / "tokens.txt"
+    make_token_list([folder / "text"], tokens, TokenOptions(token_type=kind, nbpe=100))
+    return tokens

@@ -1,0 +1,146 @@
+"""One view of all tokenizers, against the tokenizers themselves."""
+
+import pytest
+import sentencepiece
+import yaml
+from made_vocabularies import (
+    MODELS,
+    make_list,
+    make_sentences,
+    make_words,
+    open_bundled,
+    train_sentencepiece,
+)
+from tokenizers import Tokenizer, models, normalizers
+from transformers import PreTrainedTokenizerFast
+from whisper.tokenizer import get_encoding
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.vocabulary import (
+    BUNDLED,
+    bare,
+    hugging_face_vocabulary,
+    open_vocabulary,
+    sentencepiece_vocabulary,
+    token_list_vocabulary,
+)
+from espnet_medusa.whisper_text import make_tokenizer
+
+FILES = {
+    "whisper_en": ("gpt2", 99),
+    "whisper_multilingual": ("multilingual", 99),
+    "whisper_large_v3": ("multilingual", 100),
+}
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bytes_of_whisper_are_openais(name):
+    ours, encoding = open_bundled(name), get_encoding(*FILES[name])
+    special = {encoding.encode_single_token(token) for token in encoding.special_tokens_set}
+    assert len(ours) == encoding.n_vocab == BUNDLED[name]
+    for token in range(encoding.n_vocab):
+        written = encoding.decode_single_token_bytes(token)
+        assert ours.contents[token] == (None if token in special else written)
+        assert ours.names[token] == (written.decode() if token in special else None)
+    assert (ours.names[ours.start], ours.names[ours.end]) == (
+        "<|startoftranscript|>",
+        "<|endoftext|>",
+    )
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_parts_of_characters_are_merged_as_openai_merges_them(name):
+    encoding = get_encoding(*FILES[name])
+    parts = [sign.encode()[:2] for sign in "你好こ♪“🙂"] + [b"\x99\x82", b"\xff"]
+    ours = [open_bundled(name).encode(part) for part in parts]
+    assert ours == [encoding._encode_single_piece(part) for part in parts]
+    assert min(map(len, ours)) == 1
+    assert any(len(tokens) < len(part) for tokens, part in zip(ours, parts, strict=True))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_spelling_within_a_text_is_sentencepieces(tmp_path, kind):
+    path = train_sentencepiece(tmp_path, kind)
+    ours, model = open_vocabulary(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
+    for sentence in make_sentences(100, 1, make_words(300, seed=1)):
+        assert ours.encode(" " + sentence) == model.encode(sentence)
+        assert ours.write(ours.encode(sentence)) == sentence.encode()
+    assert b"".join(ours.contents[token] for token in ours.encode("  ba")) == b"  ba"
+    assert (None in ours.encode("你")) == (kind != "fallback")
+
+
+def test_what_no_token_writes_is_none():
+    chars = token_list_vocabulary(["<unk>", "<space>", "a"], "char")
+    assert chars.encode("a b") == [2, 1, None]
+    words = token_list_vocabulary(["<unk>", "a", "b"], "word")
+    assert words.encode(" a  b c") == [1, 2, None]
+    # Without a space before it, it goes on with a word.
+    assert words.encode("a b") == [None, 2]
+    assert chars.encode(b"a\xff") == [2, None]
+    assert (chars.unknown, words.leading_space, chars.leading_space) == (0, True, False)
+
+
+def test_names_of_special_tokens_are_compared_without_brackets():
+    pairs = {"<|0.00|>": "<0.00>", "<|nocaptions|>": "<|nospeech|>", "<|en|>": "<en>"}
+    assert all(bare(one) == bare(other) for one, other in pairs.items())
+    assert len({bare(name) for name in ("<s>", "</s>", "<sos/eos>", "<unk>")}) == 4
+
+
+def test_espnet_models_are_found(tmp_path):
+    tokens = make_list(tmp_path, "bpe")
+    listed, model = tokens.read_text("utf-8").split(), tokens.with_name("bpe.model")
+    ours = open_vocabulary(tokens)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    for sentence in make_sentences(20, seed=1):
+        pieces = processor.encode_as_pieces(sentence)
+        assert ours.encode(" " + sentence) == [listed.index(piece) for piece in pieces]
+    for written in (listed, str(tokens)):
+        config = {"token_list": written, "token_type": "bpe", "bpemodel": str(model)}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
+        for path in (tmp_path, tmp_path / "config.yaml"):
+            assert open_vocabulary(path).contents == ours.contents
+
+
+def test_a_list_may_hold_every_character(tmp_path):
+    path = tmp_path / "tokens.txt"
+    path.write_text("<unk>\n<space>\n\u2028\n\x85\n\u3000\na\n<sos/eos>\n", "utf-8")
+    ours = open_vocabulary(path)
+    assert ours.encode("\u3000 a\u2028\x85") == [4, 1, 5, 2, 3]
+    assert (len(ours), ours.start, ours.end) == (7, 6, 6)
+
+
+def test_folders_of_tokenizers_are_found(tmp_path):
+    tokenizer = make_tokenizer(51864)
+    tokenizer.save_pretrained(tmp_path)
+    ours, bundled = open_vocabulary(tmp_path), open_bundled("whisper_en")
+    assert (ours.contents, ours.names) == (bundled.contents, bundled.names)
+    assert ours.encode("<|en|>") == bundled.encode("<|en|>") and len(ours.encode("<|en|>")) > 1
+    assert token_list_vocabulary([], "hugging_face", tmp_path).contents == ours.contents
+    assert ours.encode("e\u0301") != ours.encode("é")
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    assert hugging_face_vocabulary(tokenizer).encode("e\u0301") == ours.encode("é")
+
+
+def test_errors_say_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="token_type: phn; allowed: bpe, char, word"):
+        token_list_vocabulary(["<unk>"], "phn")
+    with pytest.raises(InputError, match="token_type: bpe without bpemodel; give"):
+        token_list_vocabulary(["<unk>"], "bpe")
+    with pytest.raises(InputError, match="nowhere.model': cannot be read; give the path"):
+        sentencepiece_vocabulary(tmp_path / "nowhere.model")
+    lost = tmp_path / "tokens.txt"
+    lost.write_text("<unk>\n▁a\n", "utf-8")
+    with pytest.raises(InputError, match="sentencepiece without .*bpe.model; put it there"):
+        open_vocabulary(lost)
+    lost.write_text("<unk>\nĠa\n", "utf-8")
+    with pytest.raises(InputError, match="byte-level BPE; give the tokenizer's folder"):
+        open_vocabulary(lost)
+    lost.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="no token list .*; give one token a line"):
+        open_vocabulary(lost)
+    (tmp_path / "config.yaml").write_text("encoder: conformer\n", "utf-8")
+    with pytest.raises(InputError, match="no token_list and token_type; give the config"):
+        open_vocabulary(tmp_path)
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
+    with pytest.raises(InputError, match="of kind WordLevel: allowed are byte-level BPE"):
+        hugging_face_vocabulary(words)

@@ -1,0 +1,358 @@
+"""Vocabularies mapped onto each other, and texts followed from one to the other."""
+
+from functools import lru_cache
+
+import pytest
+import sentencepiece
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_vocabularies import (
+    LISTS,
+    MODELS,
+    WORDS,
+    make_list,
+    make_sentences,
+    make_words,
+    open_bundled,
+    train_sentencepiece,
+)
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+from whisper.tokenizer import get_encoding
+
+from espnet_medusa.bin.vocabulary_coverage import main as print_coverage
+from espnet_medusa.vocabulary import (
+    BUNDLED,
+    hugging_face_vocabulary,
+    open_vocabulary,
+    token_list_vocabulary,
+)
+from espnet_medusa.vocabulary_map import map_vocabularies
+
+PLAIN = settings(max_examples=100, deadline=None, derandomize=True)
+# Several scripts, runs of spaces, characters of up to four bytes.
+ANY_TEXT = st.lists(
+    st.sampled_from([*"abcsé你好🙂н\n,.1", " ", "   ", "'s", " the"]), max_size=30
+).map("".join)
+PAIRS = [
+    ("whisper_en", "whisper_multilingual"),
+    ("whisper_multilingual", "whisper_large_v3"),
+    ("whisper_multilingual", "fallback"),
+    ("whisper_en", "unigram"),
+    ("small", "large"),
+    ("unigram", "whisper_large_v3"),
+    ("char", "whisper_multilingual"),
+    ("word", "whisper_en"),
+    ("char", "large"),
+    ("word", "small"),
+    ("bpe", "whisper_en"),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory):
+    """Every kind, by name, and the folder of the models trained."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    found = {name: open_bundled(name) for name in BUNDLED}
+    found |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
+    found |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
+    return found, folder
+
+
+@pytest.fixture(scope="module")
+def maps(vocabularies):
+    """Maps by two names, each made once."""
+    found, _ = vocabularies
+    return lru_cache(lambda one, other: map_vocabularies(found[one], found[other]))
+
+
+def begin(vocabulary, text, default=None):
+    """A sentence as texts of a vocabulary begin."""
+    if vocabulary.leading_space is None:
+        return f" {text}".encode() if default is None else default
+    return b" " * vocabulary.leading_space + text.encode()
+
+
+def follow(mapped, tokens):
+    run = mapped.follow()
+    for token in tokens:
+        run = run.push(token)
+    return run.end().tokens
+
+
+def test_ordinary_tokens_of_v2_are_those_of_v3(vocabularies):
+    found, _ = vocabularies
+    v2, v3 = found["whisper_multilingual"], found["whisper_large_v3"]
+    forth, back = map_vocabularies(v2, v3), map_vocabularies(v3, v2)
+    assert forth.same_text and back.same_text
+    assert forth.exact[:50257].tolist() == back.exact[:50257].tolist() == [*range(50257)]
+    assert not forth.unmapped and not forth.pieces
+    assert [v3.names[token] for token in back.unmapped] == ["<|yue|>"]
+    assert forth.coverage().exact == 50257 and forth.coverage().unmapped == 0
+
+
+@pytest.mark.parametrize("source", BUNDLED)
+@pytest.mark.parametrize("target", BUNDLED)
+def test_common_special_tokens_meet_by_name(vocabularies, source, target):
+    found, _ = vocabularies
+    mapped = map_vocabularies(found[source], found[target])
+    coverage = mapped.coverage()
+    common = set(coverage.special) & {name for name in found[target].names if name}
+    assert len(common) >= 1608 and "<|30.00|>" in common and "<|de|>" in common
+    assert all(coverage.special[name] == name for name in common)
+    assert [name for name, found in coverage.special.items() if found is None] == sorted(
+        set(coverage.special) - common
+    )
+
+
+def test_all_tokens_of_english_text_as_openai_spells_them(vocabularies):
+    """The pieces of a token are what OpenAI's own merges make of its bytes."""
+    found, _ = vocabularies
+    mapped = map_vocabularies(found["whisper_en"], found["whisper_multilingual"])
+    encoding = get_encoding("multilingual", 99)
+    compared = 0
+    for token, pieces in mapped.pieces.items():
+        text = found["whisper_en"].contents[token]
+        assert mapped.target.write(pieces) == text and len(pieces) > 1
+        if not text.isspace() and b"\xef\xbf\xbd" not in text:
+            try:
+                expected = encoding.encode_ordinary(text.decode())
+            except UnicodeDecodeError:
+                continue
+            assert list(pieces) == expected
+            compared += 1
+    coverage = mapped.coverage()
+    assert compared > 20000
+    assert coverage.exact + coverage.multi_token == 50256 and coverage.unmapped == 0
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+def test_maps_write_the_same_bytes(maps, source, target):
+    for one, other in ((source, target), (target, source)):
+        mapped = maps(one, other)
+        kinds, unmapped, first = [0, 0, 0], set(mapped.unmapped), mapped.first.tolist()
+        for token, number in enumerate(mapped.exact.tolist()):
+            text = mapped.source.contents[token]
+            if number >= 0:
+                assert mapped.target.contents[number] == text
+                assert first[token] == number
+            elif token in mapped.pieces:
+                assert mapped.target.write(mapped.pieces[token]) == text
+                assert first[token] == mapped.pieces[token][0]
+            else:
+                assert token in unmapped and first[token] == -1
+                assert text not in mapped.target.ids
+            kinds[0 if number >= 0 else 1 if token in mapped.pieces else 2] += 1
+        coverage = mapped.coverage()
+        special = len(coverage.special)
+        assert kinds[1] == coverage.multi_token
+        assert coverage.exact + coverage.multi_token + coverage.unmapped + special == sum(kinds)
+
+
+def test_a_sentencepiece_pair_takes_a_thousand_sentences_there_and_back(vocabularies):
+    found, folder = vocabularies
+    small, large = (
+        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{kind}.model"))
+        for kind in ("small", "large")
+    )
+    forth = map_vocabularies(found["small"], found["large"])
+    back = map_vocabularies(found["large"], found["small"])
+    for sentence in make_sentences(1000, 2, make_words(900, seed=2)):
+        over = follow(forth, small.encode(sentence))
+        assert list(over) == large.encode(sentence)
+        assert list(follow(back, over)) == small.encode(sentence)
+        assert small.decode(list(follow(back, over))) == sentence
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+def test_texts_go_to_every_other_kind_and_back(maps, source, target):
+    forth, back = maps(source, target), maps(target, source)
+    for sentence in make_sentences(60, seed=0):
+        text = begin(forth.source, sentence)
+        tokens = forth.source.encode(text)
+        over = follow(forth, tokens)
+        assert [*over] == forth.target.encode(begin(forth.target, sentence, text))
+        assert [*follow(back, over)] == tokens
+
+
+@PLAIN
+@given(data=st.data())
+def test_following_is_spelling_the_text_so_far(maps, data):
+    """After each token: the tokens of the text so far; those settled are never taken back."""
+    mapped = maps(*data.draw(st.sampled_from(PAIRS)))
+    if mapped.source.leading_space is None and mapped.target.leading_space is None:
+        text = data.draw(ANY_TEXT)
+    else:
+        text = " ".join(data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6)))
+        text = begin(mapped.source, text).decode()
+    run, settled, written = mapped.follow(), (), b""
+    for token in mapped.source.encode(text):
+        run = run.push(token)
+        written += mapped.source.contents[token]
+        whole = written[: len(written) - len(run.pending)]
+        if whole and mapped.target.leading_space is not None:
+            whole = b" " * mapped.target.leading_space + whole.removeprefix(b" ")
+        assert [*run.tokens] == mapped.target.encode(whole)
+        assert run.settled[: len(settled)] == settled
+        assert run.tokens[: len(run.settled)] == run.settled
+        settled = run.settled
+    assert run.pending == b"" and run.end().tokens == run.tokens
+
+
+@PLAIN
+@given(text=ANY_TEXT)
+def test_english_tokens_become_what_openai_writes_for_the_text(maps, text):
+    mapped = maps("whisper_en", "whisper_multilingual")
+    over = follow(mapped, get_encoding("gpt2", 99).encode_ordinary(text))
+    assert [*over] == get_encoding("multilingual", 99).encode_ordinary(text)
+
+
+@pytest.mark.parametrize("source, target", PAIRS)
+def test_a_token_is_as_probable_as_all_that_begin_with_it(maps, source, target):
+    mapped = maps(source, target)
+    logits = torch.randn(3, len(mapped.source) + 3, generator=torch.manual_seed(0)).double()
+    logits[2] = -torch.inf
+    ours = mapped.carry(logits).exp()
+    expected = [dict.fromkeys(mapped.beginnings.tolist(), 0.0) for _ in logits]
+    for row, known in zip(logits.exp().tolist(), expected, strict=True):
+        for token, first in enumerate(mapped.first.tolist()):
+            if first >= 0:
+                known[first] += row[token]
+    expected = torch.tensor([[*row.values()] for row in expected], dtype=torch.float64)
+    torch.testing.assert_close(ours, expected)
+    assert len(mapped.beginnings) == len(set(mapped.first.tolist()) - {-1})
+
+
+@PLAIN
+@given(data=st.binary(max_size=12))
+def test_any_bytes_pass_through(maps, data):
+    """Byte by byte, valid UTF-8 or not, into byte-level BPE and into byte fallback."""
+    mapped = maps("whisper_en", "whisper_multilingual")
+    single = [mapped.source.ids[bytes([byte])] for byte in data]
+    assert mapped.target.write(follow(mapped, single)) == data
+    mapped = maps("whisper_en", "fallback")
+    expected = b" " + data.removeprefix(b" ") if data else b""
+    assert mapped.target.write(follow(mapped, single)) == expected
+
+
+@PLAIN
+@given(text=ANY_TEXT, cut=st.integers(0, 60), pair=st.sampled_from(PAIRS[:2]))
+def test_what_a_draft_adds_goes_on_from_the_main_text(maps, text, cut, pair):
+    """A main model is `cut` bytes far, within a character or not; the draft knows whole ones."""
+    mapped = maps(*pair)
+    written, ahead = text.encode()[:cut], b""
+    while written and not is_utf8(written):
+        ahead, written = written[-1:] + ahead, written[:-1]
+    rest = text.encode()[len(written) :]
+    run = mapped.follow(skip=ahead)
+    for token in mapped.source.encode(rest):
+        run = run.push(token)
+    assert mapped.target.write(run.end().tokens) == rest[len(ahead) :]
+
+
+def is_utf8(data):
+    try:
+        return data.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def test_what_contradicts_the_main_text_leads_nowhere(maps):
+    mapped = maps("whisper_en", "whisper_multilingual")
+    run = mapped.follow(skip="你".encode()[:2])
+    for token in mapped.source.encode("好你"):
+        run = run.push(token)
+    assert run.skip is None and run.end().tokens == ()
+
+
+def test_an_unfinished_character_waits(maps):
+    mapped = maps("whisper_en", "unigram")
+    tokens = [mapped.source.ids[text] for text in (b" ba", b"\xc3", b"\x9f")]
+    run = mapped.follow()
+    for token in tokens[:-1]:
+        run = run.push(token)
+    assert run.pending == b"\xc3" and mapped.target.write(run.tokens) == b" ba"
+    assert mapped.target.write(run.push(tokens[-1]).tokens) == " baß".encode()
+    # What stays unfinished is unknown, once the text ends.
+    assert run.end().tokens == (*run.tokens, mapped.target.unknown)
+
+
+def test_the_last_word_is_spelt_anew_as_it_goes_on(maps):
+    mapped = maps("char", "large")
+    word = max((text.decode() for text in mapped.target.ids if text[:1] == b" "), key=len)[1:]
+    run = mapped.follow()
+    for sign in word[:-1]:
+        run = run.push(mapped.source.ids[sign.encode()])
+    assert len(run.tokens) > 1 and run.settled == ()
+    run = run.push(mapped.source.ids[word[-1].encode()])
+    assert run.tokens == (mapped.target.ids[f" {word}".encode()],)
+    assert run.push(mapped.source.ids[b" "]).settled == run.tokens
+
+
+def test_special_tokens_among_text(maps):
+    mapped = maps("whisper_multilingual", "small")
+    special = mapped.source.special
+    run = mapped.follow()
+    for token in (special["startoftranscript"], special["de"], special["0.00"]):
+        run = run.push(token)
+    assert run.tokens == (mapped.target.start,)
+    for token in (*mapped.source.encode(" ba"), special["1.00"], special["endoftext"]):
+        run = run.push(token)
+    spelt = (mapped.target.start, *mapped.target.encode(" ba"), mapped.target.end)
+    assert run.tokens == run.settled == spelt
+
+
+def test_starts_and_ends_meet_across_families(maps):
+    whisper = {"<|startoftranscript|>": "<sos/eos>", "<|endoftext|>": "<sos/eos>"}
+    found = maps("whisper_en", "char").coverage().special
+    assert {name: other for name, other in found.items() if other} == whisper
+    found = maps("char", "whisper_en").coverage().special
+    assert found == {"<blank>": None, "<unk>": None, "<sos/eos>": "<|endoftext|>"}
+    found = maps("small", "char").coverage().special
+    assert found == {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
+    found = maps("char", "small").coverage().special
+    assert found == {"<blank>": None, "<unk>": "<unk>", "<sos/eos>": "</s>"}
+
+
+def test_what_a_tokenizer_normalizes_away_is_unmapped(vocabularies):
+    """sentencepiece writes a for a full-width a: the bytes would be others."""
+    found, _ = vocabularies
+    source = token_list_vocabulary(["<unk>", "a", "ａ"], "char")
+    mapped = map_vocabularies(source, found["unigram"])
+    assert found["unigram"].encode("ａ") == found["unigram"].encode("a") == [mapped.exact[1]]
+    assert mapped.unmapped == (2,)
+
+
+def test_converted_sentencepiece(vocabularies):
+    """BPE with word boundaries and byte fallback in Hugging Face's form, as Llama's."""
+    found, _ = vocabularies
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abc", "▁a"]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    merges = [("▁", "a")]
+    model = models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(model), unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+    ours = hugging_face_vocabulary(tokenizer)
+    pieces = [names[token] for token in ours.encode(" ab é")]
+    assert pieces == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
+    assert ours.encode(b"\xff") == [names.index("<0xFF>")]
+    assert (ours.start, ours.end, ours.unknown) == (1, 2, 0)
+    mapped = map_vocabularies(found["whisper_en"], ours)
+    tokens = found["whisper_en"].encode("ab é")
+    assert ours.write(follow(mapped, tokens)) == " ab é".encode()
+    # 256 bytes and a word's beginning; everything else is written by several.
+    coverage = mapped.coverage()
+    assert (coverage.exact, coverage.multi_token, coverage.unmapped) == (257, 50256 - 257, 0)
+
+
+def test_the_command_prints_both_ways(capsys):
+    print_coverage(["whisper_multilingual", "openai/whisper-large-v3"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["exact", "50257", "of", "50257", "100.00", "%"] in lines
+    assert ["special", "1608", "of", "1608", "100.00", "%"] in lines
+    assert ["special,", "unmapped", "1", "of", "1609", "0.06", "%:", "<|yue|>"] in lines
+    with pytest.raises(SystemExit):
+        print_coverage(["whisper_en", "./nothing/of/this/name.model"])
+    assert "cannot be read" in capsys.readouterr().err
