@@ -25,6 +25,7 @@ class Prefix:
         head_input: Rows of a decoder call, (R, D), and the one that heads draft from, once
             evaluated.
         memo: What scorers and surrogates have worked out for this prefix; dies with it.
+        root: The prompt that it begins with, one object for each utterance.
     """
 
     token: int
@@ -35,6 +36,10 @@ class Prefix:
     logits: torch.Tensor | None = None
     head_input: tuple[torch.Tensor, int] | None = None
     memo: dict[str, Any] = field(default_factory=dict)
+    root: Prefix = field(init=False, repr=False)
+
+    def __post_init__(self):
+        self.root = self if self.parent is None else self.parent.root
 
     @property
     def evaluated(self) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
+from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import BatchBeamSearch, Hypothesis
 from espnet_medusa.decode_options import DecodeOptions
+from espnet_medusa.decoder.espnet_transformer import tree_scorer_of, unknown_part
 from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
-from espnet_medusa.decoder.tree_scorer import TreeScorer
 from espnet_medusa.decoding.timing_log import log_decoded
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import SAMPLE_RATE_HZ
@@ -86,6 +87,7 @@ class Speech2Text(ESPnetSpeech2Text):
         check_options(self.search_options, options.get("beam_size", 20))
         self._build(options)
         self.whisper = self._whisper_prompts()
+        self.tree_scorer = tree_scorer_of(self.asr_model.decoder)
         self.search = self._build_search(options)
         if self.search is not None:
             logger.info(f"{type(self.search).__name__}, drafts: {self.search.drafter.shape}")
@@ -159,21 +161,25 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def _build_search(self, options: dict[str, Any]) -> GreedySearch | BeamSearch | None:
         """Our search; None where the decoder or the options are for ESPnet's own."""
-        model, decoder = self.asr_model, self.asr_model.decoder
+        model, espnet = self.asr_model, self.beam_search
         sizes = len(model.token_list), model.eos
         device = torch.device(self.device)
+        obstacle = self._obstacle()
         if self.search_options.search == GREEDY:
-            _check_greedy(decoder, options)
-            return build_greedy(self.search_options, decoder, *sizes, device)
-        espnet = self.beam_search
-        if not isinstance(decoder, TreeScorer) or type(espnet) is not BatchBeamSearch:
+            _check_greedy(obstacle, options)
+            return build_greedy(self.search_options, self.tree_scorer, *sizes, device)
+        obstacle = obstacle or _beam_obstacle(espnet)
+        if obstacle is not None:
+            logger.warning(
+                "ESPnet's own search decodes, one utterance at a time and without drafts; the "
+                f"reason: {obstacle}"
+            )
             return None
         scorers = dict(espnet.full_scorers)
-        if scorers.pop("decoder", None) is None or not espnet.part_scorers.keys() <= {"ctc"}:
-            return None
+        del scorers["decoder"]
         return build_beam(
             self.search_options,
-            decoder,
+            self.tree_scorer,
             scorers,
             model.ctc if "ctc" in espnet.part_scorers else None,
             espnet.weights,
@@ -183,13 +189,20 @@ class Speech2Text(ESPnetSpeech2Text):
             device,
         )
 
+    def _obstacle(self) -> str | None:
+        """What of this model our searches cannot do."""
+        for name in ("multi_asr", "enh_s2t_task"):
+            if getattr(self, name):
+                return f"{name}: true"
+        return unknown_part(self.asr_model.decoder)
+
     def release_weights(self) -> None:
         """Give back the memory of decoder weights that the search has laid out anew.
 
         For processes that decode and do nothing else: the module itself is of no use then.
         """
         if self.search is not None:
-            self.asr_model.decoder.release()
+            self.tree_scorer.release()
 
     @staticmethod
     def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":
@@ -240,7 +253,12 @@ class Speech2Text(ESPnetSpeech2Text):
             U results, in order. Seconds of what was done together are shared out evenly.
         """
         if self.search is None:
-            return [Decoding(self(speech), self.statistics) for speech in speeches]
+            # In a tuple ESPnet adds what intermediate CTC wrote.
+            found = ((self(speech), self.statistics) for speech in speeches)
+            return [
+                Decoding(results[0] if isinstance(results, tuple) else results, statistics)
+                for results, statistics in found
+            ]
         began, started = time.time(), time.perf_counter()
         speeches = [torch.as_tensor(speech) for speech in speeches]
         memory, frames = self.encode(speeches)
@@ -262,8 +280,19 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def encode(self, speeches: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Encoder output (U, S, D) of U times (samples,), and its lengths (U,)."""
+        if self.window_s is not None:
+            return self._encode_together(speeches)
+        # ESPnet's encoders give other frames, and another number of them, beside longer audio;
+        # its search takes all that one utterance gives.
+        alone = [self._encode_together([speech])[0][0] for speech in speeches]
+        frames = torch.tensor([len(hidden) for hidden in alone], device=alone[0].device)
+        return pad_sequence(alone, batch_first=True), frames
+
+    def _encode_together(
+        self, speeches: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
-        padded = torch.nn.utils.rnn.pad_sequence(speeches, batch_first=True)
+        padded = pad_sequence(speeches, batch_first=True)
         padded = padded.to(self.device, getattr(torch, self.dtype))
         memory, frames = self.asr_model.encode(padded, lengths)
         # A tuple holds the outputs of intermediate CTC, too.
@@ -325,12 +354,22 @@ def _check_batch(batch_size: int, options: dict[str, Any]) -> None:
             raise InputError(f"batch_size: {batch_size}; allowed with {name}: true: 1")
 
 
-def _check_greedy(decoder: torch.nn.Module, options: dict[str, Any]) -> None:
+def _beam_obstacle(espnet: torch.nn.Module | None) -> str | None:
+    """What of ESPnet's search with these options ours does not do."""
+    if type(espnet) is not BatchBeamSearch:
+        return "no beam search" if espnet is None else type(espnet).__name__
+    if "decoder" not in espnet.full_scorers:
+        return "ctc_weight: 1"
+    others = espnet.part_scorers.keys() - {"ctc"}
+    return f"partial scorers: {', '.join(sorted(others))}" if others else None
+
+
+def _check_greedy(obstacle: str | None, options: dict[str, Any]) -> None:
     """Refuse what greedy search cannot do, say what it does not look at."""
-    if not isinstance(decoder, TreeScorer):
+    if obstacle is not None:
         raise InputError(
-            f"search: greedy needs decoder: whisper_medusa or speech_llama, this model has "
-            f"{type(decoder).__name__}; allowed here: beam"
+            "search: greedy needs decoder: whisper_medusa, speech_llama or ESPnet's transformer; "
+            f"this model has {obstacle}; allowed here: beam"
         )
     for name in ("lm_train_config", "ngram_file"):
         if options.get(name) is not None:

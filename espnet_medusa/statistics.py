@@ -19,6 +19,9 @@ class DecodingStatistics:
         tokens: Tokens of the hypothesis, without prompt, with the end symbol if it was decoded.
         drafted: Per step ahead (head), how often it was drafted.
         accepted: Per step ahead, how often the search took it without a further call.
+        draft_calls: Times a draft model ran for it; 0 where heads draft.
+        draft_nodes: Tokens that the draft model evaluated in them.
+        draft_seconds: Drafting, by whatever drafts; a part of the next.
         decoder_seconds: Search without the encoder.
         total_seconds: All of it.
         audio_seconds: Length of the audio.
@@ -30,6 +33,9 @@ class DecodingStatistics:
     tokens: int = 0
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    draft_calls: int = 0
+    draft_nodes: int = 0
+    draft_seconds: float = 0.0
     decoder_seconds: float = 0.0
     total_seconds: float = 0.0
     audio_seconds: float = 0.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import HeadsSurrogate, Surrogate
 
 Path = tuple[int, ...]  # tokens, prompt included
 
@@ -80,7 +80,7 @@ class PathStates:
         return PathStates(self.paths + others.paths)
 
 
-class PathSurrogate(Surrogate):
+class PathSurrogate(HeadsSurrogate):
     """Drafts behind paths as it is told.
 
     Args:
@@ -93,7 +93,7 @@ class PathSurrogate(Surrogate):
     def __init__(self, say: Callable[[Path], torch.Tensor], vocabulary: torch.Tensor | None = None):
         self.say, self.vocabulary = say, vocabulary
 
-    def start(self, head_input):
+    def start_from(self, head_input):
         return PathStates([tuple(t for t in row if t >= 0) for row in head_input.tolist()])
 
     def advance(self, states, tokens):

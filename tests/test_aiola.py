@@ -71,7 +71,7 @@ def test_logits_of_every_head(fixture):
 def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
     """What each head drafts behind every position (B, L, D), as searches ask for it: (B, L, V)."""
     surrogate, found = decoder.runtime().surrogate(), []
-    states = surrogate.start(head_input.flatten(0, 1))
+    states = surrogate.start_from(head_input.flatten(0, 1))
     for _ in range(NUM_HEADS):
         # Parallel heads do not look at the tokens.
         states = surrogate.advance(states, torch.zeros(head_input[..., 0].numel()).long())

@@ -12,6 +12,7 @@ from beam_oracle import (
     make_weights,
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
+from draft_models import DRAFT_MODELS, drafted
 from espnet.nets.e2e_asr_common import end_detect
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -40,7 +41,7 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
 
 def random_shape(rng, decoder, beam_size):
     """How to draft: from nothing to twice the beam's width."""
-    surrogate = decoder.runtime().surrogate()
+    surrogate = (decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder).surrogate()
     most = 0 if surrogate is None else surrogate.max_steps or 7
     return DraftShape(
         rng.randint(0, most),
@@ -87,6 +88,25 @@ def test_nbest_equals_batch_beam_search(seed):
     shape = random_shape(rng, decoder, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
+    compare(search, memory, lengths, oracle, limits)
+
+
+@pytest.mark.parametrize("kind", DRAFT_MODELS)
+@pytest.mark.parametrize("seed", range(12))
+def test_nbest_with_a_draft_model(seed, kind):
+    rng = random.Random(f"{seed} {kind}")
+    decoder, runtime = drafted(seed, kind)
+    beam_size = rng.randint(1, 6)
+    weights = make_weights(
+        ctc=rng.choice([0.0, 0.3]),
+        lm=rng.choice([0.0, 0.4]),
+        length_bonus=rng.choice([0.0, 0.3]),
+    )
+    limits = LengthLimits(rng.choice([0.0, 0.9, -6]), rng.choice([0.0, 0.2, -2]))
+    memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 5))])
+    shape = random_shape(rng, runtime, beam_size)
+    search = our_search(runtime, seed, weights, beam_size, shape)
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, limits)
 
 

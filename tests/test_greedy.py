@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from clairvoyant import PathDecoder, PathSurrogate
+from draft_models import DRAFT_MODELS, drafted
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.accept import AcceptanceOptions, AcceptanceRule, build_rule, exact
@@ -75,6 +76,17 @@ def test_exact_equals_plain_greedy(seed, heads):
     max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
     shape = random_shape(rng, num_heads)
     found = decode(decoder, memory, lengths, max_lengths, shape=shape)
+    assert_plain(decoder, memory, lengths, found, max_lengths)
+
+
+@pytest.mark.parametrize("kind", DRAFT_MODELS)
+@pytest.mark.parametrize("seed", range(10))
+def test_exact_equals_plain_greedy_with_a_draft_model(seed, kind):
+    rng = random.Random(f"{seed} {kind}")
+    decoder, runtime = drafted(seed, kind)
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))])
+    max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
+    found = decode(runtime, memory, lengths, max_lengths, shape=random_shape(rng, 8))
     assert_plain(decoder, memory, lengths, found, max_lengths)
 
 
@@ -192,7 +204,7 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
 
 def draft_chain(surrogate, head_input, token, count, length, constraints):
     """The surrogate's best tokens behind ``token``, up to the end symbol."""
-    drafts, states = [], surrogate.start(head_input)
+    drafts, states = [], surrogate.start_from(head_input)
     while len(drafts) < count and token != EOS:
         states = surrogate.advance(states, torch.tensor([token]))
         logits = surrogate.logits(states)

@@ -80,7 +80,7 @@ def test_head_losses_pair_with_labels_further_on(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            states = surrogate.start(outputs.head_input[:, position])
+            states = surrogate.start_from(outputs.head_input[:, position])
             for token in labels[position : position + 2]:
                 states = surrogate.advance(states, torch.tensor([token]))
             log_probs = surrogate.logits(states)[0].log_softmax(-1)

@@ -158,7 +158,9 @@ def test_int8_is_near_float32():
         state = runtime.start(memory, lengths)
         outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         surrogate = runtime.surrogate()
-        drafted = surrogate.advance(surrogate.start(outputs.head_input), torch.tensor([5, 1, 6, 7]))
+        drafted = surrogate.advance(
+            surrogate.start_from(outputs.head_input), torch.tensor([5, 1, 6, 7])
+        )
         found.append(torch.cat([runtime.logits(outputs.hidden), surrogate.logits(drafted)]).float())
     error = (found[1] - found[0]).norm() / found[0].norm()
     assert 0 < error < 0.1

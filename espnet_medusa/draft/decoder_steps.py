@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import States, Surrogate, head_inputs
+from espnet_medusa.draft.surrogate import States, Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
@@ -49,15 +49,23 @@ class DecoderSteps:
 
     def run(self, walks: Sequence[Walk]) -> None:
         """Add ``shape.depth`` steps to the walks' drafts."""
-        room = [walk.max_length - walk.draft.beam[0].prefix.length for walk in walks]
-        depth = min(self.shape.depth, max(room, default=0))
+        most = self.shape.depth
+        limits = [
+            min(
+                walk.max_length - walk.draft.beam[0].prefix.length,
+                most if walk.draft.limit is None else walk.draft.limit,
+            )
+            for walk in walks
+        ]
+        depth = min(most, max(limits, default=0))
         if depth > 0:
-            visit(walks, self._steps(Beams(walks), depth), self.scoring.eos)
+            visit(walks, self._steps(Beams(walks), depth, limits), self.scoring.eos)
 
-    def _steps(self, beams: Beams, depth: int) -> list[list[Step]]:
+    def _steps(self, beams: Beams, depth: int, limits: Sequence[int]) -> list[list[Step]]:
         known = Known(beams, self.surrogate, self.shape)
         states, scores = beams.start(self.surrogate), beams.scores
         steps, counts = [], []
+        limits = torch.tensor(limits, device=scores.device) if min(limits) < depth else None
         for step in range(depth):
             states = known.put_states(states)
             gains, tokens = self._continuations(states, beams, known, step)
@@ -66,6 +74,8 @@ class DecoderSteps:
             steps.append(self._prune(scores, gains, tokens, lone))
             scores, places, tokens = steps[-1]
             ended = tokens == self.scoring.eos
+            if limits is not None:
+                ended |= (limits <= step + 1)[:, None]
             # On a CPU it costs little to see that nothing can follow.
             if step + 1 == depth or ended.device.type == "cpu" and bool(ended.all()):
                 break
@@ -73,6 +83,8 @@ class DecoderSteps:
             known.go_on(places, count)
             if not lone:
                 states = states.select(flat_rows(places // count, len(gains)))
+            # Some surrogates save work behind an end, be it one that the search has not drafted.
+            tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
             states = self.surrogate.advance(states, tokens.flatten())
         return read(steps, counts)
 
@@ -178,7 +190,7 @@ class Beams:
     def start(self, surrogate: Surrogate) -> States:
         """States of U W prefixes; those of evaluated ones count for nothing."""
         rows = {source: row for row, source in enumerate(dict.fromkeys(self.sources))}
-        states = surrogate.start(head_inputs([*rows]))
+        states = surrogate.start([*rows])
         if len(rows) < len(self.sources):
             rows = torch.tensor([rows[source] for source in self.sources], device=self.device)
             states = states.select(rows)
@@ -214,7 +226,7 @@ class Known:
         device = beams.device
         index = {prefix: node for node, prefix in enumerate(self.prefixes)}
         self.nodes = torch.tensor([index.get(p, -1) for p in beams.prefixes], device=device)
-        self.states = surrogate.start(head_inputs(self.prefixes))
+        self.states = surrogate.start(self.prefixes)
         rows = [_table_row(prefix, index, shape.width) for prefix in self.prefixes]
         gains, tokens, children = zip(*rows, strict=True)
         self.gains = torch.tensor(gains, device=device)
@@ -281,7 +293,7 @@ def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> N
     for row, walk in enumerate(walks):
         beam = [hypothesis.prefix for hypothesis in walk.draft.beam]
         for step in steps:
-            if not walk.draft.beam:
+            if not (walk.draft.beam and walk.draft.may_go_on):
                 break
             going = {hypothesis.prefix for hypothesis in walk.draft.beam}
             beam = [

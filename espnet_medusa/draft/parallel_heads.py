@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import HeadsSurrogate
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ParallelStates:
         )
 
 
-class ParallelHeadsSurrogate(Surrogate):
+class ParallelHeadsSurrogate(HeadsSurrogate):
     """Parallel heads in the decoder's place; they do not see which tokens were drafted.
 
     Args:
@@ -56,7 +56,7 @@ class ParallelHeadsSurrogate(Surrogate):
     def max_steps(self) -> int:
         return self.num_heads
 
-    def start(self, head_input: torch.Tensor) -> ParallelStates:
+    def start_from(self, head_input: torch.Tensor) -> ParallelStates:
         return ParallelStates(
             self.tables(head_input),
             torch.arange(len(head_input), device=head_input.device),

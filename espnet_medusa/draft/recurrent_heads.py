@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import HeadsSurrogate
 
 if TYPE_CHECKING:
     from espnet_medusa.runtime.heads import PackedRecurrentHeads
@@ -31,7 +31,7 @@ class RecurrentStates:
         return RecurrentStates(torch.cat([self.hidden, others.hidden]))
 
 
-class RecurrentHeadsSurrogate(Surrogate):
+class RecurrentHeadsSurrogate(HeadsSurrogate):
     """Recurrent heads in the decoder's place.
 
     Args:
@@ -55,7 +55,7 @@ class RecurrentHeadsSurrogate(Surrogate):
     def max_steps(self) -> None:
         return None
 
-    def start(self, head_input: torch.Tensor) -> RecurrentStates:
+    def start_from(self, head_input: torch.Tensor) -> RecurrentStates:
         return RecurrentStates(head_input)
 
     def advance(self, states: RecurrentStates, tokens: torch.Tensor) -> RecurrentStates:

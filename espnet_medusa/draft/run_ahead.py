@@ -6,8 +6,10 @@ chain, wider gives candidate trees that shape themselves, and for beam search th
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from espnet_medusa.draft.decoder_steps import DecoderSteps
 from espnet_medusa.draft.scorer_steps import ScorerSteps
@@ -15,7 +17,17 @@ from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.search.walk import Draft, Strategy, Walk
 
 if TYPE_CHECKING:
-    from espnet_medusa.draft.surrogate import Surrogate
+    import torch
+
+    from espnet_medusa.draft.surrogate import DraftInput, Surrogate
+
+
+class Drafted(NamedTuple):
+    """When the last draft was done, on a clock in seconds, and how long its steps took."""
+
+    at: float
+    seconds: float
+    steps: int
 
 
 class RunAhead:
@@ -30,20 +42,54 @@ class RunAhead:
     def __init__(self, strategy: Strategy, surrogate: Surrogate | None, shape: DraftShape):
         self.strategy, self.surrogate, self.shape = strategy, surrogate, shape
         self.steps = None
+        self._last: Drafted | None = None
         if surrogate is not None and shape.depth > 0:
             scoring = strategy.scoring.for_drafts(shape.left_out, surrogate.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
             self.steps = kind(strategy, scoring, surrogate, shape)
 
+    @property
+    def needs_head_input(self) -> bool:
+        """Whether it drafts from what the decoder computes for heads."""
+        return self.steps is not None and self.surrogate.needs_head_input
+
+    def begin(
+        self,
+        walks: Sequence[Walk],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> RunAhead:
+        """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
+        if self.steps is None:
+            return self
+        roots = [walk.root for walk in walks]
+        surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+        if surrogate is self.surrogate and self.shape.lookahead is None:
+            return self
+        begun = copy.copy(self)
+        begun.surrogate, begun.steps = surrogate, copy.copy(self.steps)
+        begun.steps.surrogate, begun._last = surrogate, None
+        return begun
+
     def draft(self, walks: Sequence[Walk]) -> None:
         """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
+        started, lookahead = time.perf_counter(), self.shape.lookahead
+        if lookahead is not None and self._last is not None:
+            lookahead.measure(started - self._last.at, self._last.seconds, self._last.steps)
         for walk in walks:
-            walk.draft = Draft([])
+            limit = None if lookahead is None else lookahead.depth(walk)
+            walk.draft = Draft([], limit=limit)
             walk.draft.visit(walk.running, walk.max_length, self.strategy.scoring.eos)
         if self.steps is not None:
+            self.surrogate.keep([h.prefix for walk in walks for h in walk.running])
             self.steps.run([walk for walk in walks if walk.draft.beam])
+            count_cost(self.surrogate, walks)
         for walk in walks:
             self._keep_budget(walk)
+        if lookahead is not None:
+            ended = time.perf_counter()
+            self._last = Drafted(ended, ended - started, max(walk.draft.depth for walk in walks))
 
     def _keep_budget(self, walk: Walk) -> None:
         """Leave out the least promising drafts; what the search waits for stays."""
@@ -57,3 +103,10 @@ class RunAhead:
             drafted.sort(key=draft.nodes.get, reverse=True)
         kept = {*nodes[:waiting], *drafted[: max(budget - waiting, 0)]}
         draft.nodes = {prefix: score for prefix, score in draft.nodes.items() if prefix in kept}
+
+
+def count_cost(surrogate: Surrogate, walks: Sequence[Walk]) -> None:
+    """What drafting has cost so far goes into the walks' statistics."""
+    for walk in walks:
+        cost = surrogate.cost(walk.root)
+        walk.statistics.draft_calls, walk.statistics.draft_nodes = cost

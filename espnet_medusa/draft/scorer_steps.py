@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import States, Surrogate, head_inputs
+from espnet_medusa.draft.surrogate import States, Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import CANDIDATES, Candidates, Request, Scoring
 from espnet_medusa.search.walk import Strategy, Walk, best_continuations
@@ -36,7 +36,7 @@ class ScorerSteps:
         """Add ``shape.depth`` steps to the walks' drafts."""
         states = PrefixStates(self.surrogate)
         for _ in range(self.shape.depth):
-            walks = [walk for walk in walks if walk.draft.beam]
+            walks = [walk for walk in walks if walk.draft.beam and walk.draft.may_go_on]
             if not walks:
                 break
             candidates = self._candidates(walks, states)
@@ -84,7 +84,7 @@ class PrefixStates:
         evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
         states, rows = self.states, dict(self.rows)
         if evaluated:
-            started = self.surrogate.start(head_inputs(evaluated))
+            started = self.surrogate.start(evaluated)
             states = started if states is None else states.join(started)
             rows |= {parent: len(self.rows) + row for row, parent in enumerate(evaluated)}
         device = evaluated[0].head_input[0].device if evaluated else self.device

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from espnet_medusa.draft.lookahead import Lookahead
+
 
 @dataclass(frozen=True)
 class DraftShape:
@@ -14,6 +16,7 @@ class DraftShape:
         choices: Fixed shape instead of the drafted beam: how many of the best tokens hang behind
             every node of each depth (aiola's ``medusa_choices`` without the root).
         left_out: Scorers that are not asked while running ahead.
+        lookahead: Chooses each draft's depth, up to ``depth``; None: always ``depth``.
     """
 
     depth: int
@@ -21,6 +24,7 @@ class DraftShape:
     budget: int | None = None
     choices: tuple[int, ...] | None = None
     left_out: frozenset[str] = frozenset()
+    lookahead: Lookahead | None = None
 
     def count(self, step: int) -> int:
         """How many continuations of a prefix a step looks at."""

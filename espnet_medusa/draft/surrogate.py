@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -24,27 +25,68 @@ class States(Protocol):
         """These rows, then those."""
 
 
+@dataclass(frozen=True)
+class DraftInput:
+    """What a draft model reads of one utterance; it may differ from what the main model reads.
+
+    Attributes:
+        memory: (S, D) output of the draft model's encoder.
+        prompt: P tokens to start from.
+    """
+
+    memory: torch.Tensor
+    prompt: list[int]
+
+
+class DraftCost(NamedTuple):
+    """What drafting has cost an utterance in calls of another model.
+
+    Attributes:
+        calls: That it took part in.
+        nodes: Tokens of it that they evaluated.
+    """
+
+    calls: int = 0
+    nodes: int = 0
+
+
 class Surrogate(ABC):
     """Drafts. A new way to draft supplies this and nothing else.
 
     Attributes:
         vocabulary: (V',) token ids that ``logits`` are of; None: all.
+        needs_head_input: Whether ``start`` reads ``Prefix.head_input``, which a decoder with an own
+            block computes for nobody else.
     """
 
     vocabulary: torch.Tensor | None = None
+    needs_head_input = True
 
     @property
     @abstractmethod
     def max_steps(self) -> int | None:
         """How often a state can be advanced; None without limit."""
 
-    @abstractmethod
-    def start(self, head_input: torch.Tensor) -> States:
-        """States of R evaluated prefixes.
+    def begin(
+        self,
+        roots: Sequence[Prefix],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> Surrogate:
+        """The surrogate of one run of a search; one that remembers utterances returns another.
 
         Args:
-            head_input: (R, D) of ``NodeOutputs``.
+            roots: Prompts of U utterances; ``Prefix.root`` leads back to them.
+            memory: (U, S, D) the main model's encoder output.
+            memory_lengths: (U,) frames.
+            draft_inputs: U, for draft models.
         """
+        return self
+
+    @abstractmethod
+    def start(self, prefixes: Sequence[Prefix]) -> States:
+        """States of R evaluated prefixes."""
 
     @abstractmethod
     def advance(self, states: States, tokens: torch.Tensor) -> States:
@@ -52,11 +94,37 @@ class Surrogate(ABC):
 
     @abstractmethod
     def logits(self, states: States) -> torch.Tensor:
-        """(R, V') for the token that follows; states have been advanced at least once."""
+        """(R, V') for the token that follows; states have been advanced at least once.
+
+        Nobody reads rows that have not been.
+        """
+
+    def keep(self, running: Sequence[Prefix]) -> None:
+        """Only these prefixes and what lies before or behind them will be asked for again."""
+        return
+
+    def cost(self, root: Prefix) -> DraftCost:
+        """What drafting for the utterance of ``root`` has cost so far."""
+        return DraftCost()
 
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
         """Tokens of columns of ``logits``."""
         return columns if self.vocabulary is None else self.vocabulary[columns]
+
+
+class HeadsSurrogate(Surrogate):
+    """Heads on the decoder draft: they start from what the decoder computed for them."""
+
+    def start(self, prefixes: Sequence[Prefix]) -> States:
+        return self.start_from(head_inputs(prefixes))
+
+    @abstractmethod
+    def start_from(self, head_input: torch.Tensor) -> States:
+        """States of R evaluated prefixes.
+
+        Args:
+            head_input: (R, D) of ``NodeOutputs``.
+        """
 
 
 def head_inputs(prefixes: Sequence[Prefix]) -> torch.Tensor:

@@ -1,15 +1,17 @@
-"""One Whisper decoder layer over new nodes, with cached keys and values (inference)."""
+"""A decoder layer with cross-attention over new nodes, with cached keys and values (inference)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from espnet_medusa.decoder.tree_decoder import TreeState
-from espnet_medusa.runtime.linear import GELU, Norm, pack_linear, pack_module
+from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
+from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.precision import Precision
 
 
@@ -46,31 +48,80 @@ class Packing:
         return padded
 
 
+class AttentionWeights(NamedTuple):
+    """Of self-attention or cross-attention.
+
+    Attributes:
+        norm: Before the attention or behind what it is added to.
+        queries: (D, D), as ``keys`` and ``values``.
+        output: (D, D); with ``concat`` (2 D, D).
+    """
+
+    norm: torch.nn.LayerNorm
+    queries: torch.nn.Linear
+    keys: torch.nn.Linear
+    values: torch.nn.Linear
+    output: torch.nn.Linear
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """A trained decoder layer's modules, under names of our own.
+
+    Attributes:
+        num_heads: Of both attentions.
+        own: Self-attention.
+        cross: Cross-attention.
+        feed_forward_norm: As the attentions'.
+        inner: Feed-forward layer.
+        outer: Back to D.
+        activation: Between them.
+        norm_first: Normalize what a part reads; otherwise its sum with what it adds.
+        concat: Attentions' outputs are products of what they read, then what they found.
+    """
+
+    num_heads: int
+    own: AttentionWeights
+    cross: AttentionWeights
+    feed_forward_norm: torch.nn.LayerNorm
+    inner: torch.nn.Linear
+    outer: torch.nn.Linear
+    activation: str
+    norm_first: bool = True
+    concat: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Of one attention head."""
+        return self.own.queries.out_features // self.num_heads
+
+
 class PackedLayer:
-    """A ``transformers`` WhisperDecoderLayer with weights laid out for ``extend``.
+    """A decoder layer with weights laid out for ``extend``.
 
     Queries, keys and values of self-attention are one matrix product, as are keys and values of
     the memory.
 
     Args:
-        layer: Its weights; copied.
+        weights: Copied.
         precision: What to compute in.
     """
 
-    def __init__(self, layer: torch.nn.Module, precision: Precision):
-        dtype = precision.dtype
-        own, cross = layer.self_attn, layer.encoder_attn
-        self.num_heads, self.head_size = own.num_heads, own.head_dim
-        self.own_norm = Norm(layer.self_attn_layer_norm, dtype)
-        self.queries_keys_values = pack_linear(*join(own.q_proj, own.k_proj, own.v_proj), precision)
-        self.own_output = pack_module(own.out_proj, precision)
-        self.cross_norm = Norm(layer.encoder_attn_layer_norm, dtype)
-        self.cross_queries = pack_module(cross.q_proj, precision)
-        self.memory_keys_values = pack_linear(*join(cross.k_proj, cross.v_proj), precision)
-        self.cross_output = pack_module(cross.out_proj, precision)
-        self.feed_forward_norm = Norm(layer.final_layer_norm, dtype)
-        self.inner = pack_module(layer.fc1, precision, GELU)
-        self.outer = pack_module(layer.fc2, precision)
+    def __init__(self, weights: LayerWeights, precision: Precision):
+        own, cross = weights.own, weights.cross
+        self.num_heads, self.head_size = weights.num_heads, weights.head_size
+        self.norm_first, self.concat = weights.norm_first, weights.concat
+        self.own_norm = pack_norm(own.norm, precision)
+        joined = join(own.queries, own.keys, own.values)
+        self.queries_keys_values = pack_linear(*joined, precision)
+        self.own_output = pack_module(own.output, precision)
+        self.cross_norm = pack_norm(cross.norm, precision)
+        self.cross_queries = pack_module(cross.queries, precision)
+        self.memory_keys_values = pack_linear(*join(cross.keys, cross.values), precision)
+        self.cross_output = pack_module(cross.output, precision)
+        self.feed_forward_norm = pack_norm(weights.feed_forward_norm, precision)
+        self.inner = pack_module(weights.inner, precision, weights.activation)
+        self.outer = pack_module(weights.outer, precision)
 
     def attend_memory(self, memory: torch.Tensor) -> torch.Tensor:
         """Cross-attention keys and values (U, S, 2, heads, size) of memory (U, S, D)."""
@@ -98,17 +149,31 @@ class PackedLayer:
             (R, D).
         """
         width = packing.shape[1]
-        joined = packing.unpack(self.queries_keys_values(self.own_norm(hidden)))
+        read = self._before(self.own_norm, hidden)
+        joined = packing.unpack(self.queries_keys_values(read))
         joined = joined.view(-1, width, 3, self.num_heads, self.head_size)
         keys_values = state.cache.write(index, joined[:, :, 1:])
-        attended = attend(joined[:, :, 0], keys_values, mask)
-        hidden = self.own_output(packing.pack(attended), hidden)
+        attended = packing.pack(attend(joined[:, :, 0], keys_values, mask))
+        hidden = self._after(self.own_norm, self.own_output(self._found(read, attended), hidden))
 
-        queries = packing.unpack(self.cross_queries(self.cross_norm(hidden)))
+        read = self._before(self.cross_norm, hidden)
+        queries = packing.unpack(self.cross_queries(read))
         queries = queries.view(-1, width, self.num_heads, self.head_size)
-        attended = attend(queries, state.memory[index], state.memory_mask)
-        hidden = self.cross_output(packing.pack(attended), hidden)
-        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
+        attended = packing.pack(attend(queries, state.memory[index], state.memory_mask))
+        hidden = self.cross_output(self._found(read, attended), hidden)
+        hidden = self._after(self.cross_norm, hidden)
+
+        read = self._before(self.feed_forward_norm, hidden)
+        return self._after(self.feed_forward_norm, self.outer(self.inner(read), hidden))
+
+    def _before(self, norm: Norm | NativeNorm, hidden: torch.Tensor) -> torch.Tensor:
+        return norm(hidden) if self.norm_first else hidden
+
+    def _after(self, norm: Norm | NativeNorm, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden if self.norm_first else norm(hidden)
+
+    def _found(self, read: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        return torch.cat([read, attended], dim=-1) if self.concat else attended
 
 
 class LayerStack:

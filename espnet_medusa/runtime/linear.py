@@ -12,8 +12,12 @@ from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.precision import Precision
 
-GELU, SILU = "gelu", "silu"
-ACTIVATIONS = {GELU: torch.nn.functional.gelu, SILU: torch.nn.functional.silu}
+GELU, SILU, RELU = "gelu", "silu", "relu"
+ACTIVATIONS = {
+    GELU: torch.nn.functional.gelu,
+    SILU: torch.nn.functional.silu,
+    RELU: torch.nn.functional.relu,
+}
 FEW_WEIGHTS = 1 << 17  # float32: below, oneDNN's own costs per call outweigh what it saves
 INT8_MAX = 127
 TYPICAL_ROWS = 16  # that the layout is made for
@@ -53,7 +57,7 @@ class BlockedLinear:
         self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), TYPICAL_ROWS)
         self.bias = bias
         self.activation = activation
-        self.fused = {None: "none", GELU: "gelu", SILU: "swish"}[activation]
+        self.fused = {None: "none", GELU: "gelu", SILU: "swish", RELU: "relu"}[activation]
         self.algorithm = "none" if activation == GELU else ""  # exact gelu, no tanh
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -69,15 +73,17 @@ class BlockedLinear:
 
 
 class Int8Linear:
-    """``x W^T`` in 8-bit integers through oneDNN (CPU): half of bfloat16's weights to read.
+    """``x W^T + b`` in 8-bit integers through oneDNN (CPU): half of bfloat16's weights to read.
 
     Weights have a scale for each output, the input one for all its rows, found in each call.
 
     Args:
         weight: (M, D).
+        bias: (M,) or None.
     """
 
-    def __init__(self, weight: torch.Tensor):
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+        self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / INT8_MAX
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
@@ -90,7 +96,7 @@ class Int8Linear:
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
         integers = (hidden / scale).round_().to(torch.int8)
         return torch.ops.onednn.qlinear_pointwise.tensor(
-            *(integers, scale, self.zero, self.blocked, self.scales, self.weight_zeros, None),
+            *(integers, scale, self.zero, self.blocked, self.scales, self.weight_zeros, self.bias),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
 
@@ -131,11 +137,14 @@ def pack_module(
     return pack_linear(module.weight, module.bias, precision, activation)
 
 
-def pack_projection(weight: torch.Tensor, precision: Precision) -> Projection:
-    """The vocabulary projection, (V, D)."""
+def pack_projection(
+    weight: torch.Tensor, precision: Precision, bias: torch.Tensor | None = None
+) -> Projection:
+    """The vocabulary projection, (V, D), and what some add to it, (V,)."""
     if precision.int8_projection:
-        return Int8Linear(weight.detach()) if kernels() is None else NativeLinear(weight, None)
-    return pack_linear(weight, None, precision)
+        kind = Int8Linear if kernels() is None else NativeLinear
+        return kind(weight.detach(), bias)
+    return pack_linear(weight, bias, precision)
 
 
 class Norm:

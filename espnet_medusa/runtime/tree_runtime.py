@@ -32,6 +32,7 @@ class TreeRuntime(TreeDecoder):
         precision: What to compute in.
         table: (V, D) token embeddings.
         scale: What they are multiplied with.
+        bias: (V,) of the vocabulary projection, or None.
     """
 
     def __init__(
@@ -40,13 +41,14 @@ class TreeRuntime(TreeDecoder):
         precision: Precision,
         table: torch.Tensor,
         scale: float = 1.0,
+        bias: torch.Tensor | None = None,
     ):
         self.precision, self.heads = precision, decoder.heads
         self.dtype, self.device = precision.dtype, table.device
         self._max_depth = decoder.max_depth
         self.table, self.scale = table.detach(), scale
         self.weight = decoder.projection.detach()
-        self.projection = pack_projection(self.weight, precision)
+        self.projection = pack_projection(self.weight, precision, bias)
         if precision.int8_layers and self.weight.data_ptr() == self.table.data_ptr():
             self.table = None  # the projection has the rows, in a quarter of the memory
             self.weight = None

@@ -15,7 +15,7 @@ from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.draft.run_ahead import RunAhead
 from espnet_medusa.draft.shape import PLAIN, DraftShape
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.loop import run
@@ -107,6 +107,7 @@ class BeamSearch:
         memory_lengths: torch.Tensor,
         prompt: torch.Tensor,
         limits: LengthLimits = LengthLimits(),
+        draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list["BeamWalk"]:
         """Search U utterances, each at its own pace.
 
@@ -115,6 +116,7 @@ class BeamSearch:
             memory_lengths: (U,) frames.
             prompt: (U, P) tokens to start from.
             limits: Of the lengths.
+            draft_inputs: U, what a draft model reads; None: the same.
 
         Returns:
             Walks whose ``ended`` hypotheses are sorted, best first.
@@ -123,7 +125,7 @@ class BeamSearch:
             self._begin(memory[row, :frames], prompt[row], limits)
             for row, frames in enumerate(memory_lengths.tolist())
         ]
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt)
+        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
         for walk in walks:
             walk.ended.sort(key=self._rank, reverse=True)
             walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
@@ -131,7 +133,8 @@ class BeamSearch:
         if empty and limits.minlenratio >= SHORTER:
             # As ESPnet: nothing was long enough, so shorter ones may do.
             shorter = replace(limits, minlenratio=limits.minlenratio - SHORTER)
-            again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter)
+            inputs = draft_inputs and [draft_inputs[row] for row in empty]
+            again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter, inputs)
             for row, walk in zip(empty, again, strict=True):
                 walk.statistics += walks[row].statistics
                 walks[row] = walk

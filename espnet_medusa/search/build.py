@@ -1,6 +1,6 @@
 """Decode options, checked against the model, and the searches that they describe."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.decoder.tree_scorer import TreeScorer
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
@@ -210,6 +210,7 @@ def search_within(
     frames: torch.Tensor,
     prompt: torch.Tensor,
     limits: LengthLimits,
+    draft_inputs: Sequence[DraftInput] | None = None,
 ) -> list[GreedyWalk] | list[BeamWalk]:
     """Run either search under ESPnet's length options.
 
@@ -219,12 +220,13 @@ def search_within(
         frames: (U,) lengths of it.
         prompt: (U, P) tokens to start from.
         limits: Of the lengths, in frames.
+        draft_inputs: U, what a draft model reads; None: the same.
     """
     if isinstance(search, GreedySearch):
         sizes = frames.tolist()
         most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
-        return search(memory, frames, prompt, most, least)
-    return search(memory, frames, prompt, limits)
+        return search(memory, frames, prompt, most, least, draft_inputs)
+    return search(memory, frames, prompt, limits, draft_inputs)
 
 
 def _runtime(

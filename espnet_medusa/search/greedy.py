@@ -13,7 +13,7 @@ from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.draft.run_ahead import RunAhead
 from espnet_medusa.draft.shape import PLAIN, DraftShape
-from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.loop import run
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
@@ -55,6 +55,7 @@ class GreedySearch:
         prompt: torch.Tensor,
         max_lengths: Sequence[int],
         min_lengths: Sequence[int],
+        draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list["GreedyWalk"]:
         """Decode U utterances, each at its own pace.
 
@@ -64,6 +65,7 @@ class GreedySearch:
             prompt: (U, P) tokens to start from.
             max_lengths: U, most tokens behind the prompt.
             min_lengths: U, fewest tokens before the end symbol.
+            draft_inputs: U, what a draft model reads; None: the same.
         """
         walks = []
         limits = zip(memory_lengths.tolist(), max_lengths, min_lengths, strict=True)
@@ -73,7 +75,7 @@ class GreedySearch:
             scorers = UtteranceScorers(min_length=least)
             running = [Hypothesis(root, 0.0, (0.0,))]
             walks.append(GreedyWalk(root, scorers, max(min(most, room), 1), running))
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt)
+        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
         for walk in walks:
             walk.statistics.tokens = walk.steps
         return walks

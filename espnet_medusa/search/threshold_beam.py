@@ -11,6 +11,7 @@ Every hypothesis is replaced by longer ones that differ behind it: none ever beg
 token sequence comes twice or is expanded twice.
 """
 
+import copy
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ import torch
 from espnet_medusa.accept import threshold
 from espnet_medusa.constraints import Constraints
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.run_ahead import count_cost
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import Surrogate, head_inputs
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.search.beam import (
     BeamSearch,
     BeamStrategy,
@@ -99,6 +101,7 @@ class ThresholdBeamSearch(BeamSearch):
         memory_lengths: torch.Tensor,
         prompt: torch.Tensor,
         limits: LengthLimits = AS_MANY_AS_FRAMES,
+        draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list["ThresholdWalk"]:
         """Search U utterances, each at its own pace.
 
@@ -107,11 +110,12 @@ class ThresholdBeamSearch(BeamSearch):
             memory_lengths: (U,) frames.
             prompt: (U, P) tokens to start from.
             limits: Of the lengths; without ESPnet's end detection, which compares lengths.
+            draft_inputs: U, what a draft model reads; None: the same.
 
         Returns:
             Walks with the B best ``ended`` hypotheses, best first.
         """
-        walks = super().__call__(memory, memory_lengths, prompt, limits)
+        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs)
         for walk in walks:
             del walk.ended[self.strategy.beam_size :]
         return walks
@@ -212,6 +216,25 @@ class ThresholdDrafts:
             constraints = strategy.scoring.constraints
             self.constraints = constraints.restricted(surrogate.vocabulary)
 
+    @property
+    def needs_head_input(self) -> bool:
+        """Whether it drafts from what the decoder computes for heads."""
+        return self.shape.depth > 0 and self.surrogate.needs_head_input
+
+    def begin(
+        self,
+        walks: Sequence[ThresholdWalk],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> "ThresholdDrafts":
+        """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
+        if self.shape.depth == 0:
+            return self
+        begun, roots = copy.copy(self), [walk.root for walk in walks]
+        begun.surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+        return begun
+
     def draft(self, walks: Sequence[ThresholdWalk]) -> None:
         """Prolong the running hypotheses; what they gained is what the next call evaluates."""
         chains = iter(self._chains(walks))
@@ -241,11 +264,12 @@ class ThresholdDrafts:
             return [[]] * len(pairs)
         prefixes = [hypothesis.prefix for _, hypothesis in pairs]
         rows = {parent: row for row, parent in enumerate(dict.fromkeys(p.parent for p in prefixes))}
-        known = head_inputs([*rows])
+        self.surrogate.keep(prefixes)
+        device = prefixes[0].parent.head_input[0].device
         table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
                  [p.length for p in prefixes], room]  # fmt: skip
-        origins, tokens, lengths, places = torch.tensor(table, device=known.device)
-        states, going, found = self.surrogate.start(known).select(origins), places > 0, []
+        origins, tokens, lengths, places = torch.tensor(table, device=device)
+        states, going, found = self.surrogate.start([*rows]).select(origins), places > 0, []
         for step in range(max(room)):
             states = self.surrogate.advance(states, tokens)
             scores = self.surrogate.logits(states).float().log_softmax(dim=-1)
@@ -257,6 +281,7 @@ class ThresholdDrafts:
             # On a CPU it costs little to see that nobody goes on.
             if going.device.type == "cpu" and not bool(going.any()):
                 break
+        count_cost(self.surrogate, walks)
         return torch.stack(found, dim=1).tolist()
 
     def _prolonged(

@@ -41,6 +41,8 @@ class Draft:
         ends: Drafted ends of sentence; nothing follows them, so no call evaluates them.
         silent: Nodes that others stand on, of which nobody asks what follows.
         depth: Steps that were run ahead.
+        limit: Steps that it may be run ahead; None: as far as anybody drafts.
+        accepted: Of these steps, those that needed no further call.
     """
 
     beam: list[Hypothesis]
@@ -48,11 +50,18 @@ class Draft:
     ends: dict[Prefix, float] = field(default_factory=dict)
     silent: set[Prefix] = field(default_factory=set)
     depth: int = 0
+    limit: int | None = None
+    accepted: int = 0
 
     @property
     def asked(self) -> list[Prefix]:
         """Nodes of which the search wants to know what follows, in order."""
         return [prefix for prefix in self.nodes if prefix not in self.silent]
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the run-ahead may take one more step."""
+        return self.limit is None or self.depth < self.limit
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
         """Note the beam's unevaluated prefixes, let go of those that nothing may follow."""
@@ -80,6 +89,7 @@ class Walk(ABC):
         running: Hypotheses that go on.
         draft: What the last call evaluated.
         steps: Tokens decided so far.
+        tried: Drafted steps behind nothing but accepted ones, themselves accepted or not.
         statistics: Counts.
     """
 
@@ -89,6 +99,7 @@ class Walk(ABC):
     running: list[Hypothesis] = field(default_factory=list)
     draft: Draft | None = None
     steps: int = 0
+    tried: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
 
     @property

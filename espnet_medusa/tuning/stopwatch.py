@@ -14,7 +14,8 @@ import torch
 
 from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
 from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.draft.surrogate import States
+from espnet_medusa.draft.surrogate import DraftInput, States, Surrogate
+from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.walk import Walk
 
 
@@ -177,6 +178,16 @@ class TimedDecoder(Timed):
 class TimedSurrogate(Timed):
     """A ``Surrogate`` whose rows are counted; ``TimedRunAhead`` times it."""
 
+    def begin(
+        self,
+        roots: Sequence[Prefix],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> Surrogate:
+        begun = self.part.begin(roots, memory, memory_lengths, draft_inputs)
+        return self if begun is self.part else TimedSurrogate(begun, self.log)
+
     def logits(self, states: States) -> torch.Tensor:
         logits = self.part.logits(states)
         self.log.iterations[-1].draft_rows += len(logits)
@@ -199,6 +210,15 @@ class TimedStrategy(Timed):
 
 class TimedRunAhead(Timed):
     """A ``RunAhead`` that is timed."""
+
+    def begin(
+        self,
+        walks: Sequence[Walk],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> "TimedRunAhead":
+        return TimedRunAhead(self.part.begin(walks, memory, memory_lengths, draft_inputs), self.log)
 
     def draft(self, walks: Sequence[Walk]) -> None:
         self.log.claim("draft", lambda: self.part.draft(walks))

@@ -31,7 +31,7 @@ def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
     unrolled = list(decoder.unroll_heads(outputs.head_input, labels))
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
     surrogate = decoder.runtime().surrogate()
-    states = surrogate.start(outputs.head_input.flatten(0, 1))
+    states = surrogate.start_from(outputs.head_input.flatten(0, 1))
     places = [(row, position) for row in range(2) for position in range(9)]
     for step in range(1, NUM_HEADS + 1):
         # Prefixes near the end of their row have no label left; the others go on together.
@@ -52,7 +52,7 @@ def paths_of(surrogate, sources, paths):
     """Each path alone, one token after the other: states."""
     found = []
     for source, tokens in zip(sources, paths, strict=True):
-        states = surrogate.start(source[None])
+        states = surrogate.start_from(source[None])
         for token in tokens:
             states = surrogate.advance(states, torch.tensor([token]))
         found.append(states)
@@ -92,7 +92,7 @@ def test_rows_are_selected_in_any_order_and_several_times(decoder):
 @torch.no_grad()
 def test_only_recurrent_heads_see_what_was_drafted(decoder):
     surrogate = decoder.runtime().surrogate()
-    states = surrogate.start(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
+    states = surrogate.start_from(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
     one, other = surrogate.logits(surrogate.advance(states, torch.tensor([2, 3])))
     recurrent = surrogate.max_steps is None
     assert torch.equal(one, other) != recurrent
@@ -101,7 +101,7 @@ def test_only_recurrent_heads_see_what_was_drafted(decoder):
 @torch.no_grad()
 def test_how_far_a_state_goes(decoder):
     surrogate = decoder.runtime().surrogate()
-    states = surrogate.start(head_inputs(decoder, 1))
+    states = surrogate.start_from(head_inputs(decoder, 1))
     for step in range(1, NUM_HEADS + 3):
         states = surrogate.advance(states, torch.tensor([2]))
         if surrogate.max_steps is None or step <= surrogate.max_steps:

@@ -190,7 +190,7 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = tiny_decoder(0, heads).runtime()
     whole, some = runtime.surrogate(), runtime.surrogate(torch.tensor(VOCABULARY))
     head_input, tokens = torch.randn(5, HIDDEN_SIZE), torch.tensor([1, 7, 0, 3, 3])
-    found, expected = (s.logits(s.advance(s.start(head_input), tokens)) for s in (some, whole))
+    found, expected = (s.logits(s.advance(s.start_from(head_input), tokens)) for s in (some, whole))
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
 
 

@@ -16,6 +16,7 @@ from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
 from espnet_medusa.runtime.native import build, library
 from espnet_medusa.runtime.native.layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.runtime.whisper import whisper_weights
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_greedy, search_within
 from espnet_medusa.tree import ROOT
@@ -146,8 +147,9 @@ def test_a_layer_is_the_float_layer(kind, heads, head_size, known, sizes, frames
     masks = torch.where(seen, 0.0, -torch.inf), bits
     packing = Packing(None if present.all() else present, (len(sizes), width))
     lengths, found = torch.tensor(frames), []
-    exact = LayerStack([PackedLayer(layer, precision.Precision(torch.float32))])
-    for packed, mask in zip((exact, NativeStack([layer])), masks, strict=True):
+    weights = whisper_weights(layer)
+    exact = LayerStack([PackedLayer(weights, precision.Precision(torch.float32))])
+    for packed, mask in zip((exact, NativeStack([weights])), masks, strict=True):
         state = Known(packed, memory, lengths, known)
         given = hidden.clone()
         found.append((packed.extend(given, packing, 0, mask, state), state.slots))

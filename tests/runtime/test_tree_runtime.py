@@ -4,101 +4,14 @@ import random
 
 import pytest
 import torch
+from grown_trees import CLOSE, Grown, random_nodes, some_subtrees
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime import precision
 from espnet_medusa.tree import ROOT, chain_parents
 
-CLOSE = {"rtol": 0.0, "atol": 1e-5}
 HEADS = ["none", "linear", "block", "recurrent", "llama none", "llama latent", "llama block"]
-
-
-class Grown:
-    """Trees under way, and which tokens their nodes have: the forward of a path is the oracle.
-
-    Args:
-        decoder: The trained module.
-        memory: (U, S, D).
-        lengths: (U,).
-        options: Of ``start``.
-    """
-
-    def __init__(self, decoder, memory, lengths, **options):
-        self.decoder, self.runtime = decoder, decoder.runtime()
-        self.memory, self.lengths = memory, lengths
-        self.state = self.runtime.start(memory, lengths, **options)
-        self.tokens = [[] for _ in lengths]  # by slot
-
-    def extend(self, tokens, parents):
-        """``extend``, and where each packed row belongs: (utterance, slot)."""
-        first = self.state.num_nodes
-        outputs = self.runtime.extend(self.state, tokens, parents)
-        places = [(row, first + new) for row, some in enumerate(tokens) for new in range(len(some))]
-        for known, new in zip(self.tokens, tokens, strict=True):
-            known += [*new, *[None] * (self.state.num_nodes - first - len(new))]
-        return outputs, places
-
-    def extend_and_check(self, tokens, parents):
-        """``extend``; each row must be what the trained module says of its path."""
-        outputs, places = self.extend(tokens, parents)
-        assert len(outputs.hidden) == len(outputs.head_input) == len(places)
-        for place, hidden, head_input in zip(
-            places, outputs.hidden, outputs.head_input, strict=True
-        ):
-            expected = self.expected(*place)
-            torch.testing.assert_close(hidden, expected.hidden[0, -1], **CLOSE)
-            torch.testing.assert_close(head_input, expected.head_input[0, -1], **CLOSE)
-            expected = self.decoder.logits(expected.hidden[0, -1])
-            torch.testing.assert_close(self.runtime.logits(hidden[None])[0], expected, **CLOSE)
-
-    def expected(self, row, slot):
-        """The trained module's hidden states of a node's path, without padding or batch."""
-        path = [self.tokens[row][node] for node in self.state.trees[row].path(slot)]
-        frames = self.lengths[row : row + 1]
-        return self.decoder.hidden_states(
-            self.memory[row : row + 1, : int(frames)], frames, torch.tensor([path])
-        )
-
-    def alive(self, row):
-        """Slots that are no padding."""
-        return [slot for slot, token in enumerate(self.tokens[row]) if token is not None]
-
-    def keep(self, slots):
-        self.runtime.keep(self.state, slots)
-        self.tokens = [
-            [known[slot] for slot in kept] + [None] * (self.state.num_nodes - len(kept))
-            for known, kept in zip(self.tokens, slots, strict=True)
-        ]
-
-    def select(self, rows):
-        self.runtime.select(self.state, rows)
-        self.tokens = [self.tokens[row] for row in rows]
-        self.memory, self.lengths = self.memory[rows], self.lengths[rows]
-
-
-def random_nodes(rng, grown, sizes, roots=False):
-    """Tokens and parents of new nodes, anywhere in the trees."""
-    tokens, parents = [], []
-    for row, size in enumerate(sizes):
-        old, first = grown.alive(row), grown.state.num_nodes
-        chosen = []
-        for new in range(size):
-            options = [*old, *range(first, first + new)]
-            chosen.append(rng.choice([*options, ROOT] if roots or not options else options))
-        parents.append(chosen)
-        tokens.append([rng.randrange(VOCAB_SIZE) for _ in range(size)])
-    return tokens, parents
-
-
-def some_subtrees(rng, grown):
-    """Some paths of each row: what searches keep."""
-    kept = []
-    for row, tree in enumerate(grown.state.trees):
-        alive = grown.alive(row)
-        tips = rng.sample(alive, min(2, len(alive)))
-        kept.append(sorted({slot for tip in tips for slot in tree.path(tip)}))
-    return kept
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -257,7 +170,7 @@ def test_weights_that_change_later_do_not_reach_a_runtime(heads):
     def hidden(runtime, surrogate):
         state = runtime.start(memory, lengths)
         outputs = runtime.extend(state, [[1, 2]], [[ROOT, 0]])
-        drafted = surrogate.advance(surrogate.start(outputs.head_input), torch.tensor([1, 2]))
+        drafted = surrogate.advance(surrogate.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), surrogate.logits(drafted)
 
     early = parts()
@@ -288,7 +201,7 @@ def test_bfloat16_stays_near_float32(heads):
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
         surrogate = runtime.surrogate()
         tokens = torch.tensor([5, 1, 6, 7, 8])
-        drafted = surrogate.advance(surrogate.start(outputs.head_input), tokens)
+        drafted = surrogate.advance(surrogate.start_from(outputs.head_input), tokens)
         logits = runtime.logits(outputs.hidden), surrogate.logits(drafted)
         found[name] = (outputs.hidden, outputs.head_input, *logits)
     for close, exact in zip(found[precision.BFLOAT16], found[precision.FLOAT32], strict=True):

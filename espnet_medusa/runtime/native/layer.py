@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.decoder.tree_decoder import TreeState
-from espnet_medusa.runtime.layer import LayerStack, Packing, join
-from espnet_medusa.runtime.linear import GELU
+from espnet_medusa.runtime.layer import LayerStack, LayerWeights, Packing, join
 from espnet_medusa.runtime.native.library import (
     CallArguments,
     LayerArguments,
@@ -46,19 +45,19 @@ class NativeLayer:
     Weights in 8 bits, keys and values of the memory in bfloat16, all else in float32.
 
     Args:
-        layer: A ``transformers`` WhisperDecoderLayer; copied.
+        weights: Copied; normalization first, no ``concat``.
     """
 
-    def __init__(self, layer: torch.nn.Module):
-        own, cross = layer.self_attn, layer.encoder_attn
-        self.num_heads, self.head_size = own.num_heads, own.head_dim
-        norms = layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm
-        self.memory_keys_values = NativeLinear(*join(cross.k_proj, cross.v_proj))
+    def __init__(self, weights: LayerWeights):
+        own, cross = weights.own, weights.cross
+        self.num_heads, self.head_size = weights.num_heads, weights.head_size
+        norms = own.norm, cross.norm, weights.feed_forward_norm
+        self.memory_keys_values = NativeLinear(*join(cross.keys, cross.values))
         self.linears = [
-            NativeLinear(*join(own.q_proj, own.k_proj, own.v_proj)),
-            *(native(module) for module in (own.out_proj, cross.q_proj, cross.out_proj)),
-            native(layer.fc1, GELU),
-            native(layer.fc2),
+            NativeLinear(*join(own.queries, own.keys, own.values)),
+            *(native(module) for module in (own.output, cross.queries, cross.output)),
+            native(weights.inner, weights.activation),
+            native(weights.outer),
         ]
         self.norms = [*map(NativeNorm, norms)]
         self.arguments = LayerArguments(*(part.arguments for part in self.norms + self.linears))
@@ -80,10 +79,10 @@ class NativeStack(LayerStack):
     """Layers whose ``extend`` is one call of the kernels.
 
     Args:
-        layers: ``transformers`` WhisperDecoderLayers; copied.
+        layers: Copied.
     """
 
-    def __init__(self, layers: Iterable[torch.nn.Module]):
+    def __init__(self, layers: Iterable[LayerWeights]):
         super().__init__([NativeLayer(layer) for layer in layers])
         arguments = [layer.arguments for layer in self.layers]
         self.arguments = (LayerArguments * len(self))(*arguments)

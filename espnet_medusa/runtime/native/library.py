@@ -8,7 +8,7 @@ import torch
 
 from espnet_medusa.runtime.native.build import load_library
 
-ACTIVATIONS = {None: 0, "gelu": 1, "silu": 2}  # as linear.h numbers them
+ACTIVATIONS = {None: 0, "gelu": 1, "silu": 2, "relu": 3}  # as linear.h numbers them
 
 
 class LinearArguments(ctypes.Structure):

@@ -3,7 +3,7 @@
 
 #include "panel.h"
 
-enum Activation { NONE, GELU, SILU };
+enum Activation { NONE, GELU, SILU, RELU };
 
 // act(x W^T + b), W of (outputs, inputs). As Python lays it out.
 struct Linear {
@@ -107,6 +107,7 @@ inline void finish(
             value = _mm512_fmadd_ps(value, constant(row_scales[row]), bias);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
+            if (linear.activation == RELU) value = relu(value);
             if (residual != nullptr)
                 value = _mm512_add_ps(value, load(residual + row * size, at, size));
             store(to + row * size, at, size, value);

@@ -75,6 +75,8 @@ inline __m512 gelu(__m512 x) {
     return _mm512_mul_ps(_mm512_mul_ps(x, constant(0.5f)), _mm512_add_ps(one, erf));
 }
 
+inline __m512 relu(__m512 x) { return _mm512_max_ps(x, _mm512_setzero_ps()); }
+
 inline __m512 silu(__m512 x) {
     // Below -88 the result is -0 anyway.
     const __m512 minus = _mm512_min_ps(_mm512_sub_ps(_mm512_setzero_ps(), x), constant(88.0f));

@@ -1,0 +1,295 @@
+"""CTC as a surrogate: its greedy hypothesis drafts, behind mismatches too.
+
+Where a prefix stands in the hypothesis is a matter of alignment: behind the beginning of it that
+is nearest by edit distance. What follows there is drafted. So a word that CTC has wrong, left out
+or put in costs a draft or two, not the rest of the utterance.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
+from espnet_medusa.prefix import Prefix
+
+ALTERNATIVES = 3  # tokens that CTC names for one place
+EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
+LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
+LEAST = 1e-4  # of the probability is left for tokens that CTC does not name
+NONE = -1  # no token
+
+
+class Retokenizer(NamedTuple):
+    """From CTC's units to the decoder's.
+
+    Attributes:
+        to_text: Text of CTC's token ids.
+        to_tokens: The decoder's token ids of a text.
+    """
+
+    to_text: Callable[[list[int]], str]
+    to_tokens: Callable[[str], Sequence[int]]
+
+
+class CTCHypothesis(NamedTuple):
+    """What a CTC branch says of an utterance, in L tokens.
+
+    Attributes:
+        tokens: (L + 1, K) ids that may stand at each place, the hypothesis's own first, ``NONE``
+            where there are fewer; behind all of them the end symbol.
+        probabilities: (L + 1, K) their means over the frames of the place.
+    """
+
+    tokens: torch.Tensor
+    probabilities: torch.Tensor
+
+
+def greedy_hypothesis(
+    log_probs: torch.Tensor, blank: int, eos: int, retokenizer: Retokenizer | None = None
+) -> CTCHypothesis:
+    """The best label of each frame, equal neighbours merged, blanks left out.
+
+    Args:
+        log_probs: (S, V) of the CTC branch.
+        blank: Its blank.
+        eos: The decoder's end symbol.
+        retokenizer: Where its units are not the decoder's; without alternatives then.
+    """
+    labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
+        return_inverse=True, return_counts=True
+    )
+    means = log_probs.new_zeros(len(labels), log_probs.size(1), dtype=torch.float)
+    means = means.index_add(0, runs, log_probs.float().exp()) / sizes[:, None]
+    silent = torch.tensor([blank, eos] if retokenizer is None else [blank], device=means.device)
+    probabilities, tokens = means.index_fill(1, silent, 0.0).topk(min(ALTERNATIVES, means.size(1)))
+    spoken = ~torch.isin(labels, silent)
+    probabilities, tokens = probabilities[spoken], tokens[spoken]
+    if retokenizer is not None:
+        ids = _retokenized(tokens[:, 0].tolist(), retokenizer)
+        tokens = torch.tensor(ids, dtype=torch.long, device=means.device)[:, None]
+        # Nobody knows any more which frames are whose.
+        probabilities = probabilities[:, :1].mean(dim=0).expand(tokens.shape)
+    return CTCHypothesis(
+        _append(tokens, eos, NONE), _append(probabilities, float(means[-1].max()), 0.0)
+    )
+
+
+def _retokenized(labels: list[int], retokenizer: Retokenizer) -> list[int]:
+    """The decoder's tokens of what was said, if anything was."""
+    return [*retokenizer.to_tokens(retokenizer.to_text(labels))] if labels else []
+
+
+def _append(rows: torch.Tensor, first: float, others: float) -> torch.Tensor:
+    """(L, K) with one row more."""
+    last = rows.new_full((1, rows.size(1)), others)
+    last[0, 0] = first
+    return torch.cat([rows, last])
+
+
+def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
+    """Edits of prefixes that are longer by one token.
+
+    Args:
+        rows: (R, L + 1) of ``CTCStates`` before that.
+        different: (R, L) whether the token is another than the hypothesis's at each place.
+    """
+    longer = rows + 2
+    torch.minimum(longer[:, 1:], rows[:, :-1] + different, out=longer[:, 1:])
+    return longer.cummin(dim=-1).values
+
+
+@dataclass(frozen=True)
+class CTCStates:
+    """Where R prefixes stand.
+
+    Attributes:
+        rows: (R, L + 1) edit distances between each and the beginnings of its utterance's
+            hypothesis, the empty one first; added is how much longer it is than they are. So a
+            token that CTC lacks counts 2, another one 1, one that only CTC has nothing, and what
+            is left of the recursion is a cumulative minimum.
+        utterances: (R,) whose they are.
+    """
+
+    rows: torch.Tensor
+    utterances: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> CTCStates:
+        return CTCStates(self.rows[rows], self.utterances[rows])
+
+    def join(self, others: CTCStates) -> CTCStates:
+        return CTCStates(
+            torch.cat([self.rows, others.rows]), torch.cat([self.utterances, others.utterances])
+        )
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """Those of U utterances, filled up to L tokens.
+
+    Attributes:
+        tokens: (U, L).
+        handicaps: (U, L + 1) what each place loses beside the edits of ``CTCStates``; infinite
+            behind the end.
+        columns: (U, L + 1, K + 1) of the logits, what may follow at each place; V' for all that is
+            not named or not drafted.
+        shares: (U, L + 1, K + 1) their probabilities.
+        width: V'.
+    """
+
+    tokens: torch.Tensor
+    handicaps: torch.Tensor
+    columns: torch.Tensor
+    shares: torch.Tensor
+    width: int
+
+    @staticmethod
+    def of(
+        hypotheses: Sequence[CTCHypothesis], vocab_size: int, vocabulary: torch.Tensor | None
+    ) -> Hypotheses:
+        """Side by side.
+
+        Args:
+            hypotheses: U.
+            vocab_size: Of the decoder.
+            vocabulary: (V',) tokens that the logits are of; None: all.
+        """
+        tokens = pad_sequence([one.tokens for one in hypotheses], True, NONE)
+        shares = pad_sequence([one.probabilities for one in hypotheses], True)
+        rest = (1 - shares.sum(dim=-1, keepdim=True)).clamp(min=LEAST)
+        device = tokens.device
+        drafted = torch.arange(vocab_size, device=device) if vocabulary is None else vocabulary
+        width = len(drafted)
+        columns = torch.full((vocab_size + 1,), width, device=device)  # the last one for NONE
+        columns[drafted] = torch.arange(width, device=device)
+        sizes = torch.tensor([len(one.tokens) for one in hypotheses], device=device)
+        places = torch.arange(tokens.size(1), device=device)
+        handicaps = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
+        return Hypotheses(
+            tokens[:, :-1, 0],
+            handicaps.masked_fill(places >= sizes[:, None], torch.inf),
+            columns[torch.nn.functional.pad(tokens, (0, 1), value=NONE)],
+            torch.cat([shares, rest], dim=-1),
+            width,
+        )
+
+    def start(self) -> CTCStates:
+        """The empty prefix of each utterance."""
+        whose = torch.arange(len(self.tokens), device=self.tokens.device)
+        return CTCStates(torch.zeros_like(self.handicaps), whose)
+
+    def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
+        """Prefixes that are longer by one token each, (R,)."""
+        different = self.tokens.index_select(0, states.utterances) != tokens[:, None]
+        return CTCStates(advance_rows(states.rows, different), states.utterances)
+
+    def weights(self, states: CTCStates) -> torch.Tensor:
+        """How much each place counts: (R, L + 1) distributions.
+
+        Of several nearest beginnings the longest is best: it lies on the diagonal or behind
+        matches.
+        """
+        handicaps = self.handicaps.index_select(0, states.utterances)
+        scores = -torch.add(handicaps, states.rows, alpha=EDIT_COST)
+        best = scores.argmax(dim=-1, keepdim=True)
+        return scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST)).softmax(dim=-1)
+
+    def log_probs(self, states: CTCStates) -> torch.Tensor:
+        """(R, V') of what follows; what CTC does not name shares what it leaves over."""
+        shares = self.shares.index_select(0, states.utterances) * self.weights(states)[..., None]
+        columns = self.columns.index_select(0, states.utterances)
+        found = shares.new_zeros(len(shares), self.width + 1)
+        found.scatter_add_(1, columns.flatten(1), shares.flatten(1))
+        return found[:, :-1].add(found[:, -1:], alpha=1 / self.width).log()
+
+
+class CTCSurrogate(Surrogate):
+    """The greedy hypothesis of a CTC branch in the decoder's place.
+
+    Args:
+        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the branch.
+        vocab_size: Of the decoder.
+        eos: The decoder's end symbol.
+        blank: The branch's blank.
+        vocabulary: As ``Surrogate``'s.
+        retokenizer: Where the branch's units are not the decoder's.
+    """
+
+    max_steps = None
+    needs_head_input = False
+
+    def __init__(
+        self,
+        ctc: Callable[[torch.Tensor], torch.Tensor],
+        vocab_size: int,
+        eos: int,
+        blank: int = 0,
+        vocabulary: torch.Tensor | None = None,
+        retokenizer: Retokenizer | None = None,
+    ):
+        self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
+        self.vocabulary, self.retokenizer = vocabulary, retokenizer
+        self.hypotheses: Hypotheses | None = None
+        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # and in which of their rows
+
+    def begin(
+        self,
+        roots: Sequence[Prefix],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> CTCSurrogate:
+        hypotheses = [
+            greedy_hypothesis(
+                self.ctc(memory[row : row + 1, :frames])[0], self.blank, self.eos, self.retokenizer
+            )
+            for row, frames in enumerate(memory_lengths.tolist())
+        ]
+        begun = copy.copy(self)
+        begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary)
+        states = begun.hypotheses.start()
+        begun.known = {root: (states, row) for row, root in enumerate(roots)}
+        return begun
+
+    def start(self, prefixes: Sequence[Prefix]) -> CTCStates:
+        generations, missing = [], self._unknown(prefixes)
+        while missing:
+            generations.append(missing)
+            missing = self._unknown(prefix.parent for prefix in missing)
+        while generations:
+            missing = self._unknown(generations.pop())
+            states = self._recall([prefix.parent for prefix in missing])
+            tokens = [prefix.token for prefix in missing]
+            states = self.advance(states, torch.tensor(tokens, device=states.rows.device))
+            self.known |= {prefix: (states, row) for row, prefix in enumerate(missing)}
+        return self._recall(prefixes)
+
+    def _unknown(self, prefixes: Iterable[Prefix]) -> list[Prefix]:
+        return [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.known]
+
+    def _recall(self, prefixes: Sequence[Prefix]) -> CTCStates:
+        places = [self.known[prefix] for prefix in prefixes]
+        return CTCStates(
+            torch.stack([states.rows[row] for states, row in places]),
+            torch.stack([states.utterances[row] for states, row in places]),
+        )
+
+    def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
+        return self.hypotheses.advance(states, tokens)
+
+    def logits(self, states: CTCStates) -> torch.Tensor:
+        return self.hypotheses.log_probs(states)
+
+    def keep(self, running: Sequence[Prefix]) -> None:
+        living = set()
+        for prefix in running:
+            for ancestor in prefix.ancestors():
+                if ancestor in living:
+                    break
+                living.add(ancestor)
+        self.known = {prefix: place for prefix, place in self.known.items() if prefix in living}

@@ -1,0 +1,109 @@
+"""Token trees of a draft model: they follow what the search accepts, no prefix comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.draft.surrogate import DraftCost, DraftInput, head_inputs
+from espnet_medusa.placement import Placement, compact
+from espnet_medusa.prefix import Prefix
+
+
+class DraftTree:
+    """A draft model's own cached nodes for U utterances.
+
+    Its nodes are prefixes as the search's are, but of its own: the search's say what the main model
+    knows.
+
+    Args:
+        decoder: The draft model's.
+        draft_inputs: U.
+
+    Attributes:
+        roots: U, its prompts.
+    """
+
+    def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
+        memories = [one.memory for one in draft_inputs]
+        frames = [*map(len, memories)]
+        padded = torch.nn.utils.rnn.pad_sequence(memories, batch_first=True)
+        lengths = torch.tensor(frames, device=padded.device)
+        self.decoder = decoder
+        self.state = decoder.start(padded, lengths, with_heads=False)
+        self.roots = [Prefix(one.prompt[-1]) for one in draft_inputs]
+        self._placements = {
+            root: Placement(one.prompt) for root, one in zip(self.roots, draft_inputs, strict=True)
+        }
+        self._most_tokens = {
+            root: decoder.max_depth(size) - len(one.prompt)
+            for root, size, one in zip(self.roots, frames, draft_inputs, strict=True)
+        }
+        self._costs = dict.fromkeys(self.roots, DraftCost())
+
+    def cost(self, root: Prefix) -> DraftCost:
+        """Calls and nodes for the utterance of ``root`` so far."""
+        return self._costs[root]
+
+    def has_room(self, node: Prefix) -> bool:
+        """Whether the draft model has a position for one token more."""
+        return node.length < self._most_tokens[node.root]
+
+    def logits(self, nodes: Sequence[Prefix]) -> torch.Tensor:
+        """(R, V) for what follows R nodes: at most one call, for all that lack in their paths."""
+        rows = {node: row for row, node in enumerate(dict.fromkeys(nodes))}
+        self._evaluate([*rows])
+        logits = self.decoder.logits(head_inputs([*rows]))
+        if len(rows) == len(nodes):
+            return logits
+        return logits[torch.tensor([rows[node] for node in nodes], device=logits.device)]
+
+    def keep(self, running: Sequence[Prefix]) -> None:
+        """Drop what is neither on the way to these nodes nor behind them.
+
+        Utterances that none of them belongs to are gone for good.
+        """
+        tips: dict[Prefix, list[Prefix]] = {}
+        for node in running:
+            tips.setdefault(node.root, []).append(node)
+        going = [row for row, root in enumerate(self._placements) if root in tips]
+        if len(going) < len(self._placements):
+            for root in [root for root in self._placements if root not in tips]:
+                self._placements.pop(root).clear()
+            if going:
+                self.decoder.select(self.state, going)
+        if going and self.state.num_nodes:
+            placements = [*self._placements.values()]
+            compact(self.decoder, self.state, placements, [tips[root] for root in self._placements])
+
+    def _evaluate(self, nodes: Sequence[Prefix]) -> None:
+        new: dict[Prefix, list[Prefix]] = {root: [] for root in self._placements}
+        seen = set()
+        for node in nodes:
+            path = []
+            while node is not None and not node.evaluated and node not in seen:
+                path.append(node)
+                seen.add(node)
+                node = node.parent
+            if path:
+                new[path[0].root] += reversed(path)
+        if not seen:
+            return
+        tokens, parents = [], []
+        for root, placement in self._placements.items():
+            row_tokens, row_parents = placement.place(new[root])
+            tokens.append(row_tokens)
+            parents.append(row_parents)
+            if row_tokens:
+                calls, evaluated = self._costs[root]
+                self._costs[root] = DraftCost(calls + 1, evaluated + len(row_tokens))
+        first = self.state.num_nodes
+        hidden = self.decoder.extend(self.state, tokens, parents).hidden
+        places = [node for one in self._placements.values() for node in one.slots[first:]]
+        for place, node in enumerate(places):
+            if node is not None:
+                node.head_input = (hidden, place)
+        for placement in self._placements.values():
+            placement.fill(self.state.num_nodes)

@@ -1,0 +1,130 @@
+"""Two surrogates as one, such as CTC and heads: the surer one is heard."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.draft.surrogate import DraftCost, DraftInput, States, Surrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.prefix import Prefix
+
+
+@dataclass(frozen=True)
+class MixedStates:
+    """What both know of R prefixes.
+
+    Attributes:
+        first: One surrogate's states.
+        second: The other's.
+        steps: (R,) how often they have been advanced.
+    """
+
+    first: States
+    second: States
+    steps: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> MixedStates:
+        return MixedStates(self.first.select(rows), self.second.select(rows), self.steps[rows])
+
+    def join(self, others: MixedStates) -> MixedStates:
+        return MixedStates(
+            self.first.join(others.first),
+            self.second.join(others.second),
+            torch.cat([self.steps, others.steps]),
+        )
+
+
+class MixedSurrogate(Surrogate):
+    """A linear mixture: who has nothing to say spreads its share thinly, and the other decides.
+
+    Where the steps of one are at an end, the other goes on alone.
+
+    Args:
+        first: One surrogate.
+        second: The other, over the same vocabulary.
+        weight: Share of the first, in [0, 1].
+
+    Raises:
+        InputError: A weight that is no share, or two vocabularies.
+    """
+
+    def __init__(self, first: Surrogate, second: Surrogate, weight: float = 0.3):
+        if not 0 <= weight <= 1:
+            raise InputError(f"weight of the first of two surrogates: {weight}; allowed: 0 to 1")
+        sizes = [None if v is None else v.tolist() for v in (first.vocabulary, second.vocabulary)]
+        if sizes[0] != sizes[1]:
+            raise InputError("two surrogates draft over different vocabularies; give both the same")
+        self.first, self.second, self.weight = first, second, weight
+        self.vocabulary = first.vocabulary
+        self.needs_head_input = first.needs_head_input or second.needs_head_input
+
+    @property
+    def max_steps(self) -> int | None:
+        limits = self.first.max_steps, self.second.max_steps
+        return None if None in limits else max(limits)
+
+    def begin(
+        self,
+        roots: Sequence[Prefix],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> MixedSurrogate:
+        begun = copy.copy(self)
+        begun.first, begun.second = (
+            surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+            for surrogate in (self.first, self.second)
+        )
+        return begun
+
+    def start(self, prefixes: Sequence[Prefix]) -> MixedStates:
+        first, second = self.first.start(prefixes), self.second.start(prefixes)
+        steps = torch.zeros(
+            len(prefixes), dtype=torch.long, device=prefixes[0].head_input[0].device
+        )
+        return MixedStates(first, second, steps)
+
+    def advance(self, states: MixedStates, tokens: torch.Tensor) -> MixedStates:
+        return MixedStates(
+            self.first.advance(states.first, tokens),
+            self.second.advance(states.second, tokens),
+            states.steps + 1,
+        )
+
+    def logits(self, states: MixedStates) -> torch.Tensor:
+        parts = [(self.first, states.first), (self.second, states.second)]
+        reached = [_reached(surrogate, states.steps) for surrogate, _ in parts]
+        share = torch.where(reached[0] & reached[1], self.weight, reached[0].float())[:, None]
+        first, second = (
+            _log_probs(surrogate, part, rows)
+            for (surrogate, part), rows in zip(parts, reached, strict=True)
+        )
+        return torch.logaddexp(share.log() + first, (1 - share).log() + second)
+
+    def keep(self, running: Sequence[Prefix]) -> None:
+        self.first.keep(running)
+        self.second.keep(running)
+
+    def cost(self, root: Prefix) -> DraftCost:
+        costs = self.first.cost(root), self.second.cost(root)
+        return DraftCost(*map(sum, zip(*costs, strict=True)))
+
+
+def _reached(surrogate: Surrogate, steps: torch.Tensor) -> torch.Tensor:
+    """(R,) whether it has something to say after so many steps."""
+    most = surrogate.max_steps
+    return torch.ones_like(steps, dtype=torch.bool) if most is None else steps <= most
+
+
+def _log_probs(surrogate: Surrogate, states: States, reached: torch.Tensor) -> torch.Tensor:
+    """(R, V'), -inf in rows that it does not reach."""
+    if surrogate.max_steps is None or bool(reached.all()):
+        return surrogate.logits(states).float().log_softmax(dim=-1)
+    said = surrogate.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)
+    found = said.new_full((len(reached), said.size(1)), -torch.inf)
+    found[reached] = said
+    return found

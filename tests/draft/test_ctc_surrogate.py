@@ -1,0 +1,469 @@
+"""CTC drafts by alignment: what it says is aligned rightly, and searches stay exact."""
+
+import math
+import random
+
+import pytest
+import torch
+from beam_oracle import (
+    UncachedScorer,
+    assert_same_nbest,
+    espnet_search,
+    make_scorers,
+    make_weights,
+)
+from scripted import ScriptedCTC, ScriptedDecoder, edited
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.accept import AcceptanceRule, exact
+from espnet_medusa.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.draft.ctc import (
+    CTCSurrogate,
+    Retokenizer,
+    advance_rows,
+    greedy_hypothesis,
+)
+from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.errors import InputError
+from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.greedy import GreedySearch
+
+PROMPT = [3, 1]
+BLANK = VOCAB_SIZE  # so that CTC can say every token of the decoder
+WHOLE = DraftShape(60)  # no text is longer
+BIG = 60  # a vocabulary in which texts seldom repeat a token
+
+
+# Alignment
+
+
+def edit_distance(one, other):
+    """The textbook's, cell by cell."""
+    row = [*range(len(other) + 1)]
+    for place, token in enumerate(one, 1):
+        above, row = row, [place]
+        for column, expected in enumerate(other, 1):
+            row.append(min(above[column] + 1, row[-1] + 1, above[column - 1] + (token != expected)))
+    return row
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_edit_distances(seed):
+    rng = random.Random(seed)
+    size, length = rng.randint(0, 9), rng.randint(1, 12)
+    hypothesis = torch.randint(0, 3, (4, size), generator=torch.Generator().manual_seed(seed))
+    prefixes = [[rng.randrange(3) for _ in range(length)] for _ in range(4)]
+    rows = torch.zeros(4, size + 1)
+    for tokens in torch.tensor(prefixes).t():
+        rows = advance_rows(rows, hypothesis != tokens[:, None])
+    rows = rows + torch.arange(size + 1) - length
+    for prefix, text, row in zip(prefixes, hypothesis.tolist(), rows.tolist(), strict=True):
+        assert row == edit_distance(prefix, text)
+
+
+def place_weights(prefix, *texts):
+    """How much each place of the first text counts for a prefix of its utterance."""
+    surrogate, roots = begun(texts)
+    return surrogate.hypotheses.weights(surrogate.start([walk(roots[0], prefix)]))[0]
+
+
+def test_where_a_prefix_stands():
+    def best_place(prefix, text=(1, 2, 3, 4, 5)):
+        return int(place_weights(prefix, text).argmax())
+
+    assert best_place([]) == 0
+    assert best_place([1, 2]) == 2
+    assert best_place([1, 9]) == 2, "CTC has another token: go on behind it"
+    assert best_place([1, 9, 3]) == 3
+    assert best_place([1, 3]) == 3, "CTC has put one in"
+    assert best_place([1, 9, 2]) == 2, "CTC has left one out"
+    assert best_place([9, 8]) == 2, "nothing fits: the diagonal"
+    assert best_place([1, 2, 3, 4, 5, 7, 8]) == 5, "behind the end there is nothing"
+    assert best_place([2] * 400, [2] * 400 + [3]) == 400, "sums stay exact"
+    assert best_place([2] * 401, [2] * 400 + [3]) == 401
+
+
+def test_weights_of_places():
+    weights = place_weights([1, 9], [1, 2, 3, 4, 5], [6] * 9)
+    assert float(weights.sum()) == pytest.approx(1)
+    assert (weights[6:] == 0).all(), "behind the end of a shorter hypothesis"
+    # A place as near as the best one counts less than that, one that is further off still less.
+    best, near, far = weights[2], weights[1], weights[0]
+    assert float(near / best) == pytest.approx(math.exp(-3), rel=0.01)
+    assert float(far / near) == pytest.approx(math.exp(-3), rel=0.01)
+
+
+# The hypothesis
+
+
+def frames(*rows):
+    return torch.tensor(rows).log()
+
+
+def test_greedy_hypothesis_merges_frames_and_leaves_blanks_out():
+    found = greedy_hypothesis(
+        frames(
+            [0.7, 0.1, 0.1, 0.1],
+            [0.2, 0.6, 0.1, 0.1],
+            [0.1, 0.8, 0.0, 0.1],
+            [0.6, 0.4, 0.0, 0.0],
+            [0.1, 0.5, 0.4, 0.0],
+            [0.1, 0.2, 0.1, 0.6],
+            [0.0, 0.1, 0.9, 0.0],
+            [0.8, 0.1, 0.1, 0.0],
+            [0.6, 0.2, 0.1, 0.1],
+        ),
+        blank=0,
+        eos=3,
+    )
+    assert found.tokens[:, 0].tolist() == [1, 1, 2, 3], "blank parts equal tokens, 3 is no word"
+    assert found.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
+    assert found.tokens[1, 1] == 2 and found.probabilities[1, 1] == pytest.approx(0.4)
+    assert found.tokens[3, 1:].tolist() == [-1, -1]
+    assert (found.probabilities.sum(-1) <= 1).all(), "what is blank or the end is nobody's"
+
+
+@pytest.mark.parametrize("retokenizer", [None, Retokenizer(str, lambda text: [5])])
+def test_an_empty_hypothesis_is_the_end(retokenizer):
+    found = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1, retokenizer)
+    assert found.tokens[:, 0].tolist() == [1]
+    assert found.probabilities[0, 0] == pytest.approx(0.8)
+
+
+def test_other_units_go_through_text():
+    characters = "_abc"
+    retokenizer = Retokenizer(
+        lambda ids: "".join(characters[label] for label in ids),
+        lambda text: [{"ab": 7, "c": 9}[piece] for piece in ("ab", "c") if piece in text],
+    )
+    likely = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.8, 0.0], [0.0, 0.0, 0.1, 0.9]]
+    found = greedy_hypothesis(frames(*likely), 0, 3, retokenizer)
+    assert found.tokens.tolist() == [[7], [9], [3]]
+    assert found.probabilities[:2, 0].tolist() == pytest.approx([0.8, 0.8])
+
+
+# The surrogate
+
+
+def begun(texts, vocabulary=None, sure=0.9):
+    """A surrogate that hears these texts, and the roots of their utterances."""
+    memory, lengths = random_memory(0, [4] * len(texts))
+    ctc = ScriptedCTC(texts, memory, BLANK, sure)
+    surrogate = CTCSurrogate(ctc, VOCAB_SIZE, EOS, BLANK, vocabulary)
+    roots = [Prefix(PROMPT[-1]) for _ in texts]
+    return surrogate.begin(roots, memory, lengths), roots
+
+
+def walk(prefix, tokens):
+    for token in tokens:
+        prefix = prefix.child(token)
+    return prefix
+
+
+def next_tokens(surrogate, states):
+    return surrogate.token_ids(surrogate.logits(states).argmax(-1)).tolist()
+
+
+def test_starting_behind_a_path_is_advancing_along_it():
+    surrogate, (one, other) = begun([[1, 2, 3, 4, 5], [7, 8]])
+    prefixes = [walk(one, [1, 2, 9]), walk(other, [7]), one, walk(one, [1]), walk(one, [1, 2, 9])]
+    states = surrogate.start(prefixes)
+    assert next_tokens(surrogate, states) == [4, 8, 1, 2, 4]
+    longer = surrogate.advance(states, torch.tensor([4, 8, 9, 2, 9]))
+    assert next_tokens(surrogate, longer) == [5, EOS, 2, 3, 5]
+    again = surrogate.start(
+        [prefix.child(t) for prefix, t in zip(prefixes, [4, 8, 9, 2, 9], strict=True)]
+    )
+    assert torch.equal(longer.rows, again.rows)
+    assert torch.equal(longer.utterances, again.utterances)
+
+
+def test_a_path_is_walked_once(monkeypatch):
+    surrogate, [root] = begun([[1, 2, 3, 4, 5]])
+    tip, advanced = walk(root, [1, 2, 9]), []
+    advance = surrogate.hypotheses.advance
+
+    def watched(self, states, tokens):
+        advanced.append(tokens.tolist())
+        return advance(states, tokens)
+
+    monkeypatch.setattr(type(surrogate.hypotheses), "advance", watched)
+    surrogate.start([tip])
+    assert advanced == [[1], [2], [9]]
+    side = walk(root, [1, 7])
+    surrogate.start([side, walk(tip, [4])])
+    assert advanced[3:] == [[7, 4]]
+    surrogate.keep([tip])
+    assert {*surrogate.known} == {*tip.ancestors()}, "what is dead is let go"
+    surrogate.start([side, tip])
+    assert advanced[4:] == [[7]]
+
+
+def test_alternatives_are_those_of_ctc_and_of_other_places():
+    surrogate, [root] = begun([[1, 2, 3, 4, 5]], sure=0.8)
+    states = surrogate.start([walk(root, [1, 9])])
+    probabilities = surrogate.logits(states)[0].softmax(-1)
+    best = probabilities.argsort(descending=True)[:2].tolist()
+    assert best == [3, 2], "a substitution; or else CTC has left one out"
+    assert 0.6 < probabilities[3] < 0.8
+
+
+def test_only_tokens_of_the_vocabulary_are_drafted():
+    whole, [root] = begun([[1, 2, 3]])
+    vocabulary = [7, 3, EOS, 1]
+    some, [other] = begun([[1, 2, 3]], torch.tensor(vocabulary))
+    logits = some.logits(some.start([walk(other, path) for path in ([], [1], [1, 2], [1, 2, 3])]))
+    assert logits.shape == (4, 4) and logits.isfinite().all()
+    tokens = some.token_ids(logits.argmax(-1)).tolist()
+    assert [tokens[0], *tokens[2:]] == [1, 3, EOS]
+    expected = whole.logits(whole.start([root]))[0, vocabulary].softmax(-1)
+    torch.testing.assert_close(logits[0].softmax(-1), expected, rtol=0.0, atol=0.05)
+
+
+# Searches
+
+
+def greedy(decoder, surrogate, memory, lengths, max_lengths, shape, prompt=None):
+    constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
+    prompt = torch.tensor([PROMPT] * len(lengths)) if prompt is None else prompt
+    return search(memory, lengths, prompt, max_lengths, [0] * len(lengths))
+
+
+def plain_texts(decoder, memory, lengths, max_lengths):
+    return [
+        plain_greedy(decoder, memory[row : row + 1, : lengths[row]], PROMPT, most)[0]
+        for row, most in enumerate(max_lengths)
+    ]
+
+
+def calls_for(texts, heard, shape=WHOLE, retokenizer=None):
+    """Decoder calls for each text while CTC hears something else."""
+    count = len(texts)
+    runtime = tiny_decoder(0, "none", vocab_size=BIG).runtime()
+    decoder = ScriptedDecoder(runtime, dict(enumerate(texts)), len(PROMPT), BIG, BIG - 1)
+    memory, lengths = random_memory(0, [5] * count)
+    ctc = ScriptedCTC(heard, memory, BIG)
+    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG, retokenizer=retokenizer)
+    constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
+    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
+    prompt = torch.tensor([[row, 1] for row in range(count)])
+    walks = search(memory, lengths, prompt, [60] * count, [0] * count)
+    assert [walk.tokens for walk in walks] == texts
+    return [walk.statistics.decoder_calls for walk in walks]
+
+
+def random_texts(seed, count=6):
+    rng = random.Random(seed)
+    return [[rng.randrange(BIG - 1) for _ in range(rng.randint(1, 30))] for _ in range(count)]
+
+
+def test_what_ctc_has_right_takes_two_calls():
+    texts = random_texts(0)
+    assert calls_for(texts, texts) == [2] * len(texts)
+
+
+def test_what_ctc_has_right_in_other_units_takes_two_calls():
+    texts = [*random_texts(1), []]
+    digits = [[int(digit) for token in text for digit in f"{token:02}"] for text in texts]
+    retokenizer = Retokenizer(
+        lambda ids: "".join(map(str, ids)),
+        lambda text: [int(text[place : place + 2]) for place in range(0, len(text), 2)],
+    )
+    assert calls_for(texts, digits, retokenizer=retokenizer) == [2] * (len(texts) - 1) + [1]
+
+
+@pytest.mark.parametrize("num_edits", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_goes_on_behind_what_ctc_has_wrong(seed, num_edits):
+    rng, texts = random.Random(seed), random_texts(seed)
+    heard = [edited(text, num_edits, BIG - 1, rng) for text in texts]
+    assert max(calls_for(texts, heard)) <= 2 + 2 * num_edits
+
+
+def test_one_call_more_for_a_token_put_in_or_another_two_for_one_left_out():
+    text = [*range(2, 22)]
+    substituted, inserted = [*text], [*text]
+    substituted[9] = 30
+    inserted.insert(9, 30)
+    heard = [substituted, inserted, text[:9] + text[10:]]
+    assert calls_for([text] * 3, heard) == [3, 3, 4]
+    # A tree of two holds both continuations behind a mismatch.
+    assert calls_for([text] * 3, heard, DraftShape(60, 2)) == [3, 3, 3]
+
+
+def make_surrogate(kind, decoder, runtime, memory, lengths, seed):
+    """CTC with random weights, or one that hears roughly what greedy search writes."""
+    rng = random.Random(seed)
+    if kind.startswith("random"):
+        _, ctc = make_scorers(seed)
+        surrogate = CTCSurrogate(ctc.log_softmax, VOCAB_SIZE, EOS)
+    else:
+        texts = plain_texts(decoder, memory, lengths, [30] * len(lengths))
+        heard = [edited(text, rng.randint(0, 6), EOS, rng) for text in texts]
+        sure = rng.choice([0.5, 0.9, 1.0])
+        surrogate = CTCSurrogate(ScriptedCTC(heard, memory, BLANK, sure), VOCAB_SIZE, EOS, BLANK)
+    if kind.endswith("mixed"):
+        return MixedSurrogate(surrogate, runtime.surrogate(), rng.choice([0.0, 0.3, 0.7, 1.0]))
+    return surrogate
+
+
+KINDS = ["random", "edited", "random mixed", "edited mixed"]
+HEADS = ["linear", "block", "recurrent", "llama latent"]
+
+
+def random_shape(rng, width):
+    if rng.random() < 0.2:
+        return DraftShape(3, choices=tuple(rng.randint(1, 3) for _ in range(3)))
+    return DraftShape(
+        rng.choice([1, 3, 7, 40]), rng.choice([1, width, 2 * width]), rng.choice([None, 1, 6, 30])
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(12))
+def test_greedy_text_is_exact(seed, kind):
+    rng = random.Random(f"{seed} {kind}")
+    decoder = tiny_decoder(seed, rng.choice(HEADS))
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
+    max_lengths = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
+    runtime = decoder.runtime()
+    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
+    shape = random_shape(rng, 2)
+    walks = greedy(runtime, surrogate, memory, lengths, max_lengths, shape)
+    assert [walk.tokens for walk in walks] == plain_texts(decoder, memory, lengths, max_lengths)
+
+
+def beam(runtime, surrogate, seed, weights, beam_size, shape):
+    constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    scorers, ctc = make_scorers(seed)
+    return BeamSearch(
+        runtime, scorers, ctc.log_softmax, weights, beam_size, constraints, surrogate, shape
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(12))
+def test_nbest_is_exact(seed, kind):
+    rng = random.Random(f"{seed} {kind}")
+    decoder, beam_size = tiny_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
+    weights = make_weights(
+        ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
+    )
+    memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
+    runtime = decoder.runtime()
+    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
+    shape = DraftShape(
+        rng.choice([1, 3, 12]),
+        rng.choice([1, beam_size, 2 * beam_size]),
+        rng.choice([None, None, 1, 20]),
+        left_out=frozenset(rng.choice([[], ["lm"]])),
+    )
+    search = beam(runtime, surrogate, seed, weights, beam_size, shape)
+    walks = search(memory, lengths, torch.tensor([[EOS]] * len(lengths)), LengthLimits(0.7))
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
+    for row, walk in enumerate(walks):
+        expected = oracle(memory[row, : lengths[row]], maxlenratio=0.7)
+        assert_same_nbest(
+            [([EOS, *ended.tokens], ended.score) for ended in walk.ended],
+            [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
+        )
+
+
+@pytest.mark.parametrize("heard", [[], [4]])
+def test_ctc_that_hears_nothing_or_one_frame(heard):
+    decoder = tiny_decoder(7, "none")
+    memory, lengths = random_memory(7, [1])
+    surrogate = CTCSurrogate(ScriptedCTC([heard], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
+    one_frame = CTCSurrogate(make_scorers(7)[1].log_softmax, VOCAB_SIZE, EOS)
+    for some in (surrogate, one_frame):
+        [walk] = greedy(decoder.runtime(), some, memory, lengths, [20], DraftShape(9, 2))
+        assert walk.tokens == plain_texts(decoder, memory, lengths, [20])[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_equals_singles(kind):
+    decoder = tiny_decoder(5, "recurrent")
+    memory, lengths = random_memory(5, [9, 2, 5, 7])
+    max_lengths, runtime = [40, 10, 25, 3], decoder.runtime()
+    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, 5)
+    together = greedy(runtime, surrogate, memory, lengths, max_lengths, DraftShape(8, 2))
+    for row, walk in enumerate(together):
+        alone, size = memory[row : row + 1, : lengths[row]], lengths[row : row + 1]
+        [single] = greedy(runtime, surrogate, alone, size, max_lengths[row:][:1], DraftShape(8, 2))
+        assert single.tokens == walk.tokens
+        assert single.statistics.decoder_calls == walk.statistics.decoder_calls
+        assert single.statistics.nodes == walk.statistics.nodes
+
+
+# Mixtures
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("heads", ["block", "recurrent"])
+def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
+    decoder = tiny_decoder(1, heads)
+    memory, lengths = random_memory(1, [9, 12, 7])
+    runtime, counts = decoder.runtime(), []
+    ctc = make_surrogate("edited", decoder, runtime, memory, lengths, 1)
+    mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
+    for surrogate in (mixed, ctc if weight else runtime.surrogate()):
+        if search == "greedy":
+            walks = greedy(runtime, surrogate, memory, lengths, [30] * 3, DraftShape(4, 3))
+        else:
+            found = beam(runtime, surrogate, 1, make_weights(ctc=0.3), 4, DraftShape(4, 4))
+            walks = found(memory, lengths, torch.tensor([[EOS]] * 3))
+        counts.append(
+            [(walk.statistics.nodes, walk.statistics.accepted, walk.steps) for walk in walks]
+        )
+    assert counts[0] == counts[1]
+
+
+@torch.no_grad()
+def test_a_mixture_adds_probabilities():
+    runtime = tiny_decoder(2, "recurrent").runtime()
+    memory, lengths = random_memory(2, [5, 6])
+    ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
+    mixed = MixedSurrogate(ctc, runtime.surrogate(), 0.3)
+    roots = [Prefix(1), Prefix(1)]
+    for row, root in enumerate(roots):
+        root.head_input = (torch.randn(2, memory.size(-1)), row)
+    parts = [
+        surrogate.begin(roots, memory, lengths) for surrogate in (ctc, runtime.surrogate(), mixed)
+    ]
+    tokens = torch.tensor([4, 2])
+    first, second, both = (
+        part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts
+    )
+    torch.testing.assert_close(both, 0.3 * first + 0.7 * second)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_ctc_goes_on_where_heads_are_at_an_end(weight):
+    decoder = tiny_decoder(3, "block", 2)
+    memory, lengths = random_memory(3, [6])
+    runtime = decoder.runtime()
+    text = plain_texts(decoder, memory, lengths, [30])[0]
+    ctc = CTCSurrogate(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
+    mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
+    other = MixedSurrogate(runtime.surrogate(), ctc, 1 - weight)
+    assert mixed.max_steps is other.max_steps is None
+    assert MixedSurrogate(runtime.surrogate(), runtime.surrogate()).max_steps == 2
+    calls = []
+    for surrogate in (mixed, other):
+        [walk] = greedy(runtime, surrogate, memory, lengths, [30], DraftShape(12, 2))
+        assert walk.tokens == text
+        calls.append(walk.statistics.decoder_calls)
+    assert calls[0] == calls[1]
+
+
+def test_what_cannot_be_mixed():
+    runtime = tiny_decoder(2, "recurrent").runtime()
+    ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
+    with pytest.raises(InputError, match="1.5; allowed: 0 to 1"):
+        MixedSurrogate(ctc, runtime.surrogate(), 1.5)
+    with pytest.raises(InputError, match="different vocabularies"):
+        MixedSurrogate(ctc, runtime.surrogate(torch.tensor([1, 2, EOS])))

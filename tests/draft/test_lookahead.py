@@ -1,0 +1,152 @@
+"""Depths follow acceptance and costs; the text does not."""
+
+import itertools
+import random
+
+import pytest
+import torch
+from beam_oracle import make_scorers, make_weights
+from draft_models import drafted, drafted_by
+from tiny import EOS, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.accept import AcceptanceRule, exact
+from espnet_medusa.constraints import Constraints
+from espnet_medusa.draft.lookahead import EXPECTED, ByAcceptance, ByCost, step_acceptance
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.scores import UtteranceScorers
+from espnet_medusa.search.walk import Draft
+
+PROMPT = [3, 1]
+
+
+def after(limit, depth, accepted):
+    """A walk whose last draft came to this."""
+    walk = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
+    walk.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("limit", "depth", "accepted", "expected"),
+    [
+        (None, 0, 0, 5),
+        (5, 5, 5, 6),
+        (5, 5, 4, 5),  # 0.8 is not above 0.8
+        (5, 5, 2, 5),
+        (5, 5, 1, 4),
+        (10, 10, 3, 10),  # 0.3 is not below 0.3
+        (2, 2, 0, 2),  # bounds
+        (8, 8, 8, 8),
+        (6, 3, 3, 7),  # it ended early: what was drafted stood
+        (4, 0, 0, 4),  # nothing was
+    ],
+)
+def test_depth_by_acceptance(limit, depth, accepted, expected):
+    most = max(8, limit or 0)
+    assert ByAcceptance(2, most, 5).depth(after(limit, depth, accepted)) == expected
+
+
+def test_step_acceptance_begins_with_an_expectation():
+    assert step_acceptance(0, 0) == pytest.approx(EXPECTED)
+    assert 0 < step_acceptance(0, 1000) < 0.01
+    assert step_acceptance(400, 600) == pytest.approx(4 / 6, abs=1e-3)
+    assert 0.99 < step_acceptance(1000, 0) < 1  # nobody tried: the threshold rule
+
+
+def test_depth_by_cost_is_the_best_of_all():
+    rng = random.Random(0)
+    for _ in range(200):
+        most = rng.randint(1, 12)
+        chosen, cost = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
+        for _ in range(3):
+            chosen.measure(1.0, cost * 4, 4)
+        walk = after(4, 4, 0)
+        for accepted in (rng.randint(0, 4) for _ in range(rng.randint(0, 20))):
+            walk.statistics.count_drafts(4, accepted)
+            walk.tried += min(accepted + 1, 4)
+        share = step_acceptance(sum(walk.statistics.accepted), walk.tried)
+
+        def rate(steps, share=share, cost=cost):
+            return (1 - share ** (steps + 1)) / (1 - share) / (1 + steps * cost)
+
+        best = max(range(chosen.least, most + 1), key=rate)
+        assert rate(chosen.depth(walk)) == pytest.approx(rate(best))
+
+
+def test_costs_follow_what_was_measured_last():
+    chosen = ByCost(1, 10)
+    walk = after(5, 5, 5)
+    assert chosen.depth(walk) == 5  # nothing measured yet
+    chosen.measure(1.0, 0.005, 5)
+    assert chosen.depth(walk) == 10
+    for _ in range(60):
+        chosen.measure(1.0, 5.0, 5)
+    assert chosen.depth(walk) == 1
+
+
+def lookaheads():
+    return [ByAcceptance(1, 7, 3), ByAcceptance(0, 9, 9), ByCost(1, 8), ByCost(0, 5)]
+
+
+@pytest.mark.parametrize("kind", ["near", "other"])
+@pytest.mark.parametrize("number", range(4))
+def test_greedy_text_stays_and_bounds_hold(number, kind):
+    rng = random.Random(f"{number} {kind}")
+    lookahead = lookaheads()[number]
+    module, decoder = drafted(number, kind)
+    memory, lengths = random_memory(number, [8, 3, 11, 6])
+    shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
+    rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
+    search = GreedySearch(decoder, rule, Constraints(EOS), decoder.surrogate(), shape)
+    walks = search(memory, lengths, torch.tensor([PROMPT] * 4), most, [30, 0, 0, 40])
+    for row, walk in enumerate(walks):
+        alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 0, 40][row]
+        tokens, _, _ = plain_greedy(module, alone, PROMPT, most[row], min_length=least)
+        assert walk.tokens == tokens
+        assert len(walk.statistics.drafted) <= lookahead.most
+
+
+@pytest.mark.parametrize("ctc", [0.0, 0.3])
+@pytest.mark.parametrize("number", range(4))
+def test_nbest_stays(number, ctc):
+    _, decoder = drafted(number, "near")
+    memory, lengths = random_memory(number, [14, 9])
+    scorers, branch = make_scorers(number)
+    found = []
+    for lookahead in (None, lookaheads()[number]):
+        depth = 0 if lookahead is None else lookahead.most
+        search = BeamSearch(
+            decoder, scorers, branch.log_softmax, make_weights(ctc=ctc), 4, Constraints(EOS),
+            decoder.surrogate(), DraftShape(depth, 4, lookahead=lookahead),
+        )  # fmt: skip
+        walks = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
+        found.append([[ended.tokens for ended in walk.ended] for walk in walks])
+    assert found[0] == found[1]
+
+
+def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
+    module = tiny_decoder(3, "none")
+    memory, lengths = random_memory(3, [12, 9])
+
+    def drafted_steps(draft, rows):
+        decoder = drafted_by(module, draft)
+        shape = DraftShape(9, lookahead=ByAcceptance(1, 9, 2))
+        search = GreedySearch(
+            decoder, AcceptanceRule(exact), Constraints(EOS), decoder.surrogate(), shape
+        )
+        count = len(rows)
+        walks = search(
+            memory[rows], lengths[rows], torch.tensor([PROMPT] * count), [45] * count, [45] * count
+        )
+        return [walk.statistics.drafted for walk in walks]
+
+    grown = drafted_steps(module, [0])[0]
+    assert len(grown) > 5, "2, 3, 4, ... steps"
+    assert all(shallow > deep for shallow, deep in itertools.pairwise(grown[2:])), grown
+    timid = drafted_steps(tiny_decoder(99, "none"), [0])[0]
+    assert len(timid) == 2 and timid[1] < timid[0], "down to a step and no further"
+    together = drafted_steps(tiny_decoder(99, "none"), [0, 1])
+    assert together == [drafted_steps(tiny_decoder(99, "none"), [row])[0] for row in (0, 1)]

@@ -1,0 +1,253 @@
+"""ESPnet's own transformer decoder through our searches: what ESPnet itself computes."""
+
+import copy
+import random
+
+import pytest
+import torch
+from beam_oracle import assert_same_nbest, espnet_search, make_weights
+from espnet2.asr.decoder.transformer_decoder import (
+    LightweightConvolutionTransformerDecoder,
+    TransformerDecoder,
+)
+from grown_trees import CLOSE, Grown, random_nodes, some_subtrees
+from test_beam import compare, our_search
+from test_greedy import assert_plain, decode
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory
+
+from espnet_medusa.compat import (
+    LearnableFourierPosEnc,
+    PositionalEncoding,
+    ScaledPositionalEncoding,
+)
+from espnet_medusa.decoder.espnet_transformer import tree_scorer_of, unknown_part
+from espnet_medusa.decoder.multi_token import HiddenStates
+from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.runtime import espnet_transformer, precision
+from espnet_medusa.runtime.native.layer import NativeStack
+from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.tree import ROOT, chain_parents
+
+KINDS = [
+    {},
+    {"normalize_before": False},
+    {"concat_after": True},
+    {"normalize_before": False, "concat_after": True},
+    {"pos_enc_class": ScaledPositionalEncoding, "layer_drop_rate": 0.5},
+    {"pos_enc_class": LearnableFourierPosEnc, "attention_heads": 1},
+]
+NO_DRAFTS = DraftShape(0)
+
+
+def espnet_decoder(seed: int, **options) -> TransformerDecoder:
+    """A trained decoder, but for the training."""
+    torch.manual_seed(seed)
+    sizes = {"attention_heads": 4, "linear_units": 48, "num_blocks": 2}
+    module = TransformerDecoder(VOCAB_SIZE, HIDDEN_SIZE, **sizes | options)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return module.eval()
+
+
+class Module:
+    """ESPnet's module as ``Grown`` asks a trained one."""
+
+    def __init__(self, module):
+        self.module, self.runtime = module, tree_scorer_of(module).runtime
+
+    def hidden_states(self, memory, lengths, tokens):
+        sizes = torch.full((len(tokens),), tokens.size(1))
+        (_, hidden), _ = self.module(memory, lengths, tokens, sizes, return_hs=True)
+        return HiddenStates(hidden, hidden, hidden)
+
+    def logits(self, hidden):
+        return self.module.output_layer(hidden)
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@torch.no_grad()
+def test_chain_in_pieces_equals_forward(options):
+    module = espnet_decoder(0, **options)
+    memory, lengths = random_memory(0, [9, 4, 1])
+    tokens = torch.randint(0, VOCAB_SIZE, (3, 12))
+    expected, _ = module(memory, lengths, tokens, torch.tensor([12] * 3))
+    runtime = tree_scorer_of(module).runtime()
+    state, begin = runtime.start(memory, lengths), 0
+    for size in (1, 5, 2, 4):
+        part = slice(begin, begin + size)
+        parents = [chain_parents(size, begin - 1, begin)] * 3
+        found = runtime.logits(runtime.extend(state, tokens[:, part].tolist(), parents).hidden)
+        torch.testing.assert_close(found, expected[:, part].flatten(0, 1), **CLOSE)
+        begin += size
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+@torch.no_grad()
+def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
+    rng = random.Random(f"{seed} {options}")
+    grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
+    for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
+        grown.extend_and_check(*random_nodes(rng, grown, sizes))
+        grown.keep(some_subtrees(rng, grown))
+    grown.select([3, 0])
+    grown.extend_and_check(*random_nodes(rng, grown, [1, 7]))
+    grown.keep(some_subtrees(rng, grown))
+    grown.select([1])
+    grown.extend_and_check(*random_nodes(rng, grown, [5]))
+
+
+@pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
+@torch.no_grad()
+def test_positions_never_run_out(options, monkeypatch):
+    """Neither ours, which are made as needed, nor the 5000 that ESPnet begins with."""
+    module = espnet_decoder(0, **options)
+    memory, lengths = random_memory(0, [3])
+    tokens = torch.randint(0, VOCAB_SIZE, (1, 300))
+    expected, _ = module(memory, lengths, tokens, torch.tensor([300]))
+    monkeypatch.setattr(espnet_transformer, "FIRST_POSITIONS", 7)
+    runtime = tree_scorer_of(module).runtime()
+    state = runtime.start(memory, lengths)
+    outputs = runtime.extend(state, tokens.tolist(), [chain_parents(300, ROOT, 0)])
+    torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
+    assert len(runtime._places(6000)) >= 6000
+    long = module.embed[1](torch.zeros(1, 6000, HIDDEN_SIZE))[0]
+    torch.testing.assert_close(runtime._places(6000)[:6000], long, **CLOSE)
+
+
+@pytest.mark.parametrize("options", KINDS[:4], ids=str)
+@torch.no_grad()
+def test_other_precisions_stay_near(options):
+    module = espnet_decoder(0, **options)
+    for parameter in module.parameters():
+        parameter.mul_(0.5)
+    memory, lengths = random_memory(0, [9, 4])
+    found = {}
+    for name in (None, precision.BFLOAT16, precision.INT8):
+        runtime = tree_scorer_of(module).runtime(name)
+        state = runtime.start(memory, lengths)
+        runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
+        found[name] = runtime.logits(outputs.hidden).float()
+    if runtime.precision.int8_layers:  # kernels of our own are for the usual order
+        assert isinstance(runtime.layers, NativeStack) == (not options)
+    for name in (precision.BFLOAT16, precision.INT8):
+        assert 0 < (found[name] - found[None]).norm() / found[None].norm() < 0.06
+
+
+@torch.no_grad()
+def test_modules_of_other_dtypes():
+    memory, lengths = random_memory(0, [5])
+    tokens = torch.tensor([[1, 9, 2]])
+    for options in KINDS:
+        module = espnet_decoder(0, **options).double()
+        expected, _ = module(memory.double(), lengths, tokens, torch.tensor([3]))
+        runtime = tree_scorer_of(module).runtime()
+        state = runtime.start(memory.double(), lengths)
+        outputs = runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]])
+        found = runtime.logits(outputs.hidden)
+        torch.testing.assert_close(found, expected[0], rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_released_weights_live_on_in_the_runtime():
+    module = espnet_decoder(0, concat_after=True)
+    scorer, (memory, lengths) = tree_scorer_of(module), random_memory(0, [5])
+    runtime = scorer.runtime()
+
+    def logits():
+        state = runtime.start(memory, lengths)
+        return runtime.logits(runtime.extend(state, [[1, 2]], [[ROOT, 0]]).hidden)
+
+    before = logits()
+    scorer.release()
+    assert not any(parameter.numel() for parameter in module.parameters())
+    assert torch.equal(logits(), before)
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_nbest_is_that_of_espnets_search_over_the_module(seed):
+    """The oracle's decoder is the module itself, with ESPnet's own cache."""
+    rng = random.Random(seed)
+    module = espnet_decoder(seed, **KINDS[seed % len(KINDS)])
+    beam_size = rng.randint(1, 8)
+    weights = make_weights(
+        ctc=rng.choice([0.0, 0.3]),
+        lm=rng.choice([0.0, 0.4]),
+        ngram=rng.choice([0.0, 0.0, 0.2]),
+        length_bonus=rng.choice([0.0, 0.3, -0.2]),
+    )
+    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
+    frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 5))]
+    memory, lengths = random_memory(seed, frames)
+    options = {"normalize_length": rng.random() < 0.3}
+    decoder = tree_scorer_of(module).runtime()
+    search = our_search(decoder, seed, weights, beam_size, NO_DRAFTS, **options)
+    oracle = espnet_search(module, seed, weights, beam_size, **options)
+    compare(search, memory, lengths, oracle, limits)
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_greedy_equals_plain_greedy(options):
+    module = espnet_decoder(3, **options)
+    memory, lengths = random_memory(3, [6, 3, 9])
+    found = decode(tree_scorer_of(module).runtime(), memory, lengths, [20, 30, 12])
+    assert_plain(module, memory, lengths, found, [20, 30, 12])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batch_equals_singles(seed):
+    decoder = tree_scorer_of(espnet_decoder(seed, **KINDS[seed])).runtime()
+    memory, lengths = random_memory(seed, [14, 9, 17, 8])
+    search = our_search(decoder, seed, make_weights(ctc=0.3), 4, NO_DRAFTS)
+    together = search(memory, lengths, torch.tensor([[EOS]] * 4))
+    for row, walk in enumerate(together):
+        size = lengths[row : row + 1]
+        alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
+        assert_same_nbest(
+            [(e.tokens, e.score) for e in walk.ended], [(e.tokens, e.score) for e in alone.ended]
+        )
+        assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
+
+
+# Which decoders are known.
+
+
+class Streaming(PositionalEncoding):
+    """Positions of somebody's own."""
+
+
+class LoraLinear(torch.nn.Linear):
+    """Stands for layers that compute more than their weight says."""
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"input_layer": "linear"}, "input_layer: linear"),
+        ({"use_output_layer": False}, "use_output_layer: false"),
+        ({"qk_norm": True}, "qk_norm: true"),
+        ({"pos_enc_class": Streaming}, "pos_enc_class: Streaming"),
+    ],
+    ids=str,
+)
+def test_options_that_are_not_known_are_named(options, reason):
+    module = espnet_decoder(0, **options)
+    assert unknown_part(module) == reason and tree_scorer_of(module) is None
+
+
+def test_parts_that_are_not_known_are_named():
+    module = espnet_decoder(0)
+    assert unknown_part(module) is None
+    lora, quantized = copy.deepcopy(module), copy.deepcopy(module)
+    lora.decoders[1].src_attn.linear_q = LoraLinear(HIDDEN_SIZE, HIDDEN_SIZE)
+    assert unknown_part(lora).startswith("decoder.decoders.1.src_attn.linear_q: ")
+    quantized = torch.quantization.quantize_dynamic(quantized, {torch.nn.Linear})
+    assert "quantized" in unknown_part(quantized)
+    activation = copy.deepcopy(module)
+    activation.decoders[0].feed_forward.activation = torch.nn.SiLU()
+    assert "SiLU" in unknown_part(activation)
+    other = LightweightConvolutionTransformerDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=1, conv_kernel_length=[3]
+    )
+    assert unknown_part(other) == "decoder: LightweightConvolutionTransformerDecoder"
