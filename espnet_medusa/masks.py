@@ -24,10 +24,24 @@ def inside(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(hidden.size(1), device=hidden.device) < lengths[:, None]
 
 
-def causal_mask(length: int, like: torch.Tensor) -> torch.Tensor:
-    """(1, 1, L, L) mask of later positions, in the dtype and on the device of ``like``."""
-    later = torch.ones(length, length, dtype=torch.bool, device=like.device).triu(1)
-    return _additive(later, like.dtype)[None, None]
+def causal_mask(
+    length: int, like: torch.Tensor, branches: int = 1, prefix: int = 0
+) -> torch.Tensor:
+    """Mask of later positions, and of other branches.
+
+    Args:
+        length: Of a branch, L.
+        like: Gives dtype and device.
+        branches: N sequences, one behind the other, that do not see each other.
+        prefix: P positions before them that all see.
+
+    Returns:
+        (1, 1, P + N L, P + N L).
+    """
+    places = torch.arange(prefix + branches * length, device=like.device)
+    branch = torch.where(places < prefix, -1, (places - prefix) // length)
+    blocked = (places > places[:, None]) | ((branch >= 0) & (branch != branch[:, None]))
+    return _additive(blocked, like.dtype)[None, None]
 
 
 def _additive(blocked: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

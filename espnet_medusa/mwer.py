@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from espnet_medusa.constraints import Constraints
-from espnet_medusa.decoder.multi_token import MultiTokenDecoder
+from espnet_medusa.decoder.multi_token import HiddenStates, MultiTokenDecoder
 from espnet_medusa.projection_loss import CHUNK_LOGITS
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
@@ -174,29 +174,31 @@ def hypothesis_log_probs(
 ) -> torch.Tensor:
     """Log-probabilities of hypotheses under the heads that produced their tokens.
 
-    One teacher-forced pass over all hypotheses. Head k's token at position t is predicted from
-    position t - k. Only rows that a head really produced a token from meet the vocabulary.
+    One teacher-forced pass, in which the hypotheses of an utterance share its memory. Head k's
+    token at position t is predicted from position t - k. Only rows that a head really produced a
+    token from meet the vocabulary.
 
     Args:
         decoder: In training mode with its dropout.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,).
-        n_best: Lists of U utterances, H hypotheses in all, one or more.
+        n_best: Lists of U utterances, one hypothesis or more in all.
         start: Token that stands before the first one.
 
     Returns:
         (U, N), -inf where an utterance has fewer than N hypotheses.
     """
-    device = memory.device
-    hypotheses = [hypothesis for of_utterance in n_best for hypothesis in of_utterance]
-    sizes = [*map(len, n_best)]
-    utterances = torch.tensor([row for row, size in enumerate(sizes) for _ in range(size)])
-    utterances = utterances.to(device)
-    scored = [hypothesis.tokens[: len(hypothesis.heads)] for hypothesis in hypotheses]
+    device, branches = memory.device, max(map(len, n_best))
+    present = torch.tensor([[n < len(found) for n in range(branches)] for found in n_best])
+    filled = [[*found, *[None] * (branches - len(found))] for found in n_best]
+    hypotheses = [hypothesis for found in filled for hypothesis in found]
+    scored = [one.tokens[: len(one.heads)] if one else [start] for one in hypotheses]
     tokens = _padded(scored, 0, device)
-    heads = _padded([hypothesis.heads for hypothesis in hypotheses], NO_HEAD, device)
+    heads = _padded([one.heads if one else [NO_HEAD] for one in hypotheses], NO_HEAD, device)
     inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start)
-    outputs = decoder.hidden_states(memory[utterances], memory_lengths[utterances], inputs)
+    inputs = inputs.view(len(n_best), -1)
+    outputs = decoder.hidden_states(memory, memory_lengths, inputs, branches)
+    outputs = HiddenStates(*(part.reshape(*tokens.shape, -1) for part in outputs))
     owners, log_probs = [], []
     unrolled = decoder.unroll_hidden(outputs, tokens)
     for head, (hidden, projection) in enumerate(zip(unrolled, decoder.projections, strict=True)):
@@ -206,7 +208,7 @@ def hypothesis_log_probs(
         log_probs.append(_token_log_probs(hidden[rows, positions], targets, projection))
     log_probs = torch.cat(log_probs)
     summed = log_probs.new_zeros(len(hypotheses)).index_add(0, torch.cat(owners), log_probs)
-    return pad_sequence(summed.split(sizes), batch_first=True, padding_value=-torch.inf)
+    return summed.view(len(n_best), -1).masked_fill(~present.to(device), -torch.inf)
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:

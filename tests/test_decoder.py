@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
@@ -64,3 +64,16 @@ def test_hugging_face_folder_is_loaded(tmp_path):
 def test_bad_options_say_what_is_allowed(options, message):
     with pytest.raises(ValueError, match=message):
         WhisperMedusaDecoder(VOCAB_SIZE, HIDDEN_SIZE, attention_heads=4, **options)
+
+
+@pytest.mark.parametrize("heads", ["none", "block", "llama none", "llama block"])
+@torch.no_grad()
+def test_branches_of_an_utterance_do_not_see_each_other(heads):
+    decoder = tiny_decoder(0, heads)
+    memory, lengths = random_memory(0, [9, 4])
+    tokens = torch.randint(0, VOCAB_SIZE, (2, 3, 5))
+    together = decoder.hidden_states(memory, lengths, tokens.flatten(1), branches=3)
+    for branch in range(3):
+        alone = decoder.hidden_states(memory, lengths, tokens[:, branch])
+        for found, expected in zip(together, alone, strict=True):
+            torch.testing.assert_close(found[:, 5 * branch :][:, :5], expected, **CLOSE)

@@ -31,7 +31,7 @@ def compare(decoder, *arguments, **options):
 @pytest.mark.parametrize("beam_size", [1, 4, 7])
 @pytest.mark.parametrize("seed", range(3))
 def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
-    decoder = tiny_decoder(seed, "block")
+    decoder = tiny_decoder(seed, ["block", "llama latent", "linear"][seed])
     memory, _ = random_memory(seed, [14])
     weights = make_weights(ctc, lm, length_bonus=0.2)
     compare(decoder, seed, weights, beam_size, memory[0], {"maxlenratio": -10})

@@ -94,15 +94,19 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
     # Teacher-forced view: transformers' own layers.
 
     def hidden_states(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        tokens: torch.Tensor,
+        branches: int = 1,
     ) -> HiddenStates:
         speech, lengths = self.adapter(memory, memory_lengths)
         hidden = self.dropout(torch.cat([speech, self.embed_tokens(tokens)], dim=1))
-        num_speech = speech.size(1)
-        behind = torch.arange(num_speech + tokens.size(1), device=tokens.device)
-        gaps = (num_speech - lengths)[:, None] * (behind >= num_speech)
-        positions = behind - gaps
-        mask = causal_mask(hidden.size(1), hidden)
+        num_speech, length = speech.size(1), tokens.size(1) // branches
+        in_speech = torch.arange(num_speech, device=tokens.device).expand(len(tokens), -1)
+        in_text = torch.arange(length, device=tokens.device).repeat(branches)
+        positions = torch.cat([in_speech, lengths[:, None] + in_text], dim=1)
+        mask = causal_mask(length, hidden, branches, num_speech)
         padding = padding_mask(speech, lengths)
         if padding is not None:
             padding = torch.nn.functional.pad(padding, (0, tokens.size(1)))

@@ -87,14 +87,20 @@ class MultiTokenDecoder(AbsDecoder, TreeScorer):
 
     @abstractmethod
     def hidden_states(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        tokens: torch.Tensor,
+        branches: int = 1,
     ) -> HiddenStates:
         """Hidden states of whole sequences, for the base head and for the heads.
 
         Args:
             memory: (B, S, D) encoder output.
             memory_lengths: (B,).
-            tokens: (B, L); what stands behind a sequence's end does not matter to it.
+            tokens: (B, N L); what stands behind a sequence's end does not matter to it.
+            branches: N sequences of one utterance, one behind the other, that do not see each
+                other; the memory is read once for all of them.
         """
 
     # Teacher-forced view.

@@ -98,15 +98,20 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     # Teacher-forced view: transformers' own layers.
 
     def hidden_states(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, tokens: torch.Tensor
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        tokens: torch.Tensor,
+        branches: int = 1,
     ) -> HiddenStates:
-        hidden = self._embed_sequence(tokens)
-        below = _run_layers(self.layers[:-1], hidden, memory, memory_lengths)
-        hidden = _run_layers(self.layers[-1:], below, memory, memory_lengths)
+        hidden = self._embed_sequence(tokens, branches)
+        seen = memory, memory_lengths, branches
+        below = _run_layers(self.layers[:-1], hidden, *seen)
+        hidden = _run_layers(self.layers[-1:], below, *seen)
         hidden = self.whisper.layer_norm(hidden)
         head_input = hidden
         if self.heads is not None and self.heads.block is not None:
-            head_input = _run_layers([self.heads.block], hidden, memory, memory_lengths)
+            head_input = _run_layers([self.heads.block], hidden, *seen)
         return HiddenStates(hidden, head_input, below)
 
     @torch.no_grad()
@@ -152,9 +157,10 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def layers(self) -> torch.nn.ModuleList:
         return self.whisper.layers
 
-    def _embed_sequence(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, L) tokens from position 0 on, with dropout while embeddings are trained."""
-        hidden = self.embed_tokens(tokens) + self.whisper.embed_positions.weight[: tokens.size(1)]
+    def _embed_sequence(self, tokens: torch.Tensor, branches: int) -> torch.Tensor:
+        """(B, N L) tokens from position 0 on, with dropout while embeddings are trained."""
+        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
+        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
         return torch.nn.functional.dropout(
             hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
         )
@@ -173,10 +179,11 @@ def _run_layers(
     hidden: torch.Tensor,
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
+    branches: int = 1,
 ) -> torch.Tensor:
-    """Whole sequences (B, L, D) through transformers' layers, teacher-forced."""
+    """Whole sequences (B, N L, D) through transformers' layers, teacher-forced."""
     memory_mask = padding_mask(memory, memory_lengths)
-    causal = causal_mask(hidden.size(1), hidden)
+    causal = causal_mask(hidden.size(1) // branches, hidden, branches)
     for layer in layers:
         hidden = layer(
             hidden,

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 
 from espnet_medusa.checkpoint import load_weights
@@ -12,6 +13,8 @@ from espnet_medusa.errors import InputError
 HEADS = "decoder.heads."
 # Kept for training only: the teacher of a fine-tuned last layer.
 TEACHER = "decoder.original_last_layer."
+# One tensor where embeddings are tied; ESPnet's averages make two of it.
+TIED = ("decoder.llama.lm_head.weight", "decoder.llama.model.embed_tokens.weight")
 FLOATING = {"F64", "F32", "F16", "BF16", "F8_E5M2", "F8_E4M3"}
 
 
@@ -51,8 +54,10 @@ def _sizes(path: Path) -> dict[str, int]:
     """Values by name, of the tensors that hold floating-point numbers."""
     if path.suffix == ".safetensors":
         return _safetensors_sizes(path)
-    sizes, seen = {}, set()
-    for name, tensor in load_weights(path).items():
+    sizes, seen, weights = {}, set(), load_weights(path)
+    if all(name in weights for name in TIED) and torch.equal(*(weights[name] for name in TIED)):
+        del weights[TIED[0]]
+    for name, tensor in weights.items():
         place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape)
         if tensor.is_floating_point() and place not in seen:
             seen.add(place)

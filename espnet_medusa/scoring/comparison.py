@@ -79,12 +79,14 @@ def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
     """All decoded test sets below the experiments that have statistics."""
     found = []
     for exp_dir in exp_dirs:
-        for path in sorted(exp_dir.glob("*/*/statistics.json")):
-            folder = path.parent
-            text = folder / "text"
+        # --eval_valid_set decodes org/<set>.
+        paths = [*exp_dir.glob("*/*/statistics.json"), *exp_dir.glob("*/org/*/statistics.json")]
+        for path in sorted(paths):
+            text = path.parent / "text"
             texts = read_table(text, require_value=False) if text.stat().st_size else {}
-            tag = folder.parent.name
-            found.append(Decoding(exp_dir, tag, folder.name, read_statistics(path), texts))
+            tag, *test_set = path.parent.relative_to(exp_dir).parts
+            statistics = read_statistics(path)
+            found.append(Decoding(exp_dir, tag, "/".join(test_set), statistics, texts))
     return found
 
 

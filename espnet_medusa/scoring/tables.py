@@ -72,7 +72,8 @@ def environment_lines(folder: Path) -> list[str]:
 
 def rate_table(exp_dir: Path, rate: str) -> str:
     """One experiment's table of one error rate; empty where it was not scored."""
-    results = sorted(exp_dir.glob(f"*/*/score_{rate}/result.txt"))
+    folders = ("*/*", "*/org/*")  # the latter: --eval_valid_set
+    results = sorted(p for f in folders for p in exp_dir.glob(f"{f}/score_{rate}/result.txt"))
     rows = []
     for result in results:
         dataset = result.parents[1].relative_to(exp_dir).as_posix()

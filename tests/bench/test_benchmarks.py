@@ -6,6 +6,7 @@ from pathlib import Path
 import beam_loop
 import drafting
 import pytest
+import speech_llama_heads
 import torch
 from drafting_report import Outcome, make_rows
 from drafting_settings import SEARCHES, Setting
@@ -101,3 +102,16 @@ def test_beam_loop(recipe, capsys, ctc_weight):
     printed = capsys.readouterr().out
     for way in ("cached", "ours", "drafted"):
         assert f"{way}: n-best of uncached in 2/2" in printed
+
+
+def test_calls_of_speech_llama_heads(tmp_path):
+    speech_llama_heads.main(
+        ["--shapes", "mini", "--tokens", "2", "3", "--precisions", "float32", "--rounds", "1",
+         "--threads", "1", "--output_dir", str(tmp_path)]
+    )  # fmt: skip
+    (table,) = tmp_path.glob("*/speech_llama_heads.md")
+    rows = [line.split("|")[1:-1] for line in table.read_text().splitlines()[4:]]
+    assert [row[:3] for row in rows] == [["mini", "float32", "2"], ["mini", "float32", "3"]]
+    for *_, one, projection, latent, ratio in rows:
+        assert float(one) > 0
+        assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)

@@ -51,6 +51,15 @@ def test_error_rate_with_and_without_alignments(tmp_path):
         error_rate(path)
 
 
+def test_tied_embeddings_count_once_in_an_average(tmp_path):
+    rows = torch.randn(7, 3)
+    names = ("decoder.llama.model.embed_tokens.weight", "decoder.llama.lm_head.weight")
+    path = tmp_path / "average.pth"
+    for other, expected in ((rows.clone(), 21), (rows + 1, 42)):
+        torch.save(dict(zip(names, (rows, other), strict=True)), path)
+        assert count_parameters(path).total == expected
+
+
 def test_calls_per_word_once_scored(tmp_path):
     keys = [f"u{number}" for number in range(12)]
     folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(keys, 1.0), calls=4)

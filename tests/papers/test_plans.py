@@ -80,7 +80,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
             system = main.systems[main.figure.groups[heads][shown]]
             assert (system.exp, system.decoding) == (f"asr_llama_{heads}_4", decoding)
             assert system.name == f"{heads}, {shown}"
-    seeds = ("ce", "mwer", "mwer_seed2", "mwer_seed3")
+    seeds = [kind + seed for kind in ("ce", "mwer") for seed in ("", "_seed2", "_seed3")]
     ways = ("exact", "threshold", "beam4_threshold")
     found = [(system.exp, system.decoding) for system in training.systems.values()]
     expected = [(f"asr_llama_latent_4_{seed}", way) for way in ways for seed in seeds]

@@ -23,6 +23,7 @@ done
     --heads "${systems}" --tables speech_llama \
     --decodings "exact top_m threshold beam4_threshold" \
     --lang en_de --train_set train_en_de --valid_set dev_en_de --test_sets "test test_de" \
+    --eval_valid_set true \
     --local_data_opts "--second_language de" \
     --token_type bpe --nbpe 400 --feats_normalize "" --max_wav_duration 30 \
     --report ../../../conf/report/mini_synth_llama.yaml \

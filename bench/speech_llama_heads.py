@@ -1,0 +1,113 @@
+"""What a decoder call of a Speech-LLaMA costs with projection heads, latent heads, and none.
+
+A call evaluates the known token and K - 1 drafts behind it, projects all of them onto the
+vocabulary, and has the heads draft behind one of them, as greedy search does. Random weights: time
+does not depend on them. Ways take turns, medians over rounds.
+
+    python bench/speech_llama_heads.py --shapes mini paper --output_dir bench/results
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from machine import machine_name
+from tqdm import tqdm
+
+from espnet_medusa.decoder.llama import SpeechLlamaDecoder
+from espnet_medusa.tree import ROOT, chain_parents
+
+ENCODER_SIZE = 64
+FRAMES = 250  # of 40 ms: 10 s
+SHAPES = {  # vocabulary, and the language model's sizes: those of the recipes
+    "mini": (400, {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4,
+                   "intermediate_size": 512}),
+    "paper": (32000, {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                      "intermediate_size": 1792}),
+}  # fmt: skip
+HEADS = ("none", "projection", "latent")
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K")
+    parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    return parser
+
+
+def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Callable[[], None]:
+    """One iteration behind ten tokens."""
+    runtime, device = decoder.runtime(precision), decoder.projection.device
+    surrogate = runtime.surrogate()
+    memory = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
+    state = runtime.start(memory, torch.tensor([FRAMES], device=device))
+    runtime.extend(state, [[1] * 10], [chain_parents(10, ROOT, 0)])
+    known = [[*range(10)]]
+
+    def call() -> None:
+        outputs = runtime.extend(state, [[2] * tokens], [chain_parents(tokens, 9, 10)])
+        best = runtime.logits(outputs.hidden).max(dim=-1).indices
+        if surrogate is not None:
+            states = surrogate.advance(surrogate.start(outputs.head_input[-1:]), best[-1:])
+            surrogate.logits(states)
+        best.tolist()
+        runtime.keep(state, known)
+
+    return call
+
+
+@torch.no_grad()
+def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
+    """Rows of the table."""
+    vocab_size, sizes = SHAPES[shape]
+    rows = []
+    for precision in args.precisions:
+        for tokens in args.tokens:
+            calls = {}
+            for heads in HEADS:
+                torch.manual_seed(0)
+                decoder = SpeechLlamaDecoder(
+                    vocab_size, ENCODER_SIZE, llama_conf=sizes, heads=heads,
+                    heads_conf={"num_heads": tokens - 1},
+                ).eval().to(args.device)  # fmt: skip
+                calls[heads] = make_call(decoder, 1 if heads == "none" else tokens, precision)
+            seconds = {heads: [] for heads in HEADS}
+            for turn in tqdm(range(args.rounds + 2), desc=f"{shape}, {precision}, K = {tokens}"):
+                for heads, call in calls.items():
+                    started = time.perf_counter()
+                    call()
+                    if turn >= 2:  # the first ones are slower
+                        seconds[heads].append(time.perf_counter() - started)
+            none, projection, latent = (1e3 * statistics.median(seconds[heads]) for heads in HEADS)
+            figures = (none, projection, latent, latent / projection)
+            rows.append((shape, precision, str(tokens), *(f"{figure:.2f}" for figure in figures)))
+    return rows
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    torch.set_num_threads(args.threads)
+    header = ("shape", "precision", "K", "one head", "projection", "latent", "latent / projection")
+    lines = ["|" + "|".join(header) + "|", "|" + "---|" * len(header)]
+    for shape in args.shapes:
+        lines += ["|" + "|".join(row) + "|" for row in measure(shape, args)]
+    folder = args.output_dir / machine_name(torch.device(args.device).type)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"ms of a decoder call, {args.threads} threads, median of {args.rounds} in turns\n\n"
+    path = folder / "speech_llama_heads.md"
+    path.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+    print(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
