@@ -57,7 +57,7 @@ def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Calla
         outputs = runtime.extend(state, [[2] * tokens], [chain_parents(tokens, 9, 10)])
         best = runtime.logits(outputs.hidden).max(dim=-1).indices
         if surrogate is not None:
-            states = surrogate.advance(surrogate.start(outputs.head_input[-1:]), best[-1:])
+            states = surrogate.advance(surrogate.start_from(outputs.head_input[-1:]), best[-1:])
             surrogate.logits(states)
         best.tolist()
         runtime.keep(state, known)

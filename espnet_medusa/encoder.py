@@ -1,6 +1,7 @@
 """Whisper's encoder for ESPnet: waveform in, memory out."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from espnet2.asr.encoder.abs_encoder import AbsEncoder
@@ -36,6 +37,18 @@ class EncoderOptions:
     pad_to_window: bool | None = None  # None: as the model was trained, so true with whisper_model
     use_specaug: bool = False
     specaug_conf: dict = field(default_factory=dict)
+
+
+class FeatureKind(NamedTuple):
+    """What features depend on beside the audio.
+
+    Attributes:
+        num_mel_bins: 80, or 128 for large-v3.
+        pad_to_frames: Of all utterances, silence included; None: as many as each has.
+    """
+
+    num_mel_bins: int
+    pad_to_frames: int | None
 
 
 class HFWhisperEncoder(AbsEncoder):
@@ -89,14 +102,37 @@ class HFWhisperEncoder(AbsEncoder):
         """Longest audio that the encoder has positions for, in samples."""
         return self.whisper.config.max_source_positions * self.subsampling * HOP_SAMPLES
 
+    @property
+    def feature_kind(self) -> FeatureKind:
+        """Encoders of the same kind read the same features."""
+        window_frames = self.window_samples // HOP_SAMPLES
+        return FeatureKind(
+            self.whisper.config.num_mel_bins, window_frames if self.pad_to_window else None
+        )
+
+    def features(
+        self, samples: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-mel features, which ``forward`` takes in place of the samples.
+
+        Args:
+            samples: (B, samples) in [-1, 1], 16 kHz.
+            lengths: (B,) samples.
+
+        Returns:
+            Features (B, frames, num_mel_bins) and frames (B,).
+        """
+        features, frames = self.log_mel(samples, lengths, self.feature_kind.pad_to_frames)
+        return features.transpose(1, 2), frames
+
     def forward(
         self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
         """Encode.
 
         Args:
-            xs_pad: (B, samples) in [-1, 1], 16 kHz.
-            ilens: (B,) samples.
+            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
+            ilens: (B,) samples or frames.
             prev_states: Not used; ESPnet's interface has it.
 
         Returns:
@@ -105,14 +141,13 @@ class HFWhisperEncoder(AbsEncoder):
         Raises:
             InputError: An utterance is longer than the window, or shorter than one frame.
         """
-        self._check_lengths(ilens)
-        window_frames = self.window_samples // HOP_SAMPLES
-        features, frames = self.log_mel(
-            xs_pad, ilens, window_frames if self.pad_to_window else None
-        )
+        features, frames = xs_pad, ilens
+        if xs_pad.dim() == 2:
+            self.check_lengths(ilens)
+            features, frames = self.features(xs_pad, ilens)
         if self.specaug is not None and self.training:
-            augmented, _ = self.specaug(features.transpose(1, 2), frames)
-            features = augmented.transpose(1, 2)
+            features, _ = self.specaug(features, frames)
+        features = features.transpose(1, 2)
         hidden, lengths = self._stem(features.to(self.whisper.conv1.weight.dtype), frames)
         mask = padding_mask(hidden, lengths)
         if mask is not None:
@@ -121,7 +156,12 @@ class HFWhisperEncoder(AbsEncoder):
             hidden = layer(hidden, mask)
         return self.whisper.layer_norm(hidden), lengths, None
 
-    def _check_lengths(self, lengths: torch.Tensor) -> None:
+    def check_lengths(self, lengths: torch.Tensor) -> None:
+        """Refuse utterances (B,) of more samples than the window, or of less than one frame.
+
+        Raises:
+            InputError: With the longest or the shortest.
+        """
         longest, shortest = int(lengths.max()), int(lengths.min())
         if longest > self.window_samples:
             raise InputError(

@@ -6,35 +6,44 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
-from torch.nn.utils.rnn import pad_sequence
 
+from espnet_medusa.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.compat import BatchBeamSearch, Hypothesis
+from espnet_medusa.compat import Hypothesis
 from espnet_medusa.decode_options import DecodeOptions
 from espnet_medusa.decoder.espnet_transformer import tree_scorer_of, unknown_part
 from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
 from espnet_medusa.decoding.timing_log import log_decoded
+from espnet_medusa.draft.surrogate import DraftInput, Surrogate
+from espnet_medusa.draft_model import DraftModel, open_draft_model
 from espnet_medusa.errors import InputError
-from espnet_medusa.log_mel import SAMPLE_RATE_HZ
-from espnet_medusa.options import build_options, check_at_least
+from espnet_medusa.obstacles import (
+    beam_obstacle,
+    check_batch,
+    check_espnets_own,
+    check_greedy,
+)
+from espnet_medusa.options import build_options
 from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import (
-    EXACT,
     GREEDY,
     build_beam,
     build_greedy,
     check_options,
     search_within,
 )
+from espnet_medusa.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.vocabulary import token_list_vocabulary
 from espnet_medusa.whisper_prompts import WhisperPrompts
 from espnet_medusa.whisper_text import TRANSCRIBE, read_whisper_tokens
 
@@ -83,25 +92,21 @@ class Speech2Text(ESPnetSpeech2Text):
         own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
         self.search_options = build_options(DecodeOptions, own, "decode config")
         batch_size = options.pop("batch_size", 1)
-        _check_batch(batch_size, options)
+        check_batch(batch_size, options)
         check_options(self.search_options, options.get("beam_size", 20))
         self._build(options)
         self.whisper = self._whisper_prompts()
         self.tree_scorer = tree_scorer_of(self.asr_model.decoder)
+        self.encoder = model_encoder(self.asr_model)
+        self.sample_rate_hz, self.window_s = audio_limits(
+            self.asr_model.encoder, self.asr_train_args
+        )
+        self.draft_model: DraftModel | None = None
         self.search = self._build_search(options)
         if self.search is not None:
             logger.info(f"{type(self.search).__name__}, drafts: {self.search.drafter.shape}")
-        if self.search is None and self.search_options.acceptance != EXACT:
-            raise InputError(
-                f"acceptance: {self.search_options.acceptance}; allowed where ESPnet's own search "
-                f"decodes ({type(self.asr_model.decoder).__name__}): exact"
-            )
-        if self.search is None and batch_size > 1:
-            raise InputError(
-                f"batch_size: {batch_size}; allowed where ESPnet's own search decodes "
-                f"({type(self.asr_model.decoder).__name__}): 1"
-            )
-        self.sample_rate_hz, self.window_s = _audio_limits(self.asr_model, self.asr_train_args)
+        if self.search is None:
+            check_espnets_own(self.search_options, batch_size, self.asr_model.decoder)
         self.statistics = DecodingStatistics()
         blank = self.asr_model.blank_id
         # Whisper's vocabulary has no blank: there id 0 is a token like any other.
@@ -163,12 +168,12 @@ class Speech2Text(ESPnetSpeech2Text):
         """Our search; None where the decoder or the options are for ESPnet's own."""
         model, espnet = self.asr_model, self.beam_search
         sizes = len(model.token_list), model.eos
-        device = torch.device(self.device)
+        device, sources = torch.device(self.device), self._draft_sources()
         obstacle = self._obstacle()
         if self.search_options.search == GREEDY:
-            _check_greedy(obstacle, options)
-            return build_greedy(self.search_options, self.tree_scorer, *sizes, device)
-        obstacle = obstacle or _beam_obstacle(espnet)
+            check_greedy(obstacle, options)
+            return build_greedy(self.search_options, self.tree_scorer, *sizes, device, sources)
+        obstacle = obstacle or beam_obstacle(espnet)
         if obstacle is not None:
             logger.warning(
                 "ESPnet's own search decodes, one utterance at a time and without drafts; the "
@@ -187,7 +192,42 @@ class Speech2Text(ESPnetSpeech2Text):
             *sizes,
             espnet.normalize_length,
             device,
+            sources,
         )
+
+    def _draft_sources(self) -> DraftSources:
+        """What could draft beside heads; a draft model is opened when it is asked for."""
+        model, ctc = self.asr_model, None
+        if getattr(model, "ctc", None) is not None:
+            ctc = model.ctc.log_softmax
+            if self.whisper is not None:  # labels of CTC hold the prompt
+                ctc = hide_tokens(ctc, self.whisper.tokens.prompts, model.blank_id)
+        given = self.search_options.draft_model is not None
+        return DraftSources(ctc, model.blank_id, self._open_draft_model if given else None)
+
+    def _open_draft_model(self) -> Surrogate:
+        """Read it, and refuse one that cannot draft for this model."""
+        options = self.search_options
+        draft = open_draft_model(
+            options.draft_model,
+            options.draft_model_file,
+            self.device,
+            getattr(torch, self.dtype),
+        )
+        if draft.sample_rate_hz != self.sample_rate_hz:
+            raise InputError(
+                f"draft_model: {draft.name} expects {draft.sample_rate_hz} Hz; allowed: the main "
+                f"model's {self.sample_rate_hz} Hz"
+            )
+        precision = options.draft_precision or options.decoder_precision
+        model, args = self.asr_model, self.asr_train_args
+        vocabulary = partial(
+            token_list_vocabulary, model.token_list, args.token_type, args.bpemodel
+        )
+        surrogate = draft.surrogate(model.token_list, model.eos, vocabulary, precision)
+        windows = [window for window in (self.window_s, draft.window_s) if window is not None]
+        self.draft_model, self.window_s = draft, min(windows, default=None)
+        return surrogate
 
     def _obstacle(self) -> str | None:
         """What of this model our searches cannot do."""
@@ -203,6 +243,8 @@ class Speech2Text(ESPnetSpeech2Text):
         """
         if self.search is not None:
             self.tree_scorer.release()
+        if self.draft_model is not None:
+            self.draft_model.release()
 
     @staticmethod
     def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":
@@ -260,11 +302,12 @@ class Speech2Text(ESPnetSpeech2Text):
                 for results, statistics in found
             ]
         began, started = time.time(), time.perf_counter()
-        speeches = [torch.as_tensor(speech) for speech in speeches]
-        memory, frames = self.encode(speeches)
+        audio = self.batch(speeches)
+        memory, frames = self.encode(audio)
         prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
+        draft_inputs = self.draft_inputs(audio, prompt)
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
-        walks = search_within(self.search, memory, frames, prompt, limits)
+        walks = search_within(self.search, memory, frames, prompt, limits, draft_inputs)
         decodings = [
             self._decoding(walk, tokens)
             for walk, tokens in zip(walks, prompt.tolist(), strict=True)
@@ -278,25 +321,26 @@ class Speech2Text(ESPnetSpeech2Text):
                 log_decoded(logger, len(speech), best, began + row * seconds, seconds)
         return decodings
 
-    def encode(self, speeches: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encoder output (U, S, D) of U times (samples,), and its lengths (U,)."""
-        if self.window_s is not None:
-            return self._encode_together(speeches)
-        # ESPnet's encoders give other frames, and another number of them, beside longer audio;
-        # its search takes all that one utterance gives.
-        alone = [self._encode_together([speech])[0][0] for speech in speeches]
-        frames = torch.tensor([len(hidden) for hidden in alone], device=alone[0].device)
-        return pad_sequence(alone, batch_first=True), frames
+    def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
+        """U times (samples,), for ``encode`` and ``draft_inputs``."""
+        speeches = [torch.as_tensor(speech) for speech in speeches]
+        return AudioBatch(speeches, self.device, getattr(torch, self.dtype))
 
-    def _encode_together(
-        self, speeches: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = torch.tensor([len(speech) for speech in speeches], device=self.device)
-        padded = pad_sequence(speeches, batch_first=True)
-        padded = padded.to(self.device, getattr(torch, self.dtype))
-        memory, frames = self.asr_model.encode(padded, lengths)
-        # A tuple holds the outputs of intermediate CTC, too.
-        return (memory[0] if isinstance(memory, tuple) else memory), frames
+    def encode(self, audio: AudioBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encoder output (U, S, D) of U utterances, and its lengths (U,)."""
+        return audio.encode(self.encoder)
+
+    def draft_inputs(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
+        """What a draft model reads of U utterances; None where none drafts.
+
+        Args:
+            audio: As ``encode`` took it: features of the same kind are not computed again.
+            prompt: (U, P) of ``prompts``.
+        """
+        if self.draft_model is None:
+            return None
+        tokens = None if self.whisper is None else self.whisper.tokens
+        return self.draft_model.read(audio, prompt.tolist(), tokens)
 
     def prompts(
         self,
@@ -344,46 +388,3 @@ class Speech2Text(ESPnetSpeech2Text):
         pieces = self.converter.ids2tokens(ids)
         text = None if self.tokenizer is None else self.tokenizer.tokens2text(pieces)
         return text, pieces, ids, hypothesis
-
-
-def _check_batch(batch_size: int, options: dict[str, Any]) -> None:
-    """Refuse batches where ESPnet decodes sample by sample."""
-    check_at_least(batch_size, 1, "batch_size")
-    for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
-        if batch_size > 1 and options.get(name, False):
-            raise InputError(f"batch_size: {batch_size}; allowed with {name}: true: 1")
-
-
-def _beam_obstacle(espnet: torch.nn.Module | None) -> str | None:
-    """What of ESPnet's search with these options ours does not do."""
-    if type(espnet) is not BatchBeamSearch:
-        return "no beam search" if espnet is None else type(espnet).__name__
-    if "decoder" not in espnet.full_scorers:
-        return "ctc_weight: 1"
-    others = espnet.part_scorers.keys() - {"ctc"}
-    return f"partial scorers: {', '.join(sorted(others))}" if others else None
-
-
-def _check_greedy(obstacle: str | None, options: dict[str, Any]) -> None:
-    """Refuse what greedy search cannot do, say what it does not look at."""
-    if obstacle is not None:
-        raise InputError(
-            "search: greedy needs decoder: whisper_medusa, speech_llama or ESPnet's transformer; "
-            f"this model has {obstacle}; allowed here: beam"
-        )
-    for name in ("lm_train_config", "ngram_file"):
-        if options.get(name) is not None:
-            logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
-    if options.get("nbest", 1) != 1:
-        raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
-
-
-def _audio_limits(model: torch.nn.Module, train_args) -> tuple[int, float | None]:
-    """The sample rate in Hz that a model expects, and the longest audio it takes, if any."""
-    window_samples = getattr(model.encoder, "window_samples", None)
-    if window_samples is not None:
-        return SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ
-    rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
-    if isinstance(rate, str):
-        rate = int(float(rate.lower().removesuffix("k")) * (1000 if "k" in rate.lower() else 1))
-    return int(rate), None

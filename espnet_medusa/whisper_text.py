@@ -117,6 +117,12 @@ class WhisperTokens:
         return [self.start, self.languages[language], chosen, self.no_timestamps]
 
     @cached_property
+    def prompts(self) -> list[int]:
+        """Ids of all that prompts are made of."""
+        known = {self.start, self.transcribe, self.translate, self.no_timestamps}
+        return sorted(known | {*self.languages.values()})
+
+    @cached_property
     def suppressed(self) -> list[int]:
         """Ids that never come, as OpenAI's generation configs list them."""
         tasks = (self.transcribe, self.translate)

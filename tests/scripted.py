@@ -34,7 +34,7 @@ class ScriptedDecoder(PathDecoder):
             text, place = self.texts[path[0]], sum(token >= 0 for token in path)
             place -= self.prompt_length
             tokens.append(text[place] if place < len(text) else self.eos)
-        return 9.0 * torch.eye(self.vocab_size)[tokens]
+        return 9.0 * torch.nn.functional.one_hot(torch.tensor(tokens), self.vocab_size)
 
 
 class ScriptedCTC:

@@ -228,10 +228,12 @@ def recurrent(tmp_path_factory):
 @pytest.mark.parametrize(
     "config", sorted(DECODE_CONFIGS.glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_each_decode_config_decodes(recurrent, tmp_path, config):
+def test_each_decode_config_decodes(recurrent, experiment, tmp_path, config):
     wav_scp = tmp_path / "wav.scp"
     wav_scp.write_text("\n".join(write_good(tmp_path, 3)) + "\n")
     command = [*recurrent.options(), "--config", str(config), "--maxlenratio", "-9"]
+    if config.stem == "draft_model":
+        command += ["--draft_model", str(experiment.folder)]
     command += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
     asr_inference.main([*command, "--output_dir", str(tmp_path / "output")])
     assert len(read_lines(tmp_path / "output" / "1best_recog" / "text")) == 3
@@ -244,10 +246,14 @@ def test_each_decode_config_decodes(recurrent, tmp_path, config):
         "batch8",
         "length_penalty",
         "int8_drafts",
+        "ctc_draft",
+        "ctc_heads",
+        "draft_model",
     )
-    if config.stem in exact:
+    references = dict.fromkeys(exact, "plain") | {"beam5_ctc_draft": "beam5_ctc0.3"}
+    if config.stem in references:
         plain = [*command, "--draft_depth", "0", "--output_dir", str(tmp_path / "plain")]
-        plain[plain.index(str(config))] = str(DECODE_CONFIGS / "plain.yaml")
+        plain[plain.index(str(config))] = str(DECODE_CONFIGS / f"{references[config.stem]}.yaml")
         asr_inference.main(plain)
         ours, theirs = (
             read_lines(tmp_path / side / "1best_recog" / "token_int")

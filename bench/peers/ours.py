@@ -118,10 +118,10 @@ class Ours(Contestant):
             recorder = self.recorders[way.search] = Recorder(plain, {})
         for name, memory in zip(names, memories, strict=True):
             if name not in recorder.records:
-                recorder.begin([name])
+                recorder.expect([name])
                 self._run(recorder.search, [memory])
         replayer = self._replayer(way, recorder)
-        replayer.begin(names)
+        replayer.expect(names)
         recorded = time.perf_counter() - started
         decoded = self._decoded(self._run(replayer.search, memories))
         return replace(decoded, excluded_seconds=recorded + replayer.seconds)

@@ -64,7 +64,7 @@ class Hooked:
         search.strategy.judge, search.drafter = self._judge, self
         self.waiting: list[str] = []
 
-    def begin(self, names: Sequence[str]) -> None:
+    def expect(self, names: Sequence[str]) -> None:
         """Say which inputs come next, in order."""
         self.waiting, self.names, self.seconds = [*names], {}, 0.0
 
@@ -77,6 +77,16 @@ class Hooked:
     def shape(self):
         """The drafter's."""
         return self.drafter.shape
+
+    @property
+    def needs_head_input(self) -> bool:
+        """The drafter's."""
+        return self.drafter.needs_head_input
+
+    def begin(self, *utterances) -> "Hooked":
+        """As ``Drafter.begin``; heads draft for any utterances as they are."""
+        self.drafter = self.drafter.begin(*utterances)
+        return self
 
     def name(self, walk: Walk) -> str:
         """Which input a walk decodes; walks first appear in the inputs' order."""
@@ -151,8 +161,8 @@ class Replayer(Hooked):
         self.records, self.steps, self.vocab_size = records, steps, vocab_size
         self.counts: dict[str, Iterator[int]] = {}
 
-    def begin(self, names: Sequence[str]) -> None:
-        super().begin(names)
+    def expect(self, names: Sequence[str]) -> None:
+        super().expect(names)
         for name in names:
             start = random.Random(name).randrange(len(self.steps))
             self.counts[name] = itertools.islice(itertools.cycle(self.steps), start, None)

@@ -29,13 +29,23 @@ from espnet_medusa.speech2text import Speech2Text
 HELP = {
     "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "
     "verifies; greedy: an acceptance rule decides",
-    "draft_depth": "steps drafted ahead per decoder call; none: as many as heads, 0: no drafts",
+    "drafter": "heads, ctc (the model's CTC branch), model (draft_model) or ctc+heads; none: heads "
+    "where there are, else a draft model",
+    "ctc_draft_share": "of CTC in ctc+heads, 0 to 1",
+    "draft_model": "experiment of ESPnet (folder or config.yaml), or a Whisper: hub name, folder, "
+    ".pt file",
+    "draft_model_file": "weights of the experiment; none: those that training leaves beside it",
+    "lookahead": "fixed: always draft_depth; acceptance: deeper while drafts stand; cost: where "
+    "most tokens a second are expected",
+    "draft_depth": "steps drafted ahead per decoder call, with a lookahead at most; none: as many "
+    "as heads, 5 of a draft model, 40 of CTC (15 with beam search); 0: no drafts",
     "draft_width": "hypotheses drafted; none: 1 for greedy (a chain), beam_size for beam",
     "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",
     "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
     "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
-    "draft_precision": "int8: heads project in integers, the text stays exact; none: as decoder",
+    "draft_precision": "int8: heads project in integers, the text stays exact; of a draft model: "
+    "as decoder_precision; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
     "language": "Whisper's prompt: a language's code, or detect; none: as trained",
     "task": "Whisper's prompt: transcribe or translate; none: as trained",
@@ -51,6 +61,9 @@ HELP = {
     "exponential_decay_length_penalty": "start and factor: the end grows likelier past start",
 }
 TYPES = {
+    "drafter": {"type": str_or_none},
+    "draft_model": {"type": str_or_none},
+    "draft_model_file": {"type": str_or_none},
     "draft_depth": {"type": int_or_none},
     "draft_width": {"type": int_or_none},
     "draft_budget": {"type": int_or_none},

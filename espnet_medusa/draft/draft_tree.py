@@ -24,6 +24,7 @@ class DraftTree:
 
     Attributes:
         roots: U, its prompts.
+        device: Where its logits are.
     """
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
@@ -31,7 +32,7 @@ class DraftTree:
         frames = [*map(len, memories)]
         padded = torch.nn.utils.rnn.pad_sequence(memories, batch_first=True)
         lengths = torch.tensor(frames, device=padded.device)
-        self.decoder = decoder
+        self.decoder, self.device = decoder, padded.device
         self.state = decoder.start(padded, lengths, with_heads=False)
         self.roots = [Prefix(one.prompt[-1]) for one in draft_inputs]
         self._placements = {

@@ -5,41 +5,50 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.draft.draft_tree import DraftTree
+from espnet_medusa.draft.interpreter import Interpreter, OneToOne
 from espnet_medusa.draft.surrogate import DraftCost, DraftInput, Surrogate
+from espnet_medusa.draft.translation import Translation
 from espnet_medusa.prefix import Prefix
 
 
 @dataclass(frozen=True)
-class NodeStates:
+class PlaceStates:
     """Where R prefixes stand in the draft model's trees.
 
     Attributes:
-        nodes: R of its nodes, evaluated when their logits are asked for.
+        places: R of the interpreter's, evaluated when their logits are asked for.
+        asked: R, whether anybody asks: of a prefix that the search has evaluated nobody does.
     """
 
-    nodes: list[Prefix]
+    places: list[Any]
+    asked: list[bool]
 
-    def select(self, rows: torch.Tensor) -> NodeStates:
-        return NodeStates([self.nodes[row] for row in rows.tolist()])
+    def select(self, rows: torch.Tensor) -> PlaceStates:
+        rows = rows.tolist()
+        return PlaceStates([self.places[row] for row in rows], [self.asked[row] for row in rows])
 
-    def join(self, others: NodeStates) -> NodeStates:
-        return NodeStates(self.nodes + others.nodes)
+    def join(self, others: PlaceStates) -> PlaceStates:
+        return PlaceStates(self.places + others.places, self.asked + others.asked)
 
 
 class DraftModelSurrogate(Surrogate):
-    """Any decoder of a model with the same vocabulary drafts.
+    """Any decoder drafts, of the same vocabulary or of another one.
 
     What was accepted since the last draft is evaluated together with the first token of the next
-    one, so that D steps cost D calls of the draft model, for all utterances.
+    one, so that D steps cost D calls of the draft model, for all utterances. Where its tokens cut
+    texts elsewhere, it is one more to see that a word is over, and more for a token that takes
+    several of its own.
 
     Args:
         decoder: The draft model's.
-        eos: End symbol; nothing is asked behind it.
+        eos: The main model's end symbol; nothing is asked behind it.
+        translation: Between the main model's vocabulary and the draft model's; None: they are one.
 
     Attributes:
         tree: What the draft model has evaluated; None before ``begin``.
@@ -48,10 +57,12 @@ class DraftModelSurrogate(Surrogate):
     max_steps = None
     needs_head_input = False
 
-    def __init__(self, decoder: TreeDecoder, eos: int):
-        self.decoder, self.eos = decoder, eos
+    def __init__(self, decoder: TreeDecoder, eos: int, translation: Translation | None = None):
+        self.decoder, self.eos, self.translation = decoder, eos, translation
         self.tree: DraftTree | None = None
-        self._nodes: dict[Prefix, Prefix] = {}
+        self._interpreter: Interpreter | None = None
+        self._places: dict[Prefix, Any] = {}
+        self._roots: dict[Prefix, Prefix] = {}
 
     def begin(
         self,
@@ -62,51 +73,50 @@ class DraftModelSurrogate(Surrogate):
     ) -> DraftModelSurrogate:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, draft_inputs)
-        begun._nodes = dict(zip(roots, begun.tree.roots, strict=True))
+        if self.translation is None:
+            begun._interpreter = OneToOne(begun.tree, self.eos)
+        else:
+            begun._interpreter = self.translation.interpreter(begun.tree, self.eos)
+        begun._roots = dict(zip(roots, begun.tree.roots, strict=True))
+        begun._places = {
+            root: begun._interpreter.begin(node) for root, node in begun._roots.items()
+        }
         return begun
 
-    def start(self, prefixes: Sequence[Prefix]) -> NodeStates:
-        return NodeStates([self._node(prefix) for prefix in prefixes])
+    def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
+        return PlaceStates([self._place(prefix) for prefix in prefixes], [False] * len(prefixes))
 
-    def advance(self, states: NodeStates, tokens: torch.Tensor) -> NodeStates:
-        pairs = zip(states.nodes, tokens.tolist(), strict=True)
-        return NodeStates([self._follow(node, token) for node, token in pairs])
+    def advance(self, states: PlaceStates, tokens: torch.Tensor) -> PlaceStates:
+        pairs = zip(states.places, tokens.tolist(), strict=True)
+        places = [self._interpreter.follow(place, token) for place, token in pairs]
+        return PlaceStates(places, [True] * len(places))
 
-    def logits(self, states: NodeStates) -> torch.Tensor:
-        # Nobody reads what would follow the end.
-        return self.tree.logits(
-            [node.parent if self._ended(node) else node for node in states.nodes]
-        )
+    def logits(self, states: PlaceStates) -> torch.Tensor:
+        asked = [row for row, one in enumerate(states.asked) if one]
+        if len(asked) in (0, len(states.places)):
+            return self._interpreter.logits(states.places)
+        said = self._interpreter.logits([states.places[row] for row in asked])
+        logits = said.new_zeros(len(states.places), said.size(1))
+        logits[torch.tensor(asked, device=logits.device)] = said
+        return logits
 
     def keep(self, running: Sequence[Prefix]) -> None:
         # Drafts start from running prefixes, their parents or what lies behind them.
         needed = dict.fromkeys(prefix for tip in running for prefix in (tip.parent, tip))
-        nodes = {prefix: self._node(prefix) for prefix in needed if prefix is not None}
-        self._nodes = {prefix.root: self._nodes[prefix.root] for prefix in running} | nodes
-        self.tree.keep([nodes[tip] for tip in running])
+        places = {prefix: self._place(prefix) for prefix in needed if prefix is not None}
+        self._places = {prefix.root: self._places[prefix.root] for prefix in running} | places
+        self._interpreter.keep([places[tip] for tip in running])
 
     def cost(self, root: Prefix) -> DraftCost:
-        return self.tree.cost(self._nodes[root])
+        return self.tree.cost(self._roots[root])
 
-    def _node(self, prefix: Prefix) -> Prefix:
-        """The draft model's node of a prefix of the search's."""
+    def _place(self, prefix: Prefix) -> Any:
+        """Where a prefix of the search's stands."""
         path = []
-        while prefix not in self._nodes:
+        while prefix not in self._places:
             path.append(prefix)
             prefix = prefix.parent
-        node = self._nodes[prefix]
+        place = self._places[prefix]
         for prefix in reversed(path):
-            node = self._nodes[prefix] = self._follow(node, prefix.token)
-        return node
-
-    def _follow(self, node: Prefix, token: int) -> Prefix:
-        """The node one token of the main model further.
-
-        A draft model of another vocabulary maps the token here, and its logits in ``logits``.
-        """
-        if self._ended(node) or not self.tree.has_room(node):
-            return node
-        return node.child(token)
-
-    def _ended(self, node: Prefix) -> bool:
-        return node.token == self.eos and node.parent is not None
+            place = self._places[prefix] = self._interpreter.follow(place, prefix.token)
+        return place

@@ -15,6 +15,17 @@ from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.drafters import (
+    FIXED,
+    LOOKAHEAD_DEPTH,
+    NO_SOURCES,
+    DraftSources,
+    build_lookahead,
+    build_surrogate,
+    check_drafter,
+    default_budget,
+    default_depth,
+)
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
@@ -41,13 +52,17 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions):
     # beam: exact beam search, with acceptance: threshold one of drafts that nothing verifies;
     # greedy: an acceptance rule decides
     search: str = BEAM
-    draft_depth: int | None = None  # steps drafted ahead; None: as many as heads, 0: no drafts
+    drafter: str | None = None  # heads, ctc, model, ctc+heads; None: heads, else a draft model
+    ctc_draft_share: float = 0.3  # of CTC in ctc+heads
+    lookahead: str = FIXED  # fixed: always draft_depth; acceptance, cost: up to it
+    draft_depth: int | None = None  # steps drafted ahead; None: the drafter's own, 0: no drafts
     draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam
     draft_budget: int | None = None  # most nodes of an utterance in a decoder call
     draft_vocab_size: int | None = None  # drafts are among so many most frequent training tokens
     medusa_choices: list[int] | None = None  # fixed tree, the root's 1 first; greedy only
     decoder_precision: str | None = None  # float32, bfloat16, float16, int8; None: the model's own
-    draft_precision: str | None = None  # of the heads' vocabulary projection: int8; None: as above
+    # heads: of their vocabulary projection, int8; a draft model: of its decoder; None: as above
+    draft_precision: str | None = None
     draft_with_lm: bool = True  # whether the language model takes part in drafting
 
 
@@ -64,6 +79,7 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
         if value is not None:
             check_at_least(value, least, name)
     build_rule(options)
+    check_drafter(options)
     greedy = options.search == GREEDY
     if options.acceptance not in (EXACT, THRESHOLD) and not greedy:
         raise InputError(
@@ -78,6 +94,11 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
         raise InputError(
             f"draft_budget: {options.draft_budget}; allowed with search: beam and acceptance: "
             "threshold: none, drafts are part of the hypotheses there; set draft_depth or beam_size"
+        )
+    if options.acceptance == THRESHOLD and options.lookahead != FIXED:
+        raise InputError(
+            f"lookahead: {options.lookahead}; allowed with acceptance: threshold: fixed, as "
+            "nothing there says which drafts were right"
         )
     choices = options.medusa_choices
     if choices:
@@ -106,38 +127,55 @@ def draft_shape(
     Raises:
         InputError: Deeper than the heads, or unverified drafts of heads that were never trained.
     """
+    greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
     most = 0 if surrogate is None else surrogate.max_steps
     choices = tuple(options.medusa_choices or ())[1:] or None
     depth, name = options.draft_depth, "draft_depth"
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
     if depth is None:
-        depth = decoder.num_heads
+        depth = default_depth(surrogate, decoder, greedy)
+        if options.lookahead != FIXED and depth > 0:
+            furthest = max(depth, LOOKAHEAD_DEPTH)
+            depth = furthest if most is None else min(furthest, most)
     if most is not None and depth > most:
-        raise InputError(f"{name}: {depth}; allowed: at most {most}, the heads of this model")
-    if options.acceptance == THRESHOLD and depth > 0 and not decoder.heads_trained:
+        why = "the heads of this model" if most else "this model has no heads; see drafter"
+        raise InputError(f"{name}: {depth}; allowed: at most {most}, {why}")
+    by_heads = surrogate is not None and surrogate.needs_head_input
+    if unverified and depth > 0 and by_heads and not decoder.heads_trained:
         raise InputError(
             "acceptance: threshold; this model's heads were never trained and nothing would verify "
             "what they draft; allowed: exact, typical, top_m, or a model with trained heads"
         )
+    budget = options.draft_budget
+    if budget is None and not unverified:
+        budget = default_budget(surrogate, greedy)
     return DraftShape(
         depth=depth,
         width=options.draft_width or width,
-        budget=options.draft_budget,
+        budget=budget,
         choices=choices,
         left_out=frozenset() if options.draft_with_lm else frozenset(["lm"]),
+        lookahead=build_lookahead(options.lookahead, depth),
     )
 
 
 def build_greedy(
-    options: SearchOptions, decoder: TreeScorer, vocab_size: int, eos: int, device: torch.device
+    options: SearchOptions,
+    decoder: TreeScorer,
+    vocab_size: int,
+    eos: int,
+    device: torch.device,
+    sources: DraftSources = NO_SOURCES,
 ) -> GreedySearch:
     """Greedy search with the options' rule.
 
     Args:
         decoder: The trained module.
+        sources: What drafts beside its heads.
     """
-    runtime, surrogate = _runtime(options, decoder, eos)
+    runtime = decoder.runtime(options.decoder_precision)
+    surrogate = build_surrogate(options, decoder, runtime, vocab_size, eos, sources)
     shape = draft_shape(options, runtime, surrogate, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
     return GreedySearch(runtime, build_rule(options), constraints, surrogate, shape)
@@ -154,6 +192,7 @@ def build_beam(
     eos: int,
     normalize_length: bool,
     device: torch.device,
+    sources: DraftSources = NO_SOURCES,
 ) -> BeamSearch:
     """Beam search with ESPnet's scorers, or with unverified drafts and without other scorers.
 
@@ -162,13 +201,15 @@ def build_beam(
         scorers: Full scorers beside the decoder.
         ctc: ESPnet's CTC module, None when it does not score.
         weights: Of all scorers.
+        sources: What drafts beside its heads.
 
     Raises:
         InputError: The model cannot draft like that, or a scorer has no place in this search.
     """
     if options.acceptance == THRESHOLD:
         _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights)
-    runtime, surrogate = _runtime(options, decoder, eos)
+    runtime = decoder.runtime(options.decoder_precision)
+    surrogate = build_surrogate(options, decoder, runtime, vocab_size, eos, sources)
     shape = draft_shape(options, runtime, surrogate, width=beam_size)
     constraints = build_constraints(options, vocab_size, eos, device)
     if options.acceptance == THRESHOLD:
@@ -227,16 +268,3 @@ def search_within(
         most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
         return search(memory, frames, prompt, most, least, draft_inputs)
     return search(memory, frames, prompt, limits, draft_inputs)
-
-
-def _runtime(
-    options: SearchOptions, decoder: TreeScorer, eos: int
-) -> tuple[TreeDecoder, Surrogate | None]:
-    """The decoder as searches call it, and what drafts for it."""
-    runtime = decoder.runtime(options.decoder_precision)
-    if options.draft_depth == 0:
-        return runtime, None
-    vocabulary = None
-    if options.draft_vocab_size is not None:
-        vocabulary = decoder.draft_vocabulary(options.draft_vocab_size, eos)
-    return runtime, runtime.surrogate(vocabulary, options.draft_precision)

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from espnet_medusa.decoding.batches import Utterance, make_batches
 from espnet_medusa.decoding.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.draft.surrogate import DraftInput
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import search_within
@@ -28,6 +29,7 @@ class HeldOutBatch:
         prompt: (U, P) tokens to start from.
         audio_seconds: Length of the audio, of all together.
         encoder_seconds: Time that encoding took.
+        draft_inputs: U, what a draft model reads; None where none drafts.
     """
 
     keys: list[str]
@@ -36,10 +38,12 @@ class HeldOutBatch:
     prompt: torch.Tensor
     audio_seconds: float
     encoder_seconds: float
+    draft_inputs: list[DraftInput] | None = None
 
     def decode(self, search: Any, limits: LengthLimits) -> list[Walk]:
         """Run a greedy or a beam search."""
-        return search_within(search, self.memory, self.frames, self.prompt, limits)
+        inputs = self.memory, self.frames, self.prompt
+        return search_within(search, *inputs, limits, self.draft_inputs)
 
 
 def choose_keys(keys: Sequence[str], count: int) -> list[str]:
@@ -91,14 +95,17 @@ def encode(
         make_batches(lengths, batch_size, max_batch_frames), desc="encoding", unit="batch"
     ):
         members = [utterances[index] for index in indices]
-        audio = [torch.as_tensor(utterance.speech) for utterance in members]
+        speeches = [utterance.speech for utterance in members]
         if not batches:  # the first pass of a process also sets up libraries
-            speech2text.encode(audio)
+            speech2text.encode(speech2text.batch(speeches))
         started = clock.now()
+        audio = speech2text.batch(speeches)
         memory, frames = speech2text.encode(audio)
         seconds = clock.now() - started
         prompt = speech2text.prompts(memory, frames, [member.language for member in members])
-        audio_seconds = sum(map(len, audio)) / speech2text.sample_rate_hz
+        draft_inputs = speech2text.draft_inputs(audio, prompt)
+        audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
         keys = [utterance.key for utterance in members]
-        batches.append(HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds))
+        costs = audio_seconds, seconds
+        batches.append(HeldOutBatch(keys, memory, frames, prompt, *costs, draft_inputs))
     return batches

@@ -13,7 +13,15 @@ from espnet_medusa.statistics import DecodingStatistics, write_statistics
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):
     utterances = {
         f"u{index}": DecodingStatistics(
-            calls, calls, 10 + index, [4] * heads, [2] * heads, 0.1 * calls, 0.2 * calls, 1.0, 3
+            calls,
+            calls,
+            10 + index,
+            [4] * heads,
+            [2] * heads,
+            decoder_seconds=0.1 * calls,
+            total_seconds=0.2 * calls,
+            audio_seconds=1.0,
+            words=3,
         )
         for index in range(9)
     }

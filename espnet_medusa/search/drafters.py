@@ -1,0 +1,196 @@
+"""Who drafts, how far, and what a model has to draft with: decode options to surrogates."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from espnet_medusa.decoder.tree_decoder import TreeDecoder
+from espnet_medusa.decoder.tree_scorer import TreeScorer
+from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.lookahead import ByAcceptance, ByCost, Lookahead
+from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import check_choice
+
+logger = logging.getLogger(__name__)
+
+HEADS, CTC, MODEL, CTC_HEADS = "heads", "ctc", "model", "ctc+heads"
+DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS)
+FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
+LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
+
+MODEL_DEPTH = 5  # each step is a call of the draft model
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps are free, nodes are not: a beam has several a step
+CTC_BEAM_BUDGET = 60
+LOOKAHEAD_DEPTH = 15  # how far a lookahead may go at least, unless draft_depth says so
+
+
+class DrafterOptions(Protocol):
+    """What is read of the decode options."""
+
+    drafter: str | None
+    ctc_draft_share: float
+    lookahead: str
+    draft_depth: int | None
+    draft_vocab_size: int | None
+    draft_precision: str | None
+
+
+@dataclass(frozen=True)
+class DraftSources:
+    """What can draft beside the decoder's heads.
+
+    Attributes:
+        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the model's CTC branch.
+        blank: Its blank.
+        model: Opens the draft model; None where none is given.
+    """
+
+    ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
+    blank: int = 0
+    model: Callable[[], Surrogate] | None = None
+
+
+NO_SOURCES = DraftSources()
+
+
+def check_drafter(options: DrafterOptions) -> None:
+    """Refuse what no model could do.
+
+    Raises:
+        InputError: Names the option, its value and what is allowed.
+    """
+    if options.drafter is not None:
+        check_choice(options.drafter, DRAFTERS, "drafter")
+    check_choice(options.lookahead, LOOKAHEADS, "lookahead")
+    if not 0 <= options.ctc_draft_share <= 1:
+        raise InputError(f"ctc_draft_share: {options.ctc_draft_share}; allowed: 0 to 1")
+
+
+def build_surrogate(
+    options: DrafterOptions,
+    scorer: TreeScorer,
+    decoder: TreeDecoder,
+    vocab_size: int,
+    eos: int,
+    sources: DraftSources,
+) -> Surrogate | None:
+    """What drafts; None where nothing does.
+
+    Args:
+        options: As given.
+        scorer: The trained decoder.
+        decoder: It as searches call it.
+        vocab_size: V.
+        eos: End symbol.
+        sources: What there is beside heads.
+
+    Raises:
+        InputError: The model has nothing of the kind.
+    """
+    if options.draft_depth == 0:
+        return None
+    drafter = options.drafter
+    if drafter is None:
+        drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
+    if drafter == MODEL:
+        return _draft_model(options, sources)
+    if sources.model is not None:
+        logger.warning(f"draft_model is not used: drafter: {drafter}; set drafter: model")
+    vocabulary = None
+    if options.draft_vocab_size is not None:
+        vocabulary = scorer.draft_vocabulary(options.draft_vocab_size, eos)
+    heads = ctc = None
+    if drafter in (HEADS, CTC_HEADS):
+        heads = decoder.surrogate(vocabulary, options.draft_precision)
+        if heads is None and options.drafter is not None:
+            raise InputError(
+                f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
+            )
+    if drafter in (CTC, CTC_HEADS):
+        if sources.ctc is None:
+            raise InputError(
+                f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
+                f"{_allowed(sources, decoder)}"
+            )
+        ctc = CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary)
+    if heads is None or ctc is None:
+        return heads or ctc
+    return MixedSurrogate(ctc, heads, options.ctc_draft_share)
+
+
+def _draft_model(options: DrafterOptions, sources: DraftSources) -> Surrogate:
+    if sources.model is None:
+        raise InputError(
+            "drafter: model needs draft_model: an experiment folder of ESPnet or a Whisper"
+        )
+    if options.draft_vocab_size is not None:
+        raise InputError(
+            f"draft_vocab_size: {options.draft_vocab_size}; a draft model has its own tokens; "
+            "leave it out"
+        )
+    return sources.model()
+
+
+def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
+    """What this model can draft with, as the end of a message."""
+    found = [HEADS] if decoder.num_heads else []
+    found += [CTC] if sources.ctc is not None else []
+    return f"allowed here: {', '.join([*found, MODEL])} (with draft_model)"
+
+
+def default_depth(surrogate: Surrogate | None, decoder: TreeDecoder, greedy: bool) -> int:
+    """Steps to run ahead where nobody says how many.
+
+    Args:
+        surrogate: Drafts.
+        decoder: Says how many heads there are.
+        greedy: Whether the search has one hypothesis.
+    """
+    if isinstance(surrogate, DraftModelSurrogate):
+        return MODEL_DEPTH
+    if _has_ctc(surrogate):
+        return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
+    return decoder.num_heads
+
+
+def default_budget(surrogate: Surrogate | None, greedy: bool) -> int | None:
+    """Most nodes in a call where nobody says how many; None without limit."""
+    return CTC_BEAM_BUDGET if _has_ctc(surrogate) and not greedy else None
+
+
+def _has_ctc(surrogate: Surrogate | None) -> bool:
+    return isinstance(surrogate, CTCSurrogate | MixedSurrogate)
+
+
+def build_lookahead(name: str, most: int) -> Lookahead | None:
+    """What chooses depths up to ``most``; None: always as deep."""
+    if name == FIXED or most < 1:
+        return None
+    return {ACCEPTANCE: ByAcceptance, COST: ByCost}[name](1, most)
+
+
+def hide_tokens(
+    ctc: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], blank: int
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A CTC branch that takes tokens for silence, such as those of prompts.
+
+    Args:
+        ctc: As ``DraftSources``'s.
+        tokens: Never to be heard.
+        blank: What is heard in their place.
+    """
+
+    def log_probs(memory: torch.Tensor) -> torch.Tensor:
+        found = ctc(memory)
+        silent = found[..., [*tokens, blank]].logsumexp(dim=-1)
+        found = found.index_fill(-1, torch.tensor(tokens, device=found.device), -torch.inf)
+        found[..., blank] = silent
+        return found
+
+    return log_probs

@@ -1,0 +1,403 @@
+"""Who drafts, from options to text: the same text whoever does, and one line where nobody can."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from experiment import TOKENS, make_experiment
+from test_espnet_experiment import files, nbest, stock_experiment
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa.audio_batch import AudioBatch
+from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.lookahead import ByAcceptance, ByCost
+from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.surrogate import HeadsSurrogate
+from espnet_medusa.draft_model import open_draft_model
+from espnet_medusa.errors import InputError
+from espnet_medusa.log_mel import LogMel
+from espnet_medusa.search.drafters import hide_tokens
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.whisper_text import make_tokenizer, read_whisper_tokens
+
+ENCODER = {
+    "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
+    "max_source_positions": 100,
+}  # fmt: skip
+DECODER = {
+    "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
+}  # fmt: skip
+NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Main models and draft models, all with the same tokens unless they say otherwise."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "main": make_experiment(folder / "main", 5),
+        "draft": make_experiment(
+            folder / "draft",
+            1,
+            encoder_conf=ENCODER | {"output_size": 16, "linear_units": 24},
+            decoder_conf=DECODER | {"linear_units": 24},
+            model_conf=NO_CTC,
+        ),
+        "128 bins": make_experiment(
+            folder / "bins", 2, encoder_conf=ENCODER | {"num_mel_bins": 128}, decoder_conf=DECODER
+        ),
+        "no ctc": make_experiment(folder / "none", model_conf=NO_CTC),
+        "other tokens": make_experiment(folder / "tokens", tokens=[*TOKENS[:5], "k", *TOKENS[5:]]),
+        "stock": stock_experiment(folder / "stock"),
+        "stock draft": stock_experiment(
+            folder / "stock draft", "transformer", decoder_conf={"num_blocks": 1}
+        ),
+        "8 kHz": stock_experiment(folder / "slow", frontend_conf={"fs": "8k", "n_fft": 256}),
+        "rnn": stock_experiment(
+            folder / "rnn", decoder="rnn", decoder_conf={"hidden_size": 8, "num_layers": 1}
+        ),
+    }
+
+
+def speeches(count: int = 3):
+    rng = np.random.default_rng(0)
+    return [
+        0.1 * rng.standard_normal(4000 + 3700 * index).astype(np.float32) for index in range(count)
+    ]
+
+
+def load(models, main="main", draft=None, **options):
+    if draft is not None:
+        options["draft_model"] = str(models[draft].folder)
+    return Speech2Text(**files(models[main]), **options)
+
+
+SEARCHES = {
+    "greedy": {"search": "greedy", "maxlenratio": -14},
+    "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
+    "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
+}
+DRAFTERS = [
+    ("main", {"drafter": "heads"}, HeadsSurrogate),
+    ("main", {"drafter": "ctc"}, CTCSurrogate),
+    ("main", {"drafter": "ctc+heads"}, MixedSurrogate),
+    ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedSurrogate),
+    ("main", {"drafter": "model", "draft": "draft"}, DraftModelSurrogate),
+    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelSurrogate),
+    ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelSurrogate),
+    ("stock", {"drafter": "ctc"}, CTCSurrogate),
+    ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCSurrogate),
+    ("main", {"drafter": "model", "draft": "other tokens"}, DraftModelSurrogate),
+    ("stock", {"draft": "stock draft"}, DraftModelSurrogate),
+    ("stock", {"draft": "draft", "draft_depth": 2, "draft_width": 2}, DraftModelSurrogate),
+]
+
+
+@pytest.fixture(scope="module")
+def plain(models):
+    """What each main model gives without drafts, search by search, one utterance at a time."""
+    return {
+        (main, search): [
+            nbest(decode(speech))
+            for decode in [load(models, main, draft_depth=0, **options)]
+            for speech in speeches()
+        ]
+        for main in ("main", "stock")
+        for search, options in SEARCHES.items()
+    }
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(("main", "options", "kind"), DRAFTERS, ids=str)
+def test_whoever_drafts_the_text_is_that_of_no_drafts(models, plain, main, options, kind, search):
+    speech2text = load(models, main, **options, **SEARCHES[search])
+    assert isinstance(speech2text.search.drafter.surrogate, kind)
+    speech2text.release_weights()  # of a main model that drafts for itself only the draft's copy
+    given, expected = speeches(), plain[main, search]
+    alone = [Both(speech2text(speech), speech2text.statistics) for speech in given]
+    for found in (alone, speech2text.decode(given)):
+        for decoding, (rows, scores) in zip(found, expected, strict=True):
+            found_rows, found_scores = nbest(decoding.results)
+            assert found_rows == rows
+            assert found_scores == pytest.approx(scores, abs=1e-3)
+            summary = decoding.statistics.summary()
+            assert sum(summary["drafted"]) > 0
+            assert (summary["draft_calls"] > 0) == (kind is DraftModelSurrogate)
+            assert (summary["draft_nodes"] > 0) == (kind is DraftModelSurrogate)
+
+
+@dataclasses.dataclass
+class Both:
+    """As ``Decoding``."""
+
+    results: list
+    statistics: object
+
+
+@pytest.mark.parametrize("main", ["main", "stock"])
+def test_a_model_that_drafts_for_itself_is_always_right(models, main):
+    options = {"search": "greedy", "maxlenratio": -14, "drafter": "model"}
+    speech2text = load(models, main, draft=main, **options)
+    for decoding in speech2text.decode(speeches()):
+        counts = decoding.statistics
+        # The prompt's call writes one token, each other one and the five drafts before it.
+        assert counts.decoder_calls == 1 + -(-(counts.tokens - 1) // 6)
+        assert counts.draft_calls > 0
+
+
+def test_a_draft_model_of_an_experiment_is_found_in_several_ways(models):
+    draft = models["draft"]
+    for options in (
+        {"draft_model": str(draft.folder)},
+        {"draft_model": str(draft.config)},
+        {"draft_model": str(draft.config), "draft_model_file": str(draft.model)},
+    ):
+        speech2text = Speech2Text(
+            **files(models["main"]), search="greedy", drafter="model", **options
+        )
+        assert speech2text.draft_model.tokens == TOKENS
+
+
+# How far, how wide.
+
+
+@pytest.mark.parametrize(
+    ("options", "depth", "budget", "lookahead"),
+    [
+        ({"search": "greedy"}, 3, None, None),
+        ({"search": "greedy", "drafter": "ctc"}, 40, None, None),
+        ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, None),
+        ({"search": "greedy", "drafter": "model", "draft": "draft"}, 5, None, None),
+        ({"drafter": "ctc"}, 15, 60, None),
+        ({"drafter": "ctc", "draft_budget": 100, "draft_depth": 4}, 4, 100, None),
+        ({"drafter": "model", "draft": "draft"}, 5, None, None),
+        ({"drafter": "model", "draft": "draft", "lookahead": "cost"}, 15, None, ByCost),
+        (
+            {"drafter": "model", "draft": "draft", "lookahead": "acceptance", "draft_depth": 7},
+            7, None, ByAcceptance,
+        ),
+        ({"search": "greedy", "lookahead": "acceptance"}, 3, None, ByAcceptance),
+        ({"search": "greedy", "lookahead": "cost", "draft_depth": 0}, 0, None, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_shapes_of_drafts(models, options, depth, budget, lookahead):
+    shape = load(models, **options).search.drafter.shape
+    assert (shape.depth, shape.budget) == (depth, budget)
+    assert (shape.lookahead and type(shape.lookahead)) == lookahead
+    if lookahead is not None:
+        assert (shape.lookahead.least, shape.lookahead.most) == (1, depth)
+
+
+def test_heads_draft_where_nobody_says_who(models, caplog):
+    heads = load(models, draft="draft", search="greedy")
+    assert isinstance(heads.search.drafter.surrogate, HeadsSurrogate)
+    assert heads.draft_model is None, "a model that does not draft is not read"
+    assert "draft_model is not used: drafter: heads" in caplog.text
+    assert load(models, "stock", search="greedy").search.drafter.surrogate is None
+    plain = load(models, "stock", draft="draft", search="greedy", draft_depth=0)
+    assert plain.draft_model is None and plain.search.drafter.surrogate is None
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("options", [{"drafter": "ctc"}, {"drafter": "model", "draft": "draft"}])
+def test_unverified_drafts_of_others_than_heads(models, search, options):
+    settings = {"acceptance": "threshold", "threshold": 0.5, "ctc_weight": 0.0, "beam_size": 2}
+    speech2text = load(models, search=search, maxlenratio=-12, **settings, **options)
+    for decoding in speech2text.decode(speeches()):
+        assert decoding.results and sum(decoding.statistics.drafted) > 0
+
+
+@pytest.mark.parametrize(
+    ("main", "options", "message"),
+    [
+        ("main", {"drafter": "ctx"}, "drafter: 'ctx' is not known.*did you mean 'ctc'"),
+        ("main", {"lookahead": "far"}, "lookahead: 'far' is not known.*fixed, acceptance, cost"),
+        ("main", {"ctc_draft_share": 1.2}, "ctc_draft_share: 1.2; allowed: 0 to 1"),
+        ("no ctc", {"drafter": "ctc"}, r"drafter: ctc; this model has no CTC branch.*heads, model"),
+        ("no ctc", {"drafter": "ctc+heads"}, r"drafter: ctc\+heads; this model has no CTC"),
+        ("stock", {"drafter": "heads"}, "drafter: heads; this model has no heads.*: ctc, model"),
+        ("stock", {"drafter": "ctc+heads"}, r"drafter: ctc\+heads; this model has no heads"),
+        ("stock", {"draft_depth": 3}, "draft_depth: 3; allowed: at most 0, .* see drafter"),
+        ("main", {"drafter": "model"}, "drafter: model needs draft_model: an experiment folder"),
+        (
+            "main",
+            {"drafter": "model", "draft": "draft", "draft_vocab_size": 5},
+            "draft_vocab_size: 5; a draft model has its own tokens",
+        ),
+        ("main", {"drafter": "model", "draft": "8 kHz"}, "expects 8000 Hz; allowed: .*16000 Hz"),
+        ("main", {"drafter": "model", "draft": "rnn"}, "decoder: RNNDecoder; allowed: decod"),
+        (
+            "main",
+            {"drafter": "model", "draft": "draft", "draft_model_file": "nowhere.pth"},
+            "nowhere.pth: no such checkpoint",
+        ),
+        ("main", {"drafter": "model", "draft_model": "nowhere.yaml"}, "nowhere.yaml: no such file"),
+        (
+            "main",
+            {"drafter": "model", "draft_model": "./nowhere"},
+            "draft_model: .*'./nowhere' holds no config.json.*experiment of ESPnet is allowed, too",
+        ),
+        (
+            "main",
+            {"drafter": "model", "draft_model": "./nowhere", "draft_model_file": "a.pth"},
+            "draft_model_file: a.pth; allowed where draft_model is an experiment",
+        ),
+        (
+            "main",
+            {"lookahead": "cost", "acceptance": "threshold"},
+            "lookahead: cost; allowed with acceptance: threshold: fixed",
+        ),
+        ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESPnet's ow"),
+        ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESPnet's ow"),
+        ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*allowed where ESPnet's o"),
+        ("stock", {"lookahead": "cost", "ctc_weight": 1.0}, "lookahead: cost; allowed where ESPne"),
+    ],
+    ids=str,
+)
+def test_drafters_that_cannot_be_are_refused(models, main, options, message):
+    with pytest.raises(InputError, match=message) as refused:
+        load(models, main, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_experiment_without_weights_is_refused(models, tmp_path):
+    (tmp_path / "config.yaml").write_text(models["draft"].config.read_text())
+    (tmp_path / "12epoch.pth").write_bytes(b"")
+    with pytest.raises(InputError, match="give draft_model_file; .pth files there: 12epoch.pth"):
+        open_draft_model(str(tmp_path), None, "cpu", torch.float32)
+    with pytest.raises(InputError, match="12epoch.pth: not a checkpoint of weights alone"):
+        weights = str(tmp_path / "12epoch.pth")
+        open_draft_model(str(tmp_path), weights, "cpu", torch.float32)
+    with pytest.raises(InputError, match="does not fit the model"):
+        open_draft_model(str(tmp_path), str(models["main"].model), "cpu", torch.float32)
+    (tmp_path / "config.yaml").write_text("[1, 2")
+    with pytest.raises(InputError, match="config.yaml: cannot be read"):
+        open_draft_model(str(tmp_path), str(models["draft"].model), "cpu", torch.float32)
+
+
+# What a draft model reads.
+
+
+@pytest.mark.parametrize(
+    ("main", "draft", "computed"),
+    [("main", "draft", [80]), ("main", "128 bins", [80, 128]), ("stock", "draft", [80])],
+)
+def test_features_are_computed_once_for_each_kind(models, main, draft, computed, monkeypatch):
+    speech2text, bins = load(models, main, draft, drafter="model", search="greedy"), []
+    compute = LogMel.forward
+
+    def count(self, *arguments):
+        bins.append(len(self.filters))
+        return compute(self, *arguments)
+
+    monkeypatch.setattr(LogMel, "forward", count)
+    speech2text.decode(speeches())
+    assert bins == computed
+    speech2text.decode(speeches(1))
+    assert bins == 2 * computed, "of other audio anew"
+
+
+def test_what_it_reads_is_its_own_encoders_output(models):
+    speech2text = load(models, draft="128 bins", drafter="model", search="greedy")
+    alone = Speech2Text(**files(models["128 bins"]), search="greedy")
+    audio = speech2text.batch(speeches())
+    prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
+    inputs = speech2text.draft_inputs(audio, prompt)
+    memory, frames = alone.encode(alone.batch(speeches()))
+    for one, expected, count in zip(inputs, memory, frames.tolist(), strict=True):
+        torch.testing.assert_close(one.memory, expected[:count])
+        assert one.prompt == [TOKENS.index("<sos/eos>")]
+
+
+@pytest.mark.parametrize("shape", ["folder", "longer"])
+def test_audio_is_bounded_by_the_shorter_window(models, tmp_path, shape):
+    positions = {"folder": 50, "longer": 200}[shape]
+    draft = make_experiment(
+        tmp_path / "exp", 1, encoder_conf=ENCODER | {"max_source_positions": positions},
+        decoder_conf=DECODER,
+    )  # fmt: skip
+    options = {"search": "greedy", "drafter": "model", "draft_model": str(draft.folder)}
+    assert Speech2Text(**files(models["main"]), **options).window_s == min(positions, 100) / 50
+
+
+# Whisper.
+
+
+def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
+    """The draft's prompts for those of a main model with so many tokens."""
+    tokens = read_whisper_tokens(make_tokenizer(vocab_size))
+    rows = [tokens.prompt(*prompt) for prompt in prompts]
+    audio = AudioBatch([torch.from_numpy(s) for s in speeches(len(rows))], "cpu", torch.float32)
+    return [one.prompt for one in draft.read(audio, rows, tokens)]
+
+
+def test_a_whisper_drafts_with_the_prompts_of_its_own_vocabulary(tmp_path):
+    draft = open_draft_model(
+        str(save_tiny_whisper(tmp_path / "v2", 51865)), None, "cpu", torch.float32
+    )
+    own = read_whisper_tokens(make_tokenizer(51865))
+    said = [("de", "transcribe"), ("fr", "translate"), ("yue", "transcribe")]
+    expected = [own.prompt(*one) for one in [*said[:2], ("en", "transcribe")]]
+    assert whisper_prompts(draft, 51866, *said) == expected
+    assert whisper_prompts(draft, 51864, (None,)) == [own.prompt("en")]
+    assert draft.tokens == [*make_tokenizer(51865).convert_ids_to_tokens(range(51865))]
+    english = open_draft_model(
+        str(save_tiny_whisper(tmp_path / "en", 51864)), None, "cpu", torch.float32
+    )
+    own = read_whisper_tokens(make_tokenizer(51864))
+    assert whisper_prompts(english, 51865, ("de", "translate")) == [own.prompt("en")]
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "num_mel_bins", "of_draft"),
+    [(51865, 80, 51865), (51866, 128, 51865), (51865, 80, 51864)],
+    ids=["v2", "v3 with v2", "v2 with .en"],
+)
+def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_draft):
+    """From a folder of Hugging Face's format, with the language that the main model hears."""
+    tokenizer = make_tokenizer(vocab_size)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    sizes = {"hidden_size": 16, "seed": 3}
+    folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, num_mel_bins=num_mel_bins, **sizes)
+    small = save_tiny_whisper(tmp_path / "small", of_draft, decoder_layers=1, **sizes)
+    main = make_experiment(
+        tmp_path / "exp",
+        tokens=tokenizer.convert_ids_to_tokens(range(vocab_size)),
+        encoder_conf={"whisper_model": str(folder), "pad_to_window": False},
+        decoder_conf={"whisper_model": str(folder)},
+        model_conf=NO_CTC | {"sym_sos": "<|startoftranscript|>", "sym_eos": "<|endoftext|>"},
+        token_type="hugging_face",
+        bpemodel=str(tmp_path / "tokenizer"),
+        preprocessor="whisper",
+        preprocessor_conf={"language": "de"},
+        keep_weights=True,
+    )
+    options = files(main) | {"search": "greedy", "maxlenratio": -10, "language": "detect"}
+    plain = [nbest(one.results) for one in Speech2Text(**options, draft_depth=0).decode(speeches())]
+    speech2text = Speech2Text(**options, draft_model=str(small))
+    found = speech2text.decode(speeches())
+    assert [nbest(one.results) for one in found] == [
+        (rows, pytest.approx(scores, abs=1e-3)) for rows, scores in plain
+    ]
+    assert all(one.statistics.draft_calls for one in found)
+    audio = speech2text.batch(speeches())
+    prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
+    inputs = speech2text.draft_inputs(audio, prompt)
+    if of_draft == vocab_size:
+        assert [one.prompt for one in inputs] == prompt.tolist()
+    assert {len(one.memory) for one in inputs} == {1500}, "as that Whisper was trained"
+
+
+def test_ctc_takes_prompts_for_silence():
+    memory = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
+    ctc = SimpleNamespace(log_softmax=lambda hidden: hidden.log_softmax(dim=-1))
+    found = hide_tokens(ctc.log_softmax, [1, 3], 0)(memory)
+    before = ctc.log_softmax(memory).exp()
+    expected = torch.zeros(1, 5, 4)
+    expected[..., 0] = before[..., [0, 1, 3]].sum(dim=-1)
+    expected[..., 2] = before[..., 2]
+    torch.testing.assert_close(found.exp(), expected)
