@@ -27,10 +27,10 @@ from espnet_medusa.vocabulary_map import Follower
 if TYPE_CHECKING:
     from espnet_medusa.draft.translation import Translation
 
-# Tokenizers join what is near: with so many tokens behind it, one stays, if no longer one that would
-# hold all of them can come yet.
+# Tokenizers join what is near: a token stays with so many behind it, where none can come any more
+# that holds all of them and goes on.
 NEAR = 2
-MOST_TOKENS = 24  # the draft model writes for one token of the main model
+MOST_TOKENS = 16  # the draft model writes for one token of the main model
 ALTERNATIVES = 16  # that it names for how a word goes on
 SAID = "said"
 

@@ -39,7 +39,12 @@ from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.vocabulary import BUNDLED, hugging_face_vocabulary, token_list_vocabulary
+from espnet_medusa.vocabulary import (
+    BUNDLED,
+    hugging_face_vocabulary,
+    open_vocabulary,
+    token_list_vocabulary,
+)
 
 END = "<|endoftext|>"
 # Merges in order; tokens are signs, merges, the end symbol.
@@ -65,22 +70,17 @@ def vocabularies(tmp_path_factory):
     """Every kind by name; those of VOCAB_SIZE tokens with the end symbol last: main, signs."""
     folder = tmp_path_factory.mktemp("vocabularies")
     found = {name: open_bundled(name) for name in BUNDLED}
-    for name in MODELS:
-        found[name] = token_or_model(train_sentencepiece(folder, name))
-    found |= {kind: token_or_model(make_list(folder, kind)) for kind in LISTS}
+    found |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
+    found |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
     found["coarse"] = byte_level(SIGNS, COARSE)
     found["fine"] = byte_level(SIGNS, FINE)
     found["few"] = byte_level(["b", "a", "Ġ"], [])
     found["signs"] = token_list_vocabulary([*"abkolmü", "<space>", "é", "ß", "<sos/eos>"], "char")
-    mixed = ["<blank>", *"ßéokb", "<unk>", *"aümlx", "<space>", "<sos/eos>"]
+    mixed = ["<blank>", *"ßéokb", "<unk>", *"aüml", "<space>", "<sos/eos>"]
     found["shuffled signs"] = token_list_vocabulary(mixed, "char")
     assert len(found["coarse"]) == len(found["signs"]) == VOCAB_SIZE
     assert found["coarse"].end == found["signs"].end == EOS
     return found
-
-
-def token_or_model(path):
-    return open_bundled(str(path))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,14 @@ def scripted(texts, vocab_size, end):
         0, "none", vocab_size=max(len(texts), 2), max_target_positions=256
     ).runtime()
     runtime = Clamped(runtime, len(texts))
-    return ScriptedDecoder(runtime, dict(enumerate(texts)), 2, vocab_size, end)
+    return Sure(runtime, dict(enumerate(texts)), 2, vocab_size, end)
+
+
+class Sure(ScriptedDecoder):
+    """Leaves next to nothing for all of many tokens together."""
+
+    def logits(self, hidden):
+        return 4 * super().logits(hidden)
 
 
 class Clamped:
@@ -128,7 +135,7 @@ class Clamped:
 
 
 def needed(tokens, depth):
-    """Calls, where all drafts stand: the prompt's call writes one token, others depth + 1."""
+    """Calls where all drafts stand: the prompt's call writes one token, others depth + 1."""
     return 1 + -(-len(tokens) // (depth + 1))
 
 
@@ -172,8 +179,8 @@ PAIRS = [
 def test_the_same_model_in_other_tokens_has_all_accepted(translations, pair, turned):
     pair = pair[::-1] if turned else pair
     translation = translations(*pair)
-    sentences = make_sentences(4, seed=3)
-    for depth in (1, 3, 8):
+    sentences = make_sentences(3, seed=3)
+    for depth in (1, 6):
         walks, _ = run_scripted(translation, sentences, depth)
         for walk in walks:
             assert walk.statistics.decoder_calls == needed(walk.tokens, depth)
@@ -243,21 +250,20 @@ class Table:
 def test_a_word_that_goes_on_is_spelt_anew(translations, vocabularies):
     """Behind ` ba` the draft goes on with what agrees, ` bako`, not from its own ` b`, `a`."""
     coarse, fine = vocabularies["coarse"], vocabularies["fine"]
-    table = {"": {" bako": 0.6, " b": 0.3, "m": 0.1}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
+    table = {"": {" bako": 0.3, " b": 0.2, "m": 0.5}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
     drafter = Table(table, fine)
     surrogate = DraftModelSurrogate(drafter, EOS, translations("coarse", "fine"))
     surrogate, [root] = begun(surrogate, prompt=(0,))
     said = hear(surrogate, root, [coarse.ids[b" ba"]])
     # Whether the word is over, is not asked of ` ba`, that ` bako` goes on with is known.
     assert int(said.argmax()) == coarse.ids[b"ko"]
-    assert float(said.max().exp()) == pytest.approx(0.6, abs=0.01)
-    assert said[coarse.ids[b" ba"]] == UNSAID
-    first = hear(surrogate, root, [])
-    assert int(first.argmax()) == coarse.ids[b" ba"]
-    share = first.exp()
-    # ` b` is no token there: its first one is the space.
-    assert float(share[coarse.ids[b" "]]) == pytest.approx(0.3, abs=0.01)
-    assert float(share[coarse.ids[b"m"]]) == pytest.approx(0.1, abs=0.01)
+    assert float(said.max().exp()) == pytest.approx(0.3, abs=0.01)
+    assert said[coarse.ids[b" ba"]] == said[coarse.ids[b"m"]] == UNSAID
+    share = hear(surrogate, root, []).exp()
+    assert float(share[coarse.ids[b"m"]]) == pytest.approx(0.5, abs=0.01)
+    # Alone ` bako` is ` ba` there; ` b` is no token, its first one is the space.
+    assert float(share[coarse.ids[b" ba"]]) == pytest.approx(0.3, abs=0.01)
+    assert float(share[coarse.ids[b" "]]) == pytest.approx(0.2, abs=0.01)
     said = hear(surrogate, root, [coarse.ids[b" ba"], coarse.ids[b"m"]])
     assert said.shape == (VOCAB_SIZE,) and said.isfinite().all()
 
@@ -277,10 +283,6 @@ def test_several_draft_tokens_for_one_of_the_main_model(translations, vocabulari
 @torch.no_grad()
 def test_the_same_text_under_other_numbers(translations, vocabularies):
     """Logits are the draft model's own, each in its place, by an index."""
-    main, draft = vocabularies["signs"], vocabularies["shuffled signs"]
-    translation = translations("signs", "shuffled signs")
-    # x, <blank> and <unk> are the draft's alone: as ordinary tokens x makes texts differ.
-    assert not translation.forth.same_text
     v3, v2 = vocabularies["whisper_large_v3"], vocabularies["whisper_multilingual"]
     translation = translations("whisper_large_v3", "whisper_multilingual")
     module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)
@@ -301,7 +303,40 @@ def test_the_same_text_under_other_numbers(translations, vocabularies):
             expected = own[names[name]] if name in names else torch.tensor(UNSAID)
             torch.testing.assert_close(said[number], expected, rtol=1e-4, atol=1e-4)
     assert said[v3.special["yue"]] == UNSAID
-    assert len(main) < len(draft)
+
+
+@torch.no_grad()
+def test_the_same_signs_under_other_numbers(translations, vocabularies):
+    """The main model itself, its tokens elsewhere, has all its drafts accepted."""
+    main, draft = vocabularies["signs"], vocabularies["shuffled signs"]
+    translation = translations("signs", "shuffled signs")
+    assert translation.forth.same_text
+    for seed in range(3):
+        module = tiny_decoder(seed, "none")
+        twin = tiny_decoder(seed, "none", vocab_size=len(draft))
+        weights = twin.state_dict()
+        rows = torch.tensor([main.ids[text] for text in draft.contents if text] + [EOS])
+        places = [place for place, text in enumerate(draft.contents) if text] + [draft.end]
+        for name, value in module.state_dict().items():
+            if len(value) == VOCAB_SIZE:
+                weights[name][places] = value[rows]
+            else:
+                weights[name] = value
+        twin.load_state_dict(weights)
+        surrogate = DraftModelSurrogate(twin.runtime(), EOS, translation)
+        memory, lengths = random_memory(seed, [6, 9])
+        prompts = [main.special["sos/eos"], 3], [draft.end, translation.forth.exact[3]]
+        inputs = [
+            DraftInput(row[:size], [*map(int, prompts[1])])
+            for row, size in zip(memory, lengths, strict=True)
+        ]
+        search = greedy(module.runtime(), surrogate, DraftShape(4))
+        walks = search(memory, lengths, torch.tensor([prompts[0]] * 2), [30, 30], [0, 0], inputs)
+        for row, walk in enumerate(walks):
+            alone = memory[row : row + 1, : lengths[row]]
+            tokens, _, ended = plain_greedy(module, alone, prompts[0], 30)
+            assert walk.tokens == tokens
+            assert walk.statistics.decoder_calls == 1 + -(-(len(tokens) + ended - 1) // 5)
 
 
 @torch.no_grad()
@@ -335,7 +370,7 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
         assert walk.statistics.decoder_calls == 1 + -(-(len(walk.tokens) - 1) // 5)
 
 
-DRAFTS = ["fine", "few", "signs", "small", "unigram", "char", "word", "coarse"]
+DRAFTS = ["fine", "few", "signs", "shuffled signs", "small", "unigram", "char", "word", "coarse"]
 MAINS = ["coarse", "signs"]
 
 
@@ -354,10 +389,10 @@ def random_case(seed, main, translation):
 @pytest.mark.parametrize("draft", DRAFTS)
 @torch.no_grad()
 def test_greedy_text_is_exact(translations, main, draft):
-    for seed in range(3):
+    for seed in range(2):
         case = random_case(seed, main, translations(main, draft))
         rng, module, surrogate, memory, lengths, inputs = case
-        most = [rng.choice([1, 7, 40]) for _ in lengths]
+        most = [rng.choice([1, 7, 25]) for _ in lengths]
         shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
         search = greedy(module.runtime(), surrogate, shape)
         prompt = torch.tensor([[3, 1]] * len(lengths))
@@ -398,7 +433,7 @@ def test_a_batch_equals_singles(translations):
     for draft in ("fine", "small"):
         _, module, surrogate, *_ = random_case(5, "coarse", translations("coarse", draft))
         memory, lengths = random_memory(5, [9, 2, 5, 7])
-        most, runtime = [40, 10, 25, 3], module.runtime()
+        most, runtime = [20, 10, 15, 3], module.runtime()
         inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
         search = greedy(runtime, surrogate, DraftShape(4, 2))
         together = search(memory, lengths, torch.tensor([[3, 1]] * 4), most, [0] * 4, inputs)
