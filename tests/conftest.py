@@ -1,5 +1,6 @@
 """Shared by all tests: modules of tests and bench, one thread a process, the shared data."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 torch.set_num_threads(1)
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are nowhere: said at once, not asked for
 
 SHARED = ROOT.parent / "shared"
 
