@@ -72,6 +72,16 @@ def make_weights(ctc=0.0, lm=0.0, ngram=0.0, length_bonus=0.0):
     }  # fmt: skip
 
 
+def random_weights(rng):
+    """Some scorers or none beside the decoder."""
+    return make_weights(
+        ctc=rng.choice([0.0, 0.3]),
+        lm=rng.choice([0.0, 0.4]),
+        ngram=rng.choice([0.0, 0.0, 0.2]),
+        length_bonus=rng.choice([0.0, 0.3, -0.2]),
+    )
+
+
 def espnet_search(scorer, seed, weights, beam_size, kind=BatchBeamSearch, **options):
     """ESPnet's beam search with ``scorer`` as its decoder."""
     scorers, ctc = make_scorers(seed)

@@ -93,3 +93,18 @@ def some_subtrees(rng, grown):
         tips = rng.sample(alive, min(2, len(alive)))
         kept.append(sorted({slot for tip in tips for slot in tree.path(tip)}))
     return kept
+
+
+def grow_raggedly(rng, grown):
+    """Four utterances with their own numbers of new nodes, each checked; they keep some, and leave.
+
+    One is left at the end.
+    """
+    for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
+        grown.extend_and_check(*random_nodes(rng, grown, sizes))
+        grown.keep(some_subtrees(rng, grown))
+    grown.select([3, 0])
+    grown.extend_and_check(*random_nodes(rng, grown, [1, 7]))
+    grown.keep(some_subtrees(rng, grown))
+    grown.select([1])
+    grown.extend_and_check(*random_nodes(rng, grown, [5]))

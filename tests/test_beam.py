@@ -10,6 +10,7 @@ from beam_oracle import (
     espnet_search,
     make_scorers,
     make_weights,
+    random_weights,
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from draft_models import DRAFT_MODELS, drafted
@@ -75,12 +76,7 @@ def test_nbest_equals_batch_beam_search(seed):
     rng = random.Random(seed)
     decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], rng.choice([1, 4, 6]))
     beam_size = rng.randint(1, 8)
-    weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]),
-        lm=rng.choice([0.0, 0.4]),
-        ngram=rng.choice([0.0, 0.0, 0.2]),
-        length_bonus=rng.choice([0.0, 0.3, -0.2]),
-    )
+    weights = random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
     frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 6))]
     memory, lengths = random_memory(seed, frames)

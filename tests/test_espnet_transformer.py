@@ -5,12 +5,12 @@ import random
 
 import pytest
 import torch
-from beam_oracle import assert_same_nbest, espnet_search, make_weights
+from beam_oracle import assert_same_nbest, espnet_search, make_weights, random_weights
 from espnet2.asr.decoder.transformer_decoder import (
     LightweightConvolutionTransformerDecoder,
     TransformerDecoder,
 )
-from grown_trees import CLOSE, Grown, random_nodes, some_subtrees
+from grown_trees import CLOSE, Grown, grow_raggedly
 from test_beam import compare, our_search
 from test_greedy import assert_plain, decode
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory
@@ -87,14 +87,7 @@ def test_chain_in_pieces_equals_forward(options):
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
     rng = random.Random(f"{seed} {options}")
     grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
-    for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
-        grown.extend_and_check(*random_nodes(rng, grown, sizes))
-        grown.keep(some_subtrees(rng, grown))
-    grown.select([3, 0])
-    grown.extend_and_check(*random_nodes(rng, grown, [1, 7]))
-    grown.keep(some_subtrees(rng, grown))
-    grown.select([1])
-    grown.extend_and_check(*random_nodes(rng, grown, [5]))
+    grow_raggedly(rng, grown)
 
 
 @pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
@@ -171,12 +164,7 @@ def test_nbest_is_that_of_espnets_search_over_the_module(seed):
     rng = random.Random(seed)
     module = espnet_decoder(seed, **KINDS[seed % len(KINDS)])
     beam_size = rng.randint(1, 8)
-    weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]),
-        lm=rng.choice([0.0, 0.4]),
-        ngram=rng.choice([0.0, 0.0, 0.2]),
-        length_bonus=rng.choice([0.0, 0.3, -0.2]),
-    )
+    weights = random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
     frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 5))]
     memory, lengths = random_memory(seed, frames)

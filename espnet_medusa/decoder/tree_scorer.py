@@ -59,7 +59,15 @@ class TreeScorer(BatchScorerInterface):
 
     @abstractmethod
     def runtime(self, precision: str | None = None, lasting: bool = True) -> TreeDecoder:
-        """The decoder over token trees, with the module's weights at this moment."""
+        """The decoder over token trees, with the module's weights at this moment.
+
+        Args:
+            precision: As the decode option ``decoder_precision``; None: the weights' own.
+            lasting: Whether many searches will use it, so that preparing it may cost more.
+
+        Raises:
+            InputError: Nothing this device computes with.
+        """
 
     def _current_runtime(self) -> TreeDecoder:
         version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from grown_trees import CLOSE, Grown, random_nodes, some_subtrees
+from grown_trees import CLOSE, Grown, grow_raggedly, random_nodes, some_subtrees
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
@@ -59,14 +59,7 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have their own numbers of new nodes, keep their own, and leave."""
     rng = random.Random(f"ragged {seed} {heads}")
     grown = Grown(tiny_decoder(seed, heads), *random_memory(seed, [8, 1, 5, 12]))
-    for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
-        grown.extend_and_check(*random_nodes(rng, grown, sizes))
-        grown.keep(some_subtrees(rng, grown))
-    grown.select([3, 0])
-    grown.extend_and_check(*random_nodes(rng, grown, [1, 7]))
-    grown.keep(some_subtrees(rng, grown))
-    grown.select([1])
-    grown.extend_and_check(*random_nodes(rng, grown, [5]))
+    grow_raggedly(rng, grown)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory)
 
