@@ -52,7 +52,8 @@ asr() { # OPTION ...
 }
 
 plan=$(python3 -m espnet_medusa.bin.systems --base "${base}" --heads "${heads}" \
-    --base_start "${base_start}" --exp_dir "${expdir}" --base_model "${base_model}" --heads_model "${heads_model}")
+    --base_start "${base_start}" --exp_dir "${expdir}" \
+    --base_model "${base_model}" --heads_model "${heads_model}")
 mapfile -t systems <<< "${plan}"
 read -r -a with_heads <<< "${decodings}"
 experiments=()
