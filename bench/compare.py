@@ -7,12 +7,15 @@ python bench/compare.py --exp_dir egs/mini_synth/asr1/exp \\
 python bench/compare.py --random tiny base small
 
 On an experiment (EXP_DIR/asr_recurrent, heads on a frozen base) every contestant decodes what our
-encoder makes of the audio, and its text is scored. With --random, decoders of Whisper's shapes with
-random weights decode random memories; their heads accept nothing, so drafts are replayed: all of
-their work is done, then the tokens drafted are replaced, so that calls take as many tokens as calls
-with trained heads did (--replay, by default the comparison of the experiment).
+encoder makes of the audio, and its text is scored. Ours drafts by heads, by the model's CTC branch,
+by both, and by a draft model (--drafters), the one that assists transformers. With --random,
+decoders of Whisper's shapes with random weights decode random memories; their heads accept nothing,
+so drafts are replayed: all of their work is done, then the tokens drafted are replaced, so that
+calls take as many tokens as calls with trained heads did (--replay, by default the comparison of
+the experiment).
 
-Assisted generation wants a draft model, EXP_DIR/asr_draft. In the recipe's folder this trains it:
+The draft model is EXP_DIR/asr_draft, a decoder layer on the frozen encoder. In the recipe's folder
+this trains it:
 
 ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
 
@@ -36,7 +39,7 @@ from peers.contestant import CONTESTANTS, Setup
 from peers.make_subject import WHISPER_SHAPES
 from peers.schedule import Comparison, Plan, compare
 from peers.subject import Subject
-from peers.way import REPLAYED
+from peers.way import DRAFTERS, REPLAYED
 
 from espnet_medusa.errors import InputError
 
@@ -69,6 +72,10 @@ def get_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], default=[*CONTESTANTS])
     parser.add_argument("--weights", nargs="+", help="types to compare; default: each contestant's")
+    parser.add_argument(
+        "--drafters", nargs="+", choices=DRAFTERS, default=DRAFTERS,
+        help="who drafts for ours on --exp_dir; default: all that the models there have",
+    )  # fmt: skip
     parser.add_argument("--searches", nargs="+", choices=["greedy", "beam5"])
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--nodes", nargs="*", type=int, default=[1, 2, 4, 8, 11, 16, 32])
@@ -165,6 +172,7 @@ def make_plan(args: argparse.Namespace, acceptance: dict[str, list[int]] | None)
         nodes=args.nodes,
         with_memory=not args.no_memory,
         tokens_per_call=args.tokens_per_call,
+        drafters=args.drafters,
     )
 
 

@@ -18,8 +18,13 @@ Notes
   each input while the others sleep. Figures are medians (quartiles) over inputs, or batches, of
   medians over rounds. *ms a token*: decoder, the end symbol counted where it is decoded. *ms an
   input*: with the encoder.
-- *slower than ours*: time of the row over that of ours with drafts (float32, and the fastest of our
-  weights), the same inputs, the encoder included; more than 1: ours is faster.
+- *slower than ours*: time of the row over that of ours with drafts (the fastest drafter in float32,
+  and the fastest with any weights: the rows with 1.00), the same inputs, the encoder included;
+  more than 1: ours is faster.
+- *tokens, nodes a call*: written by a call of the main decoder, evaluated in it. CTC's projection
+  and the draft model's calls count as time of the decoder and nowhere else. The draft model is that
+  of *transformers assisted*, a smaller decoder on the same memory. bfloat16 has drafts by heads
+  alone.
 - *same tokens*: inputs whose best hypothesis is that of ours in float32 without drafts, one by one.
 - *MB*: most memory (maximum resident set size) of a process that
   decodes one input in this way alone, imports left out; in brackets what it held before it loaded
@@ -109,7 +114,7 @@ def describe(result: dict) -> str:
 
 def table(rows: Sequence[dict], result: dict) -> str:
     """One search at one batch size."""
-    titles = ["contestant", "weights", "ms a token", "ms an input", "tokens a call"]
+    titles = ["contestant", "weights", "ms a token", "ms an input", "tokens, nodes a call"]
     titles += ["slower than ours float32", "slower than ours at its fastest"]
     scored = "wer" in rows[0]
     titles += ["encoder ms", "RTF", "WER"] * scored + ["same tokens", "MB"]
@@ -120,7 +125,7 @@ def table(rows: Sequence[dict], result: dict) -> str:
         cells = [row["label"], row["weights"], spread(row["ms_per_token"], 2)]
         cells.append(f"**{per_input}**" if row["ms_per_input"][1] == fastest else per_input)
         calls = row["measured_tokens_per_call"]
-        cells.append("" if calls is None else f"{calls:.2f}")
+        cells.append("" if calls is None else f"{calls:.2f}, {row['nodes_per_call']:.1f}")
         cells += [spread(row.get(name), 2) for name in ("times_ours_float32", "times_ours_fastest")]
         if scored:
             cells += [f"{row['encoder_ms']:.1f}", f"{row['rtf']:.4f}", f"{row['wer']:.1f}"]

@@ -7,7 +7,7 @@ from statistics import median, quantiles
 import jiwer
 from peers.schedule import OURS, Comparison, Measurement
 from peers.subject import Subject
-from peers.way import DRAFTED, REPLAYED, Way
+from peers.way import DRAFTERS, HEADS, REPLAYED, Way
 
 Batch = tuple[str, ...]
 MILLI = 1000.0
@@ -120,7 +120,7 @@ def tokens_file(comparison: Comparison) -> dict:
 
 
 def _references(way: Way, measured: Mapping[Way, list[Measurement]]) -> dict[str, Way]:
-    """Whom a row is compared with: ours with drafts, in float32 and with the fastest weights.
+    """Whom a row is compared with: ours with drafts, the fastest in float32 and of all.
 
     Stated acceptances other than the measured one are no reference.
     """
@@ -128,7 +128,7 @@ def _references(way: Way, measured: Mapping[Way, list[Measurement]]) -> dict[str
         other
         for other in measured
         if (other.search, other.batch_size) == (way.search, way.batch_size)
-        and (other.drafts == DRAFTED or other.drafts == REPLAYED and not other.tokens_per_call)
+        and (other.drafts in (*DRAFTERS, REPLAYED) and not other.tokens_per_call)
     ]
     if not ours:
         return {}
@@ -139,7 +139,7 @@ def _references(way: Way, measured: Mapping[Way, list[Measurement]]) -> dict[str
 
     references = {"times_ours_fastest": min(ours, key=seconds)}
     strict = [other for other in ours if other.weights == STRICT]
-    return references | ({"times_ours_float32": strict[0]} if strict else {})
+    return references | ({"times_ours_float32": min(strict, key=seconds)} if strict else {})
 
 
 def _times(subject: Subject, rows: Sequence[Measurement]) -> dict:
@@ -180,7 +180,7 @@ def _measured_acceptance(measured: Mapping[Way, list[Measurement]]) -> dict[str,
     """By search, how many calls of trained heads wrote (or stepped over) so many tokens."""
     found: dict[str, dict[str, int]] = {}
     for way, rows in measured.items():
-        if way == Way(OURS, STRICT, way.search, drafts=DRAFTED):
+        if way == Way(OURS, STRICT, way.search, drafts=HEADS):
             counts = found.setdefault(way.search, {})
             for group in by_batch(rows).values():
                 for tokens, calls in (group[0].tokens_per_call or {}).items():

@@ -9,10 +9,20 @@ from inputs import Utterance
 from safetensors.torch import save_file
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.speech2text import Speech2Text
-from peers.subject import DRAFT, ENCODER, HUGGING_FACE, OURS, Sizes, Subject
+from peers.subject import (
+    DRAFT,
+    ENCODER,
+    HUGGING_FACE,
+    OURS,
+    OURS_CTC,
+    OURS_DRAFT,
+    Sizes,
+    Subject,
+)
 
 WHISPER_SHAPES = {  # layers, hidden size, attention heads
     "tiny": (4, 384, 6),
@@ -33,25 +43,26 @@ def trained_subject(
     draft: Speech2Text | None,
     utterances: list[Utterance],
 ) -> Subject:
-    """A trained model's decoder and encoder, audio as inputs.
+    """A trained model's decoder, encoder and CTC branch, audio as inputs.
 
     Args:
         folder: To write.
         name: For tables.
         model: With heads.
-        draft: One with a smaller decoder on the same encoder; None: no assisted generation.
+        draft: One with a smaller decoder on the same encoder; None: no draft model.
         utterances: To decode.
 
     Raises:
-        InputError: The model has more than an encoder and a decoder, or the draft's encoder is
-            another one.
+        InputError: The model has more than an encoder and a decoder, or the draft's encoder or
+            vocabulary is another one.
     """
     asr = model.asr_model
     for part in ("frontend", "normalize", "preencoder", "postencoder"):
         if getattr(asr, part, None) is not None:
             raise InputError(f"the model has a {part}; allowed: hf_whisper on waveforms alone")
     conf = model.asr_train_args.decoder_conf
-    heads = {key: conf[key] for key in ("heads", "heads_conf") if key in conf}
+    has_heads = asr.decoder.heads is not None
+    heads = {key: conf[key] for key in ("heads", "heads_conf") if has_heads and key in conf}
     subject = _write_decoder(folder, name, asr.decoder, asr.eos, heads)
     save_file(asr.encoder.state_dict(), folder / ENCODER)
     longest_first = sorted(utterances, key=lambda utterance: -utterance.seconds)
@@ -62,16 +73,27 @@ def trained_subject(
     )
     for utterance in utterances:
         subject.write_input(utterance.id, utterance.speech)
+    if getattr(asr, "ctc", None) is not None:
+        save_file(asr.ctc.ctc_lo.state_dict(), folder / OURS_CTC)
+        subject = replace(subject, ctc_blank=asr.blank_id)
     if draft is not None:
-        expected, found = (one.asr_model.encoder.state_dict() for one in (model, draft))
-        if any(not torch.equal(expected[name], found[name]) for name in expected):
-            raise InputError(
-                "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
-            )
-        _write_hugging_face(folder / DRAFT, draft.asr_model.decoder, asr.eos)
-        subject = replace(subject, has_draft=True)
+        _check_draft(model, draft)
+        decoder = draft.asr_model.decoder
+        _write_hugging_face(folder / DRAFT, decoder, asr.eos)
+        subject = replace(subject, draft_conf=_write_ours(folder / OURS_DRAFT, decoder, {}))
     subject.save()
     return subject
+
+
+def _check_draft(model: Speech2Text, draft: Speech2Text) -> None:
+    """Refuse one that could not read the model's memory, or writes other tokens."""
+    expected, found = (one.asr_model.encoder.state_dict() for one in (model, draft))
+    if any(not torch.equal(expected[name], found[name]) for name in expected):
+        raise InputError(
+            "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
+        )
+    if draft.asr_model.token_list != model.asr_model.token_list:
+        raise InputError("the draft model's tokens are not the base's; train it with the same")
 
 
 @torch.no_grad()
@@ -142,9 +164,7 @@ def _write_decoder(
     folder: Path, name: str, decoder: WhisperMedusaDecoder, eos: int, heads: dict
 ) -> Subject:
     folder.mkdir(parents=True, exist_ok=True)
-    weights = decoder.state_dict()
-    kept = {key: one for key, one in weights.items() if not key.startswith("original_last_layer.")}
-    save_file({key: one.contiguous() for key, one in kept.items()}, folder / OURS)
+    conf = _write_ours(folder / OURS, decoder, heads)
     _write_hugging_face(folder / HUGGING_FACE, decoder, eos)
     config = decoder.whisper.config
     sizes = Sizes(
@@ -154,14 +174,16 @@ def _write_decoder(
         config.vocab_size,
         config.max_target_positions,
     )
-    conf = {
-        "num_blocks": config.decoder_layers,
-        "attention_heads": config.decoder_attention_heads,
-        "linear_units": config.decoder_ffn_dim,
-        "max_target_positions": config.max_target_positions,
-        **heads,
-    }
     return Subject(folder, name, sizes, eos, None, conf, None, [])
+
+
+def _write_ours(path: Path, decoder: WhisperMedusaDecoder, heads: dict) -> dict:
+    """A decoder's weights, those of heads where there are any; the options that rebuild it."""
+    left_out = ("original_last_layer.", *([] if heads else ["heads.", TOKEN_COUNTS]))
+    weights = decoder.state_dict()
+    kept = {key: one.contiguous() for key, one in weights.items() if not key.startswith(left_out)}
+    save_file(kept, path)
+    return decoder.conf | heads
 
 
 def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -> None:

@@ -4,24 +4,28 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
+from espnet2.asr.ctc import CTC as CTCBranch
 
 from espnet_medusa.checkpoint import load_weights
 from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.statistics import DecodingStatistics
 from espnet_medusa.tree import ROOT
 from peers.contestant import Contestant, Decoded, Setup
 from peers.memories import pad_memories, until_end
 from peers.replay import Recorder, Replayer, measured_steps, stated_steps
-from peers.subject import OURS, Subject
-from peers.way import PLAIN, REPLAYED, Way
+from peers.subject import OURS, OURS_CTC, OURS_DRAFT, Subject
+from peers.way import CTC, CTC_HEADS, HEADS, MODEL, PLAIN, REPLAYED, Way
 
 CONTEXT_TOKENS = 36  # known before a timed call: half of a sentence
 DRAFT_VOCAB_SIZE = 4096  # of random weights; the trained model's whole vocabulary is smaller
@@ -38,10 +42,27 @@ def load_decoder(subject: Subject, with_heads: bool = True) -> WhisperMedusaDeco
             for name, one in weights.items()
             if not name.startswith(("heads.", TOKEN_COUNTS))
         }
-    sizes = subject.sizes.vocab_size, subject.sizes.hidden_size
-    decoder = WhisperMedusaDecoder(*sizes, **conf)
+    return _build_decoder(subject, conf, weights)
+
+
+def load_draft_decoder(subject: Subject) -> WhisperMedusaDecoder:
+    """The draft model's; it reads the same memory."""
+    return _build_decoder(subject, subject.draft_conf, load_weights(subject.folder / OURS_DRAFT))
+
+
+def _build_decoder(
+    subject: Subject, conf: dict, weights: dict[str, torch.Tensor]
+) -> WhisperMedusaDecoder:
+    decoder = WhisperMedusaDecoder(subject.sizes.vocab_size, subject.sizes.hidden_size, **conf)
     decoder.load_state_dict(weights)
     return decoder.eval()
+
+
+def load_ctc(subject: Subject) -> CTCBranch:
+    """The CTC branch."""
+    ctc = CTCBranch(subject.sizes.vocab_size, subject.sizes.hidden_size)
+    ctc.ctc_lo.load_state_dict(load_weights(subject.folder / OURS_CTC))
+    return ctc.eval()
 
 
 def max_length_ratio(subject: Subject) -> float:
@@ -57,32 +78,53 @@ class Ours(Contestant):
         torch.set_num_threads(setup.threads)
         self.decoder = load_decoder(subject).to(setup.device)
         keep_freed_memory()  # as asr_inference does
-        self.searches: dict[tuple[str, bool], GreedySearch | BeamSearch] = {}
+        self.searches: dict[tuple[str, str], GreedySearch | BeamSearch] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
         self.recorders: dict[str, Recorder] = {}
 
     def search(self, way: Way) -> GreedySearch | BeamSearch:
         """The search of a way, built when it is first asked for."""
-        key = way.search, way.drafts != PLAIN
+        key = way.search, way.drafts
         if key not in self.searches:
             self.searches[key] = self._build(way)
         return self.searches[key]
 
     def _build(self, way: Way) -> GreedySearch | BeamSearch:
         greedy = way.beam_size == 1
+        drafter = HEADS if way.drafts == REPLAYED else way.drafts or None
         options = SearchOptions(
             search="greedy" if greedy else "beam",
+            drafter=drafter,
             draft_depth=0 if way.drafts == PLAIN else None,
             decoder_precision=self.weights,
             draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
         )
         sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
+        sources = self._sources(drafter)
         if greedy:
-            return build_greedy(options, self.decoder, *sizes, torch.device(device))
+            return build_greedy(options, self.decoder, *sizes, torch.device(device), sources)
         return build_beam(
             *(options, self.decoder, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
-            torch.device(device),
+            *(torch.device(device), sources),
         )
+
+    def _sources(self, drafter: str | None) -> DraftSources:
+        """What a drafter needs beside heads; a way holds no memory for the drafters of others."""
+        if drafter == MODEL:
+            return DraftSources(model=self._draft_model)
+        if drafter in (CTC, CTC_HEADS):
+            return DraftSources(self.ctc.log_softmax, self.subject.ctc_blank)
+        return DraftSources()
+
+    @cached_property
+    def ctc(self) -> CTCBranch:
+        """The CTC branch, float32: it reads the memory once an input."""
+        return load_ctc(self.subject).to(self.setup.device)
+
+    def _draft_model(self) -> DraftModelSurrogate:
+        """The draft model with the decoder's type of weights."""
+        decoder = load_draft_decoder(self.subject).to(self.setup.device)
+        return DraftModelSurrogate(decoder.runtime(self.weights), self.subject.eos)
 
     def decode(self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]) -> Decoded:
         if way.drafts == REPLAYED:

@@ -94,6 +94,10 @@ class Hooked:
             self.names[id(walk)] = self.waiting[len(self.names)]
         return self.names[id(walk)]
 
+    def draft_prompt(self, walks: Sequence[Walk]) -> None:
+        """As ``Drafter.draft_prompt``; heads draft nothing before the first call."""
+        self.drafter.draft_prompt(walks)
+
     def draft(self, walks: Sequence[Walk]) -> None:
         """The drafter's work, then the listener's."""
         self.drafter.draft(walks)

@@ -1,21 +1,24 @@
 """Who is asked what, in which order."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
 from peers.client import Client, ContestantFailed
-from peers.contestant import CONTESTANTS, Setup
+from peers.contestant import BFLOAT16, CONTESTANTS, Setup
 from peers.make_subject import convert_to_ctranslate2
 from peers.subject import Subject
-from peers.way import DRAFTED, REPLAYED, Way
+from peers.way import CTC, CTC_HEADS, DRAFTERS, DRAFTS, HEADS, MODEL, REPLAYED, Way
 
 OURS = "ours"
 NO_DRAFT = "no draft model; train EXP_DIR/asr_draft (bench/compare.py says how)"
 NO_RANDOM_DRAFT = "its acceptance with random weights means nothing and is not replayed"
 NO_BATCH = "decodes one input at a time"
+NO_CTC = "the model has no CTC branch (model_conf.ctc_weight: 0)"
+NO_HEADS = "the model has no heads; --heads names one that has"
+NO_DRAFTER = {HEADS: NO_HEADS, CTC: NO_CTC, CTC_HEADS: "needs both of them", MODEL: NO_DRAFT}
 CALL_REPEATS = 10
 
 
@@ -34,6 +37,7 @@ class Plan:
         nodes: Per decoder call of ours, to be timed.
         with_memory: Whether peaks of memory are measured.
         tokens_per_call: Acceptances to replay where drafts are replayed.
+        drafters: Who drafts for ours on a trained model.
     """
 
     setup: Setup
@@ -46,6 +50,7 @@ class Plan:
     nodes: list[int]
     with_memory: bool
     tokens_per_call: list[float]
+    drafters: Sequence[str] = DRAFTERS
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def make_ways(subject: Subject, plan: Plan, left_out: dict[str, str]) -> list[Wa
     ways = []
     for name in plan.contestants:
         entry = CONTESTANTS[name]
-        if name == "transformers assisted" and not subject.has_draft:
+        if name == "transformers assisted" and subject.draft_conf is None:
             left_out[name] = NO_RANDOM_DRAFT if subject.fixed_tokens else NO_DRAFT
             continue
         offered = entry.weights if plan.setup.device == "cpu" else entry.cuda_weights
@@ -135,13 +140,19 @@ def make_ways(subject: Subject, plan: Plan, left_out: dict[str, str]) -> list[Wa
                 for weights in (one for one in offered if one in (plan.weights or offered)):
                     way = Way(name, weights, search, batch_size)
                     ways += [way, *(_drafted(way, subject, plan) if entry.drafts else ())]
+        if entry.drafts and subject.fixed_tokens is None:
+            missing = [one for one in plan.drafters if one not in subject.drafters]
+            left_out |= {f"{name}, {DRAFTS[one]}": NO_DRAFTER[one] for one in missing}
     return ways
 
 
 def _drafted(way: Way, subject: Subject, plan: Plan) -> list[Way]:
     names = way.contestant, way.weights, way.search, way.batch_size
     if subject.fixed_tokens is None:
-        return [Way(*names, DRAFTED)]
+        asked = [drafter for drafter in subject.drafters if drafter in plan.drafters]
+        if way.weights == BFLOAT16 and not plan.weights:
+            asked = [drafter for drafter in asked if drafter == HEADS]  # tables are long
+        return [Way(*names, drafter) for drafter in asked]
     stated = [*plan.tokens_per_call] if way.batch_size == 1 else []
     if way.search in (plan.setup.acceptance or {}):
         stated.insert(0, 0.0)
@@ -226,7 +237,7 @@ def _measure_memory(subject: Subject, plan: Plan, comparison: Comparison) -> Non
         if way.drafts == REPLAYED and way.tokens_per_call:
             continue  # the same work as with the measured counts
         # A replay holds what it replays; the drafts as they are need the same memory else.
-        asked = replace(way, drafts=DRAFTED) if way.drafts == REPLAYED else way
+        asked = replace(way, drafts=HEADS) if way.drafts == REPLAYED else way
         try:
             client = Client(subject.folder, *way.process, plan.setup)
             client.decode(asked, subject.inputs[: way.batch_size])

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-SUBJECT, HUGGING_FACE, DRAFT, OURS, ENCODER = (
-    *("subject.json", "whisper", "draft", "decoder.safetensors", "encoder.safetensors"),
+from peers.way import CTC, CTC_HEADS, HEADS, MODEL
+
+SUBJECT, HUGGING_FACE, DRAFT = "subject.json", "whisper", "draft"
+OURS, OURS_DRAFT, OURS_CTC, ENCODER = (
+    f"{part}.safetensors" for part in ("decoder", "draft", "ctc", "encoder")
 )
 INPUTS = "inputs"
 
@@ -38,7 +41,9 @@ class Subject:
     Attributes:
         folder: ``whisper`` and ``draft`` in Hugging Face format (decoders; the encoder layer in
             them is never run), ``ctranslate2_<weights>``, ``decoder.safetensors`` (ours, heads
-            included), ``encoder.safetensors`` where inputs are audio, ``inputs/<id>.npy``.
+            included), ``draft.safetensors`` (the draft model's decoder, ours),
+            ``ctc.safetensors``, ``encoder.safetensors`` where inputs are audio,
+            ``inputs/<id>.npy``.
         name: For tables.
         sizes: Of the decoder.
         eos: The symbol that starts and ends a hypothesis.
@@ -47,7 +52,8 @@ class Subject:
         decoder_conf: Options of ``WhisperMedusaDecoder``.
         encoder_conf: Options of ``HFWhisperEncoder``; None: inputs are memories (S, D).
         inputs: Ids of the inputs, longest first.
-        has_draft: Whether ``draft`` is there.
+        draft_conf: Options of the draft model's ``WhisperMedusaDecoder``; None: there is none.
+        ctc_blank: Blank of the CTC branch; None: there is none.
     """
 
     folder: Path
@@ -58,7 +64,15 @@ class Subject:
     decoder_conf: dict
     encoder_conf: dict | None
     inputs: list[str]
-    has_draft: bool = False
+    draft_conf: dict | None = None
+    ctc_blank: int | None = None
+
+    @property
+    def drafters(self) -> list[str]:
+        """Who can draft for our decoder."""
+        heads, ctc = "heads" in self.decoder_conf, self.ctc_blank is not None
+        there = {HEADS: heads, CTC: ctc, CTC_HEADS: heads and ctc, MODEL: self.draft_conf}
+        return [drafter for drafter, found in there.items() if found]
 
     @property
     def max_tokens(self) -> int:

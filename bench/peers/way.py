@@ -4,7 +4,17 @@ from dataclasses import dataclass
 
 GREEDY, BEAM5 = "greedy", "beam 5"
 BEAM_SIZES = {GREEDY: 1, BEAM5: 5}
-PLAIN, DRAFTED, REPLAYED = "", "drafts", "replayed"
+# Who drafts, as the decode option ``drafter`` names them.
+HEADS, CTC, CTC_HEADS, MODEL = "heads", "ctc", "ctc+heads", "model"
+DRAFTERS = (HEADS, CTC, CTC_HEADS, MODEL)
+PLAIN, REPLAYED = "", "replayed"
+DRAFTS = {
+    HEADS: "drafts by heads",
+    CTC: "drafts by CTC",
+    CTC_HEADS: "drafts by CTC + heads",
+    MODEL: "drafts by the draft model",
+    REPLAYED: "drafts replayed",
+}
 
 
 @dataclass(frozen=True)
@@ -16,7 +26,8 @@ class Way:
         weights: float32, bfloat16, float16 or int8.
         search: ``GREEDY`` or ``BEAM5``.
         batch_size: Inputs decoded together.
-        drafts: Of ours: ``PLAIN``, ``DRAFTED`` (the heads' own acceptance) or ``REPLAYED``.
+        drafts: Of ours: ``PLAIN``, one of ``DRAFTERS``, or ``REPLAYED`` (by heads, of a stated
+            acceptance).
         tokens_per_call: Stated acceptance of ``REPLAYED``; 0: the measured counts.
     """
 
@@ -40,7 +51,7 @@ class Way:
     @property
     def label(self) -> str:
         """For tables."""
-        if self.drafts == REPLAYED:
-            stated = f" at {self.tokens_per_call:g} tokens a call" if self.tokens_per_call else ""
-            return f"{self.contestant}, drafts replayed{stated}"
-        return f"{self.contestant}, {self.drafts}" if self.drafts else self.contestant
+        if self.drafts == PLAIN:
+            return self.contestant
+        stated = f" at {self.tokens_per_call:g} tokens a call" if self.tokens_per_call else ""
+        return f"{self.contestant}, {DRAFTS[self.drafts]}{stated}"

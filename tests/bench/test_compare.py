@@ -1,18 +1,36 @@
 """Contestants write the same tokens from the same weights; replays take what is stated."""
 
 import json
+from argparse import Namespace
+from dataclasses import replace
 
 import compare
 import numpy as np
 import pytest
 import torch
+from compare_report import write_report
+from compare_rows import make_result
 from experiment import make_experiment, training_config
 from inputs import Utterance, load_model
 from peers import make_subject, worker
 from peers.contestant import CONTESTANTS, Setup
-from peers.way import BEAM5, DRAFTED, GREEDY, PLAIN, REPLAYED, Way
+from peers.schedule import Comparison, Measurement, make_ways
+from peers.subject import Subject
+from peers.way import (
+    BEAM5,
+    CTC,
+    CTC_HEADS,
+    DRAFTERS,
+    GREEDY,
+    HEADS,
+    MODEL,
+    PLAIN,
+    REPLAYED,
+    Way,
+)
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.search import drafters
 
 TOKENS = 14
 REQUIRED = {"ctranslate2": "ctranslate2", "openai-whisper": "whisper"}
@@ -119,7 +137,7 @@ def test_replayed_calls_take_what_is_stated(random_subject, search):
     def decode(drafts, steps=0.0):
         return ours.decode(Way("ours", "float32", search, 2, drafts, steps), names, inputs)
 
-    plain, drafted, measured = decode(PLAIN), decode(DRAFTED), decode(REPLAYED)
+    plain, drafted, measured = decode(PLAIN), decode(HEADS), decode(REPLAYED)
     assert measured.tokens == plain.tokens == drafted.tokens
     assert measured.excluded_seconds > 0
     steps = measured.tokens_per_call
@@ -130,6 +148,115 @@ def test_replayed_calls_take_what_is_stated(random_subject, search):
     stated = decode(REPLAYED, 2.0)
     assert stated.tokens == plain.tokens and {*stated.tokens_per_call} <= {1, 2}
     assert stated.calls < plain.calls
+
+
+def test_drafters_have_the_names_of_the_decode_option():
+    assert sorted(DRAFTERS) == sorted(drafters.DRAFTERS)
+
+
+@pytest.mark.parametrize("search", [GREEDY, BEAM5])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_drafters_write_what_is_written_without(trained_subject, search, drafter):
+    ours, inputs = build(trained_subject, "ours"), memories(trained_subject)
+
+    def decode(drafts):
+        way = Way("ours", "float32", search, 2, drafts)
+        return ours.decode(way, trained_subject.inputs, inputs)
+
+    plain, drafted = decode(PLAIN), decode(drafter)
+    assert drafted.tokens == plain.tokens
+    assert drafted.nodes / drafted.calls > plain.nodes / plain.calls
+    if drafter == MODEL:  # the same decoder: every draft stands
+        assert drafted.calls < 0.5 * plain.calls
+
+
+def test_ctc_drafts_are_the_models_own(trained_subject, models):
+    """Where CTC says what greedy search will write, one call is enough."""
+    ours, (memory, _) = build(trained_subject, "ours"), memories(trained_subject)
+    plain, way = Way("ours", "float32", GREEDY), Way("ours", "float32", GREEDY, drafts=CTC)
+    encoded = torch.from_numpy(memory)[None]
+    expected = models[0].asr_model.ctc.log_softmax(encoded)
+    assert torch.equal(ours.ctc.log_softmax(encoded), expected)
+    written = ours.decode(plain, ["long"], [memory]).tokens[0]
+    labels = [label for token in written for label in (token, trained_subject.ctc_blank)]
+
+    def say(memory):
+        ids = torch.tensor([labels])
+        return torch.nn.functional.one_hot(ids, trained_subject.sizes.vocab_size).log()
+
+    ours.ctc.log_softmax = say
+    assert ours.decode(way, ["long"], [memory]).calls == 1
+
+
+def make_plan(**options):
+    """A plan of ours as the command makes it."""
+    command = [f"--{name}={value}" for name, value in options.items()]
+    return compare.make_plan(
+        compare.get_parser().parse_args(["--contestants=ours", *command]), None
+    )
+
+
+def test_ways_of_drafting(trained_subject):
+    left_out = {}
+    found = make_ways(trained_subject, make_plan(searches="greedy", batch_sizes=1), left_out)
+    by_weights = {weights: [] for weights in CONTESTANTS["ours"].weights}
+    for way in found:
+        by_weights[way.weights].append(way.drafts)
+    everybody = [PLAIN, *DRAFTERS]
+    assert by_weights == {
+        "float32": everybody, "bfloat16": [PLAIN, HEADS], "int8": everybody
+    }  # fmt: skip
+    assert not left_out
+    asked = make_ways(trained_subject, make_plan(drafters=MODEL, weights="bfloat16"), left_out)
+    assert {way.drafts for way in asked} == {PLAIN, MODEL} and not left_out
+
+
+def test_drafters_that_a_model_lacks(trained_subject):
+    lacking, left_out = replace(trained_subject, draft_conf=None, ctc_blank=None), {}
+    found = make_ways(lacking, make_plan(), left_out)
+    assert {way.drafts for way in found} == {PLAIN, HEADS}
+    names = ("by CTC", "by CTC + heads", "by the draft model")
+    assert sorted(left_out) == [f"ours, drafts {name}" for name in names]
+
+
+def measure(contestant, weights, seconds, drafts=PLAIN, search=GREEDY):
+    """One input that took so many seconds."""
+    way = Way(contestant, weights, search, drafts=drafts)
+    found = [None] * 3 if contestant != "ours" else [2, 6, {1: 1, 3: 1}]
+    return Measurement(way, ("a",), 0.0, seconds, [[3, 4, 5]], *found, 0.0)
+
+
+def test_rows_are_compared_with_the_fastest_drafter(tmp_path, trained_subject):
+    times = {"float32": (9.0, 4.0, 2.0, 5.0, 3.0), "int8": (8.0, 4.0, 2.0, 1.0, 3.0)}
+    rows = [
+        measure("ours", weights, seconds, drafts)
+        for weights, found in times.items()
+        for drafts, seconds in zip((PLAIN, HEADS, CTC, CTC_HEADS, MODEL), found, strict=True)
+    ]
+    rows.append(measure("ctranslate2", "int8", 6.0))
+    comparison = Comparison([row.way for row in rows], rows)
+    result = make_result(replace(trained_subject, inputs=["a"]), comparison, None)
+    by_way = {(row["drafts"], row["weights"]): row for row in result["rows"]}
+    peer = result["rows"][-1]
+    assert (peer["times_ours_float32"][1], peer["times_ours_fastest"][1]) == (3.0, 6.0)
+    assert by_way[CTC, "float32"]["times_ours_float32"][1] == 1
+    assert by_way[CTC_HEADS, "int8"]["times_ours_fastest"][1] == 1
+    assert result["tokens_per_call"] == {GREEDY: {1: 1, 3: 1}}  # of heads, which replays take
+    rates = {"bandwidth": {"copy": 10.0}, "gemm": {"float32": 100.0}, "versions": {}}
+    machine = {"device": "cpu", "processor": "test", "threads": 1, **rates}
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    (tmp_path / "test.json").write_text(json.dumps(result | {"machine": machine}))
+    write_report(tmp_path)
+    text = (tmp_path / "comparison.md").read_text()
+    for name in ("heads", "CTC", "CTC + heads", "the draft model"):
+        assert f"|ours, drafts by {name}|int8|" in text
+    assert "|2.00, 3.0|" in text  # tokens and nodes a call
+    assert (tmp_path / "speedup.png").stat().st_size
+
+
+def test_a_subject_is_read_as_it_was_written(trained_subject):
+    assert Subject.load(trained_subject.folder) == trained_subject
+    assert trained_subject.drafters == [*DRAFTERS]
 
 
 def test_encoder_is_the_models_own(trained_subject, models, utterances):
@@ -143,6 +270,14 @@ def test_encoder_is_the_models_own(trained_subject, models, utterances):
 def test_a_draft_on_another_encoder_is_refused(tmp_path, models, utterances):
     with pytest.raises(InputError, match="encoder is not the base's"):
         make_subject.trained_subject(tmp_path / "subject", "test", *models, utterances)
+
+
+def test_a_draft_of_other_tokens_is_refused(tmp_path, models, utterances):
+    model = models[0].asr_model
+    tokens = [*reversed(model.token_list)]
+    draft = Namespace(asr_model=Namespace(encoder=model.encoder, token_list=tokens))
+    with pytest.raises(InputError, match="tokens are not the base's"):
+        make_subject.trained_subject(tmp_path / "subject", "test", models[0], draft, utterances)
 
 
 def test_contestants_in_processes(tmp_path, small_shapes, monkeypatch):
