@@ -1,4 +1,4 @@
-"""Utterances together on their way into encoders: each kind of features is computed once."""
+"""Utterances together on their way into encoders; nothing is computed twice."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -19,7 +19,8 @@ class SpeechEncoder:
 
     Attributes:
         encode: ``(inputs (U, N, ...), lengths (U,))`` to memory (U, S, D) and frames (U,).
-        whisper: Whose features the inputs are; None: ``encode`` reads waveforms.
+        whisper: Whose features the inputs are, with nothing before or behind it; None: ``encode``
+            reads waveforms.
         together: Whether a batch gives what single utterances give.
     """
 
@@ -45,8 +46,24 @@ def model_encoder(model: torch.nn.Module) -> SpeechEncoder:
         # ESPnet's encoders give other frames, and another number of them, beside longer audio;
         # its search takes all that one utterance gives.
         return SpeechEncoder(encode, None, together=False)
-    bare = model.frontend is None and model.normalize is None and model.preencoder is None
+    bare = all(
+        getattr(model, part) is None
+        for part in ("frontend", "normalize", "preencoder", "postencoder")
+    )
     return SpeechEncoder(encode, model.encoder if bare else None)
+
+
+def encode_alike(one: SpeechEncoder, other: SpeechEncoder) -> bool:
+    """Whether both are the same Whisper encoder, as distil-whisper's and its teacher's are."""
+    if one.whisper is None or other.whisper is None:
+        return False
+    if (one.whisper.conf, one.whisper.subsampling) != (
+        other.whisper.conf,
+        other.whisper.subsampling,
+    ):
+        return False
+    weights, others = one.whisper.state_dict(), other.whisper.state_dict()
+    return all(torch.equal(weight, others[name]) for name, weight in weights.items())
 
 
 class AudioBatch:
@@ -63,10 +80,16 @@ class AudioBatch:
         self.lengths = torch.tensor(lengths, device=device)
         self.samples = pad_sequence(list(speeches), batch_first=True).to(device, dtype)
         self._features: dict[FeatureKind, Encoded] = {}
+        self._encoded: dict[SpeechEncoder, Encoded] = {}
 
-    @torch.no_grad()
     def encode(self, encoder: SpeechEncoder) -> Encoded:
         """Memory (U, S, D) and its frames (U,)."""
+        if encoder not in self._encoded:
+            self._encoded[encoder] = self._encode(encoder)
+        return self._encoded[encoder]
+
+    @torch.no_grad()
+    def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
             return encoder.encode(*self._inputs(encoder.whisper))
         alone = []

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
-from espnet_medusa.audio_batch import AudioBatch, audio_limits, model_encoder
+from espnet_medusa.audio_batch import AudioBatch, audio_limits, encode_alike, model_encoder
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.compat import Hypothesis
 from espnet_medusa.decode_options import DecodeOptions
@@ -225,6 +225,8 @@ class Speech2Text(ESPnetSpeech2Text):
             token_list_vocabulary, model.token_list, args.token_type, args.bpemodel
         )
         surrogate = draft.surrogate(model.token_list, model.eos, vocabulary, precision)
+        if encode_alike(self.encoder, draft.encoder):
+            draft = dataclasses.replace(draft, encoder=self.encoder)
         windows = [window for window in (self.window_s, draft.window_s) if window is not None]
         self.draft_model, self.window_s = draft, min(windows, default=None)
         return surrogate

@@ -17,6 +17,7 @@ from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.draft.surrogate import HeadsSurrogate
 from espnet_medusa.draft_model import open_draft_model
+from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.log_mel import LogMel
 from espnet_medusa.search.drafters import hide_tokens
@@ -143,8 +144,8 @@ def test_a_model_that_drafts_for_itself_is_always_right(models, main):
     speech2text = load(models, main, draft=main, **options)
     for decoding in speech2text.decode(speeches()):
         counts = decoding.statistics
-        # The prompt's call writes one token, each other one and the five drafts before it.
-        assert counts.decoder_calls == 1 + -(-(counts.tokens - 1) // 6)
+        # Each call verifies five drafts and writes one token more.
+        assert counts.decoder_calls == -(-counts.tokens // 6)
         assert counts.draft_calls > 0
 
 
@@ -299,6 +300,29 @@ def test_features_are_computed_once_for_each_kind(models, main, draft, computed,
     assert bins == computed
     speech2text.decode(speeches(1))
     assert bins == 2 * computed, "of other audio anew"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_encoder_that_both_share_runs_once(models, tmp_path, changed, monkeypatch):
+    """As distil-whisper's, which is its teacher's."""
+    copy = tmp_path / "copy.pth"
+    weights = torch.load(models["main"].model, weights_only=True)
+    if changed:
+        weights["encoder.whisper.conv1.bias"][0] += 1
+    torch.save(weights, copy)
+    draft = {"draft_model": str(models["main"].folder), "draft_model_file": str(copy)}
+    speech2text = Speech2Text(
+        **files(models["main"]), **draft, drafter="model", search="greedy", draft_depth=2
+    )
+    batches, forward = [], HFWhisperEncoder.forward
+
+    def count(self, inputs, lengths):
+        batches.append(len(inputs))
+        return forward(self, inputs, lengths)
+
+    monkeypatch.setattr(HFWhisperEncoder, "forward", count)
+    speech2text.decode(speeches())
+    assert len(batches) == 1 + changed
 
 
 def test_what_it_reads_is_its_own_encoders_output(models):

@@ -37,12 +37,16 @@ class DecoderSteps:
         scoring: Its scoring while running ahead.
         surrogate: Stands in for the decoder.
         shape: How far and how wide.
+
+    Attributes:
+        device: Where states are; known once utterances are.
     """
 
     def __init__(
         self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
     ):
         self.scoring, self.surrogate, self.shape = scoring, surrogate, shape
+        self.device: torch.device | None = None
         self.constrained = not scoring.constraints.is_empty
         lone = shape.width == 1 and shape.choices is None and shape.budget is None
         self.normalized = not lone or strategy.needs_draft_scores
@@ -59,7 +63,7 @@ class DecoderSteps:
         ]
         depth = min(most, max(limits, default=0))
         if depth > 0:
-            visit(walks, self._steps(Beams(walks), depth, limits), self.scoring.eos)
+            visit(walks, self._steps(Beams(walks, self.device), depth, limits), self.scoring.eos)
 
     def _steps(self, beams: Beams, depth: int, limits: Sequence[int]) -> list[list[Step]]:
         known = Known(beams, self.surrogate, self.shape)
@@ -167,6 +171,10 @@ def read(
 class Beams:
     """Where the run-ahead begins: the hypotheses of U walks, W of each.
 
+    Args:
+        walks: U.
+        device: Where states are.
+
     Attributes:
         prefixes: U W; a walk that has fewer repeats its first.
         scores: (U, W), -inf for repeated ones.
@@ -174,7 +182,7 @@ class Beams:
         least: U, tokens before an end symbol may come.
     """
 
-    def __init__(self, walks: Sequence[Walk]):
+    def __init__(self, walks: Sequence[Walk], device: torch.device):
         width = max(len(walk.draft.beam) for walk in walks)
         self.prefixes, scores = [], []
         for walk in walks:
@@ -183,16 +191,18 @@ class Beams:
             scores.append([h.score for h in beam] + [-math.inf] * missing)
         self.lengths = [walk.draft.beam[0].prefix.length for walk in walks]
         self.least = [walk.scorers.min_length for walk in walks]
-        self.sources = [p if p.evaluated else p.parent for p in self.prefixes]
-        self.device = self.sources[0].head_input[0].device
+        self.device = device
         self.scores = torch.tensor(scores, device=self.device)
 
     def start(self, surrogate: Surrogate) -> States:
         """States of U W prefixes; those of evaluated ones count for nothing."""
-        rows = {source: row for row, source in enumerate(dict.fromkeys(self.sources))}
+        if self.prefixes[0].parent is None:  # prompts, one each
+            return surrogate.start(self.prefixes)
+        sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
+        rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
         states = surrogate.start([*rows])
-        if len(rows) < len(self.sources):
-            rows = torch.tensor([rows[source] for source in self.sources], device=self.device)
+        if len(rows) < len(sources):
+            rows = torch.tensor([rows[source] for source in sources], device=self.device)
             states = states.select(rows)
         tokens = torch.tensor([prefix.token for prefix in self.prefixes], device=self.device)
         return surrogate.advance(states, tokens)

@@ -61,6 +61,15 @@ class MixedSurrogate(Surrogate):
         self.first, self.second, self.weight = first, second, weight
         self.vocabulary = first.vocabulary
         self.needs_head_input = first.needs_head_input or second.needs_head_input
+        self.device: torch.device | None = None
+
+    @property
+    def early(self) -> Surrogate | None:
+        if not self.needs_head_input:
+            return self
+        parts = (self.first, self.weight), (self.second, 1 - self.weight)
+        early = (part.early for part, weight in parts if weight > 0)
+        return next((part for part in early if part is not None), None)
 
     @property
     def max_steps(self) -> int | None:
@@ -75,6 +84,7 @@ class MixedSurrogate(Surrogate):
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> MixedSurrogate:
         begun = copy.copy(self)
+        begun.device = memory.device
         begun.first, begun.second = (
             surrogate.begin(roots, memory, memory_lengths, draft_inputs)
             for surrogate in (self.first, self.second)
@@ -83,9 +93,7 @@ class MixedSurrogate(Surrogate):
 
     def start(self, prefixes: Sequence[Prefix]) -> MixedStates:
         first, second = self.first.start(prefixes), self.second.start(prefixes)
-        steps = torch.zeros(
-            len(prefixes), dtype=torch.long, device=prefixes[0].head_input[0].device
-        )
+        steps = torch.zeros(len(prefixes), dtype=torch.long, device=self.device)
         return MixedStates(first, second, steps)
 
     def advance(self, states: MixedStates, tokens: torch.Tensor) -> MixedStates:

@@ -23,7 +23,7 @@ class PlaceStates:
 
     Attributes:
         places: R of the interpreter's, evaluated when their logits are asked for.
-        asked: R, whether anybody asks: of a prefix that the search has evaluated nobody does.
+        asked: R, whether anybody asks: of a prefix that the main model has evaluated nobody does.
     """
 
     places: list[Any]
@@ -84,7 +84,8 @@ class DraftModelSurrogate(Surrogate):
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
-        return PlaceStates([self._place(prefix) for prefix in prefixes], [False] * len(prefixes))
+        places = [self._place(prefix) for prefix in prefixes]
+        return PlaceStates(places, [not prefix.evaluated for prefix in prefixes])
 
     def advance(self, states: PlaceStates, tokens: torch.Tensor) -> PlaceStates:
         pairs = zip(states.places, tokens.tolist(), strict=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from espnet_medusa.draft.decoder_steps import DecoderSteps
 from espnet_medusa.draft.scorer_steps import ScorerSteps
 from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.search.walk import Draft, Strategy, Walk
+from espnet_medusa.search.walk import Draft, Strategy, Walk, prompt_draft
 
 if TYPE_CHECKING:
     import torch
@@ -65,25 +65,43 @@ class RunAhead:
             return self
         roots = [walk.root for walk in walks]
         surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
-        if surrogate is self.surrogate and self.shape.lookahead is None:
-            return self
         begun = copy.copy(self)
         begun.surrogate, begun.steps = surrogate, copy.copy(self.steps)
-        begun.steps.surrogate, begun._last = surrogate, None
+        begun.steps.surrogate, begun.steps.device = surrogate, memory.device
+        begun._last = None
         return begun
+
+    def draft_prompt(self, walks: Sequence[Walk]) -> None:
+        """Set each walk's first ``draft``: its prompt and what may follow it."""
+        forced = self.strategy.scoring.constraints.forced_prefix
+        early = None if self.steps is None else self.surrogate.early
+        steps = None
+        if early is not None:
+            steps = copy.copy(self.steps)
+            steps.surrogate = early
+        self._draft(walks, [prompt_draft(walk, forced) for walk in walks], steps)
 
     def draft(self, walks: Sequence[Walk]) -> None:
         """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
+        self._draft(walks, [Draft([]) for _ in walks], self.steps)
+
+    def _draft(
+        self,
+        walks: Sequence[Walk],
+        drafts: Sequence[Draft],
+        steps: DecoderSteps | ScorerSteps | None,
+    ) -> None:
+        """Prolong the drafts by steps, if any, and hand them to the walks."""
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
             lookahead.measure(started - self._last.at, self._last.seconds, self._last.steps)
-        for walk in walks:
-            limit = None if lookahead is None else lookahead.depth(walk)
-            walk.draft = Draft([], limit=limit)
-            walk.draft.visit(walk.running, walk.max_length, self.strategy.scoring.eos)
-        if self.steps is not None:
+        for walk, draft in zip(walks, drafts, strict=True):
+            draft.limit = None if lookahead is None else lookahead.depth(walk)
+            draft.visit(walk.running, walk.max_length, self.strategy.scoring.eos)
+            walk.draft = draft
+        if steps is not None:
             self.surrogate.keep([h.prefix for walk in walks for h in walk.running])
-            self.steps.run([walk for walk in walks if walk.draft.beam])
+            steps.run([walk for walk in walks if walk.draft.beam])
             count_cost(self.surrogate, walks)
         for walk in walks:
             self._keep_budget(walk)

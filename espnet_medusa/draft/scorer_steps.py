@@ -24,6 +24,9 @@ class ScorerSteps:
         scoring: Its scoring while running ahead.
         surrogate: Stands in for the decoder.
         shape: How far and how wide.
+
+    Attributes:
+        device: Where states are; known once utterances are.
     """
 
     def __init__(
@@ -31,10 +34,11 @@ class ScorerSteps:
     ):
         self.strategy, self.scoring = strategy, scoring
         self.surrogate, self.shape = surrogate, shape
+        self.device: torch.device | None = None
 
     def run(self, walks: Sequence[Walk]) -> None:
         """Add ``shape.depth`` steps to the walks' drafts."""
-        states = PrefixStates(self.surrogate)
+        states = PrefixStates(self.surrogate, self.device)
         for _ in range(self.shape.depth):
             walks = [walk for walk in walks if walk.draft.beam and walk.draft.may_go_on]
             if not walks:
@@ -71,15 +75,23 @@ class PrefixStates:
 
     Args:
         surrogate: Makes them.
+        device: Where they are.
     """
 
-    def __init__(self, surrogate: Surrogate):
-        self.surrogate = surrogate
+    def __init__(self, surrogate: Surrogate, device: torch.device):
+        self.surrogate, self.device = surrogate, device
         self.states: States | None = None
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """States of prefixes whose parents are evaluated or were asked for one step earlier."""
+        """States of prompts, or of prefixes whose parents are evaluated or were asked for before.
+
+        Before: one step earlier.
+        """
+        if prefixes[0].parent is None:
+            self.states = self.surrogate.start(prefixes)
+            self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
+            return self.states
         parents = [prefix.parent for prefix in prefixes]
         evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
         states, rows = self.states, dict(self.rows)
@@ -87,10 +99,8 @@ class PrefixStates:
             started = self.surrogate.start(evaluated)
             states = started if states is None else states.join(started)
             rows |= {parent: len(self.rows) + row for row, parent in enumerate(evaluated)}
-        device = evaluated[0].head_input[0].device if evaluated else self.device
-        self.device = device
-        chosen = torch.tensor([rows[parent] for parent in parents], device=device)
-        tokens = torch.tensor([prefix.token for prefix in prefixes], device=device)
+        chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
+        tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
         self.states = self.surrogate.advance(states.select(chosen), tokens)
         self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
         return self.states

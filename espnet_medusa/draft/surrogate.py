@@ -56,7 +56,7 @@ class Surrogate(ABC):
     Attributes:
         vocabulary: (V',) token ids that ``logits`` are of; None: all.
         needs_head_input: Whether ``start`` reads ``Prefix.head_input``, which a decoder with an own
-            block computes for nobody else.
+            block computes for nobody else. Without, it drafts before the decoder's first call.
     """
 
     vocabulary: torch.Tensor | None = None
@@ -84,9 +84,14 @@ class Surrogate(ABC):
         """
         return self
 
+    @property
+    def early(self) -> Surrogate | None:
+        """What of it drafts behind prompts that the decoder has not evaluated."""
+        return None if self.needs_head_input else self
+
     @abstractmethod
     def start(self, prefixes: Sequence[Prefix]) -> States:
-        """States of R evaluated prefixes."""
+        """States of R evaluated prefixes, or, if it needs no head input, of R prompts."""
 
     @abstractmethod
     def advance(self, states: States, tokens: torch.Tensor) -> States:
@@ -94,10 +99,7 @@ class Surrogate(ABC):
 
     @abstractmethod
     def logits(self, states: States) -> torch.Tensor:
-        """(R, V') for the token that follows; states have been advanced at least once.
-
-        Nobody reads rows that have not been.
-        """
+        """(R, V') for the token that follows; nobody reads rows of evaluated prefixes."""
 
     def keep(self, running: Sequence[Prefix]) -> None:
         """Only these prefixes and what lies before or behind them will be asked for again."""

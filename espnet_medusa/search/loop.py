@@ -15,7 +15,7 @@ from espnet_medusa.decoder.tree_decoder import TreeDecoder, TreeState
 from espnet_medusa.draft.surrogate import DraftInput
 from espnet_medusa.placement import Placement, compact
 from espnet_medusa.prefix import Prefix
-from espnet_medusa.search.walk import Draft, Strategy, Walk
+from espnet_medusa.search.walk import Strategy, Walk
 
 
 class Drafter(Protocol):
@@ -37,6 +37,9 @@ class Drafter(Protocol):
         draft_inputs: Sequence[DraftInput],
     ) -> Drafter:
         """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
+
+    def draft_prompt(self, walks: Sequence[Walk]) -> None:
+        """Set each walk's first ``draft``: its prompt and what may follow it."""
 
     def draft(self, walks: Sequence[Walk]) -> None:
         """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
@@ -81,11 +84,12 @@ def run(
         parts = zip(memory, frames, prompts, strict=True)
         draft_inputs = [DraftInput(row[:length], tokens) for row, length, tokens in parts]
     state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
-    drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs)
     _share_seconds(walks, started)
+    started = time.perf_counter()
+    drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs)
+    drafter.draft_prompt(walks)
+    _share_seconds(walks, started, drafting=True)
     rows = [Row(walk, tokens) for walk, tokens in zip(walks, prompts, strict=True)]
-    for walk in walks:
-        walk.draft = _first_draft(walk, strategy.scoring.constraints.forced_prefix)
     while rows:
         started, walks = time.perf_counter(), [row.walk for row in rows]
         _evaluate(decoder, state, rows, strategy)
@@ -115,16 +119,6 @@ def _share_seconds(walks: Sequence[Walk], started: float, drafting: bool = False
         walk.statistics.decoder_seconds += seconds
         if drafting:
             walk.statistics.draft_seconds += seconds
-
-
-def _first_draft(walk: Walk, forced: Sequence[int]) -> Draft:
-    """The prompt, and what every hypothesis begins with."""
-    prefix = walk.root
-    nodes = {prefix: 0.0}
-    for token in forced[: walk.max_length - 1]:
-        prefix = prefix.child(token)
-        nodes[prefix] = 0.0
-    return Draft([], nodes)
 
 
 def _evaluate(

@@ -33,7 +33,7 @@ from espnet_medusa.search.beam import (
     LengthLimits,
 )
 from espnet_medusa.search.scores import CANDIDATES, DECODER
-from espnet_medusa.search.walk import Draft, Hypothesis, best_continuations
+from espnet_medusa.search.walk import Draft, Hypothesis, best_continuations, prompt_draft
 
 AS_MANY_AS_FRAMES = LengthLimits()
 
@@ -234,6 +234,11 @@ class ThresholdDrafts:
         begun, roots = copy.copy(self), [walk.root for walk in walks]
         begun.surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
         return begun
+
+    def draft_prompt(self, walks: Sequence[ThresholdWalk]) -> None:
+        """The prompt alone: what is written first is the base head's."""
+        for walk in walks:
+            walk.draft = prompt_draft(walk, self.strategy.scoring.constraints.forced_prefix)
 
     def draft(self, walks: Sequence[ThresholdWalk]) -> None:
         """Prolong the running hypotheses; what they gained is what the next call evaluates."""

@@ -78,6 +78,16 @@ class Draft:
                 self.nodes[prefix] = hypothesis.score
 
 
+def prompt_draft(walk: Walk, forced: Sequence[int]) -> Draft:
+    """The prompt, and what every hypothesis begins with."""
+    prefix = walk.root
+    nodes = {prefix: 0.0}
+    for token in forced[: walk.max_length - 1]:
+        prefix = prefix.child(token)
+        nodes[prefix] = 0.0
+    return Draft([], nodes)
+
+
 @dataclass
 class Walk(ABC):
     """An utterance on its way through the tree.

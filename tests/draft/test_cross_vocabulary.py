@@ -135,8 +135,8 @@ class Clamped:
 
 
 def needed(tokens, depth):
-    """Calls where all drafts stand: the prompt's call writes one token, others depth + 1."""
-    return 1 + -(-len(tokens) // (depth + 1))
+    """Calls where all drafts stand: each writes depth + 1 tokens, the last one the end, too."""
+    return -(-(len(tokens) + 1) // (depth + 1))
 
 
 def run_scripted(translation, texts, depth, width=1):
@@ -336,7 +336,7 @@ def test_the_same_signs_under_other_numbers(translations, vocabularies):
             alone = memory[row : row + 1, : lengths[row]]
             tokens, _, ended = plain_greedy(module, alone, prompts[0], 30)
             assert walk.tokens == tokens
-            assert walk.statistics.decoder_calls == 1 + -(-(len(tokens) + ended - 1) // 5)
+            assert walk.statistics.decoder_calls == -(-(len(tokens) + ended) // 5)
 
 
 @torch.no_grad()
@@ -367,7 +367,7 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
         alone = memory[row : row + 1, : lengths[row]]
         expected = plain_greedy(main, alone, prompts[0], 20, v3.end, 20)[0]
         assert walk.tokens == expected
-        assert walk.statistics.decoder_calls == 1 + -(-(len(walk.tokens) - 1) // 5)
+        assert walk.statistics.decoder_calls == -(-len(walk.tokens) // 5)
 
 
 DRAFTS = ["fine", "few", "signs", "shuffled signs", "small", "unigram", "char", "word", "coarse"]

@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 import torch
 from beam_oracle import make_scorers, make_weights
@@ -11,7 +12,14 @@ from tiny import EOS, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.accept import AcceptanceRule, exact
 from espnet_medusa.constraints import Constraints
-from espnet_medusa.draft.lookahead import EXPECTED, ByAcceptance, ByCost, step_acceptance
+from espnet_medusa.draft.lookahead import (
+    EXPECTED,
+    FORGETTING,
+    ByAcceptance,
+    ByCost,
+    Line,
+    step_acceptance,
+)
 from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
@@ -63,7 +71,7 @@ def test_depth_by_cost_is_the_best_of_all():
         chosen, cost = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
         for _ in range(3):
             chosen.measure(1.0, cost * 4, 4)
-        walk = after(4, 4, 0)
+        walk = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
         for accepted in (rng.randint(0, 4) for _ in range(rng.randint(0, 20))):
             walk.statistics.count_drafts(4, accepted)
             walk.tried += min(accepted + 1, 4)
@@ -82,9 +90,45 @@ def test_costs_follow_what_was_measured_last():
     assert chosen.depth(walk) == 5  # nothing measured yet
     chosen.measure(1.0, 0.005, 5)
     assert chosen.depth(walk) == 10
-    for _ in range(60):
+    for _ in range(300):
         chosen.measure(1.0, 5.0, 5)
     assert chosen.depth(walk) == 1
+
+
+def test_a_step_costs_what_a_node_costs_the_decoder_too():
+    rng, dear, cheap = random.Random(1), ByCost(1, 10), ByCost(1, 10)
+    for _ in range(100):
+        steps = rng.randint(1, 10)
+        dear.measure(1.0 + 0.5 * steps, 0.01 * steps, steps)
+        cheap.measure(1.0, 0.01 * steps, steps)
+    assert dear.costs.slope == pytest.approx(0.51)
+    assert dear.depth(after(5, 5, 2)) < cheap.depth(after(5, 5, 2))
+
+
+def test_a_line_is_that_of_weighted_least_squares():
+    rng, line = np.random.default_rng(0), Line()
+    places, values = rng.uniform(0, 9, 50), rng.uniform(0, 9, 50)
+    for place, value in zip(places, values, strict=True):
+        line.add(place, value)
+    weights = FORGETTING ** np.arange(49, -1, -1)
+    slope, start = np.polyfit(places, values, 1, w=np.sqrt(weights))
+    assert line.slope == pytest.approx(slope)
+    assert line.mean - line.slope * line.place == pytest.approx(start)
+
+
+def test_an_utterance_begins_with_what_others_have_taught():
+    lookahead = ByAcceptance(1, 12, 2)
+    new = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
+    assert lookahead.depth(new) == 2
+    for _ in range(50):
+        lookahead.depth(after(9, 9, 9))
+    assert lookahead.depth(new) == 10
+    by_cost = ByCost(1, 10)
+    by_cost.measure(1.0, 0.5, 5)
+    hopeful = by_cost.depth(new)
+    for _ in range(50):
+        by_cost.depth(after(5, 5, 0))
+    assert by_cost.depth(new) < hopeful
 
 
 def lookaheads():
