@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from espnet_medusa.papers.measured import Row
+from espnet_medusa.papers.measures import Latency, SameTexts
 from espnet_medusa.papers.parameters import Parameters
 from espnet_medusa.papers.spread import Estimate
 
@@ -29,6 +30,23 @@ def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
 def count_cell(count: int | None) -> str:
     """A whole number."""
     return "-" if count is None else str(count)
+
+
+def milliseconds(value: float) -> str:
+    """Milliseconds, three digits where there are as many."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def latency_cell(latency: Latency | None) -> str:
+    """Median and, in brackets, the 90th percentile."""
+    if latency is None:
+        return "-"
+    return f"{milliseconds(latency.median)} (p90 {milliseconds(latency.p90)})"
+
+
+def same_text_cell(same: SameTexts | None) -> str:
+    """Same texts of so many, as ``119/120``."""
+    return "-" if same is None else f"{same.identical}/{same.compared}"
 
 
 def millions(count: float) -> str:
@@ -74,6 +92,32 @@ COLUMNS: Mapping[str, Column] = {
     "calls": Column(
         "decoder calls", "Decoder calls: the sum over the utterances, each as if alone.", count_cell
     ),
+    "calls_per_utterance": Column(
+        "calls per utterance", "Calls per utterance: decoder calls, the mean over the utterances."
+    ),
+    "nodes_per_call": Column(
+        "nodes per call", "Nodes per call: tokens that a decoder call evaluates, drafts included."
+    ),
+    "acceptance": Column(
+        "acceptance [%]",
+        "Acceptance: drafted steps that stood, of all that were drafted, those behind the first "
+        "refused one included.",
+        partial(estimate_cell, digits=1),
+    ),
+    "draft_calls": Column(
+        "draft model's calls", "Draft model's calls: the mean over the utterances."
+    ),
+    "draft_ms": Column(
+        "drafting [ms]",
+        "Drafting: milliseconds an utterance, the mean; a part of the latency.",
+        partial(estimate_cell, digits=1),
+    ),
+    "latency": Column(
+        "latency [ms]",
+        "Latency: milliseconds an utterance, encoder and search, the median and (p90) the 90th "
+        "percentile; utterances decoded together share their time evenly.",
+        latency_cell,
+    ),
     "decoder_rtf": Column(
         "decoder RTF",
         "Decoder RTF: seconds of the search, without the encoder, over those of the audio.",
@@ -81,6 +125,11 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "decoder_speedup": Column("decoder speedup", SPEEDUP.format("Decoder speedup", "search")),
     "speedup": Column("speedup", SPEEDUP.format("Speedup", "encoder and search")),
+    "same_text": Column(
+        "same text",
+        "Same text: utterances whose text is that of plain decoding, of those that both decoded.",
+        same_text_cell,
+    ),
     "parameters": Column(
         "parameters [M]", "Parameters: counted in the checkpoint.", parameters_cell
     ),

@@ -1,7 +1,7 @@
 """The plan of a table's figure: which of the table's systems it draws, and how."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from espnet_medusa.errors import InputError
@@ -40,6 +40,37 @@ class WerAgainstEta:
 
 
 @dataclass(frozen=True)
+class WerAgainstLatency(WerAgainstEta):
+    """WER against the median milliseconds of an utterance; points without lines."""
+
+
+@dataclass(frozen=True)
+class CallsAndWer:
+    """Keys of the system whose decoder calls a point shows, and of that whose WER."""
+
+    calls: str
+    wer: str
+
+
+@dataclass(frozen=True)
+class CallsAgainstWer:
+    """Decoder calls an utterance against the WER of what drafts, a line for each variant.
+
+    Attributes:
+        title: As shown.
+        groups: Group (one color) to variant (one marker) to label of a point to its two systems,
+            as ``CTC: {greedy: {"1 epoch": {calls: drafted_1, wer: ctc_1}}}``.
+        points: What the points' labels say.
+        wer_of: Whose WER it is, such as ``the greedy CTC hypothesis``.
+    """
+
+    title: str
+    groups: Mapping[str, Mapping[str, Mapping[str, CallsAndWer]]]
+    points: str
+    wer_of: str
+
+
+@dataclass(frozen=True)
 class CallsPerWord:
     """Decoder calls per word by test set, a bar for each system.
 
@@ -52,10 +83,13 @@ class CallsPerWord:
     groups: Mapping[str, Mapping[str, str]]
 
 
-FigurePlan = SpeedupByLength | WerAgainstEta | CallsPerWord
+ScatterPlan = WerAgainstEta | WerAgainstLatency | CallsAgainstWer
+FigurePlan = SpeedupByLength | CallsPerWord | ScatterPlan
 KINDS = {
     "speedup_by_length": SpeedupByLength,
     "wer_against_eta": WerAgainstEta,
+    "wer_against_latency": WerAgainstLatency,
+    "calls_against_wer": CallsAgainstWer,
     "calls_per_word": CallsPerWord,
 }
 
@@ -76,12 +110,12 @@ def read_figure(content: Any, systems: Sequence[str], where: str) -> FigurePlan:
     check_choice(kind, list(KINDS), f"{where}: kind")
     if kind == "speedup_by_length":
         return _speedup_by_length(content, systems, where)
-    require(content, ("title", "groups"), where)
-    depth = 2
-    if kind == "wer_against_eta":
-        require(content, ("points",), where)
-        depth = 3
-    content["groups"] = _nested(content["groups"], depth, systems, f"{where}: groups")
+    names = tuple(field.name for field in fields(KINDS[kind]))
+    require(content, names, where)
+    # Systems are two deep, or three where points have labels.
+    depth = 3 if "points" in names else 2
+    read_end = _calls_and_wer if kind == "calls_against_wer" else _system
+    content["groups"] = _nested(content["groups"], depth, f"{where}: groups", systems, read_end)
     return build_options(KINDS[kind], content, where)
 
 
@@ -102,12 +136,31 @@ def _speedup_by_length(
     return figure
 
 
-def _nested(content: Any, depth: int, systems: Sequence[str], where: str) -> Any:
-    """Mappings in mappings, ``depth`` deep, with keys of systems at their ends."""
+def _nested(
+    content: Any,
+    depth: int,
+    where: str,
+    systems: Sequence[str],
+    read_end: Callable[[Any, Sequence[str], str], Any],
+) -> Any:
+    """Mappings in mappings, ``depth`` deep; ``read_end`` reads what is at their ends."""
     if not depth:
-        check_choice(content, systems, where)
-        return content
+        return read_end(content, systems, where)
     return {
-        key: _nested(value, depth - 1, systems, f"{where}: {key}")
+        key: _nested(value, depth - 1, f"{where}: {key}", systems, read_end)
         for key, value in as_mapping(content, where).items()
     }
+
+
+def _system(content: Any, systems: Sequence[str], where: str) -> str:
+    check_choice(content, systems, where)
+    return content
+
+
+def _calls_and_wer(content: Any, systems: Sequence[str], where: str) -> CallsAndWer:
+    content = as_mapping(content, where)
+    require(content, ("calls", "wer"), where)
+    pair = build_options(CallsAndWer, content, where)
+    for name, key in content.items():
+        check_choice(key, systems, f"{where}: {name}")
+    return pair

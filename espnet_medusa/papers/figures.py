@@ -4,17 +4,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.papers.calls_per_word import eta_bars, plot_calls_per_word
-from espnet_medusa.papers.figure_plan import CallsPerWord, SpeedupByLength, WerAgainstEta
+from espnet_medusa.papers.figure_plan import (
+    CallsAgainstWer,
+    CallsPerWord,
+    SpeedupByLength,
+    WerAgainstEta,
+    WerAgainstLatency,
+)
 from espnet_medusa.papers.measured import Row
 from espnet_medusa.papers.plan import TablePlan
 from espnet_medusa.papers.published import Corpora
+from espnet_medusa.papers.scatter import scatter_panels
+from espnet_medusa.papers.scatter_plot import plot_scatter
 from espnet_medusa.papers.speedup_by_length import plot_speedup_by_length, speedup_panels
-from espnet_medusa.papers.wer_against_eta import plot_wer_against_eta, wer_eta_panels
 from espnet_medusa.scoring.comparison import Decoding
 
 FILE_WORDS = {
     SpeedupByLength: "speedup",
     WerAgainstEta: "wer_against_eta",
+    WerAgainstLatency: "wer_against_latency",
+    CallsAgainstWer: "calls_against_wer",
     CallsPerWord: "calls_per_word",
 }
 
@@ -38,8 +47,8 @@ def draw_figure(
         The PNG, None where there is nothing to draw.
     """
     plan = table.figure
-    if isinstance(plan, WerAgainstEta):
-        return plot_wer_against_eta(plan, wer_eta_panels(table, rows), path)
+    if isinstance(plan, SpeedupByLength):
+        return plot_speedup_by_length(speedup_panels(table, decodings, corpora), path)
     if isinstance(plan, CallsPerWord):
         return plot_calls_per_word(list(table.test_sets.values()), eta_bars(table, rows), path)
-    return plot_speedup_by_length(speedup_panels(table, decodings, corpora), path)
+    return plot_scatter(plan, scatter_panels(table, rows), path)

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.papers.columns import COLUMNS, row_cells
-from espnet_medusa.papers.figure_plan import CallsPerWord, SpeedupByLength, WerAgainstEta
+from espnet_medusa.papers.figure_plan import (
+    CallsAgainstWer,
+    CallsPerWord,
+    SpeedupByLength,
+    WerAgainstEta,
+    WerAgainstLatency,
+)
 from espnet_medusa.papers.measured import NOT_FULL, Row
 from espnet_medusa.papers.plan import ReportPlan, TablePlan
 from espnet_medusa.papers.published import PublishedTable
@@ -18,13 +24,12 @@ FIGURE_NOTES = {
         "axis: tokens of plain decoding's text, and utterances."
     ),
     WerAgainstEta: "Figures beside the points: {points}. Left and below is better.",
+    WerAgainstLatency: "Beside the points: {points}. Left and below is better.",
+    CallsAgainstWer: "Beside the points: {points}. Below is better; dotted: plain decoding.",
     CallsPerWord: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
-NOTHING = {
-    SpeedupByLength: "no utterances to compare",
-    WerAgainstEta: "not run, or not scored",
-    CallsPerWord: "not run, or not scored",
-}
+NOT_SCORED = "not run, or not scored"
+NO_UTTERANCES = "no utterances to compare"
 NO_CURVE = "Only our figures: the numbers behind the published curve were not at hand."
 
 
@@ -67,7 +72,9 @@ def _line(cells: Sequence[str]) -> str:
 
 def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
     speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
-    notes = [f"Speedup over: {plan.systems[plan.plain].name}."] if speedups else []
+    plain = plan.systems[plan.plain].name
+    notes = [f"Speedup over: {plain}."] if speedups else []
+    notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
     for row in rows if speedups else ():
         if row.compared and row.compared < row.utterances:
             notes.append(
@@ -99,7 +106,8 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
     """
     heading = f"### {plan.figure.title}"
     if image is None:
-        reason = NOTHING[type(plan.figure)] if plan.corpus is None else NOT_FULL
+        nothing = NO_UTTERANCES if isinstance(plan.figure, SpeedupByLength) else NOT_SCORED
+        reason = nothing if plan.corpus is None else NOT_FULL
         return f"{heading}\n\n{reason}\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES[type(plan.figure)].format_map(vars(plan.figure))

@@ -2,17 +2,26 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.papers.espnet_decodings import find_espnet_decodings
 from espnet_medusa.papers.measures import (
+    Latency,
+    SameTexts,
+    acceptance,
+    calls_known,
     calls_per_word,
     common_utterances,
+    draft_milliseconds,
     error_rate,
+    latency,
     model_parameters,
+    per_utterance,
     seconds_over,
     set_ratio,
+    texts_kept,
 )
 from espnet_medusa.papers.parameters import Parameters
 from espnet_medusa.papers.plan import LABEL, System, TablePlan
@@ -35,10 +44,17 @@ class Row:
         wer, cer: Percent.
         eta: Decoder calls per word.
         tokens_per_call: Tokens of the hypotheses, over the calls.
-        calls: Decoder calls.
+        calls, calls_per_utterance: Decoder calls, of the set and in the mean.
+        nodes_per_call: Tokens that a decoder call evaluated.
+        acceptance: Percent of the drafted steps that stood.
+        draft_calls: Calls of a draft model, an utterance.
+        draft_ms: Drafting, ms an utterance.
+        latency: Encoder and search, ms an utterance.
         decoder_rtf: Seconds of the search, over those of the audio.
         speedup, decoder_speedup: Plain decoding's seconds over this one's: encoder and search,
             and search alone.
+        same_text: Texts that are plain decoding's.
+        parameters: Of the model, and of another that drafts.
         compared, utterances: Utterances that both decoded, and all of this decoding.
     """
 
@@ -50,16 +66,23 @@ class Row:
     eta: Estimate | None = None
     tokens_per_call: Estimate | None = None
     calls: int | None = None
+    calls_per_utterance: Estimate | None = None
+    nodes_per_call: Estimate | None = None
+    acceptance: Estimate | None = None
+    draft_calls: Estimate | None = None
+    draft_ms: Estimate | None = None
+    latency: Latency | None = None
     decoder_rtf: Estimate | None = None
     speedup: Estimate | None = None
     decoder_speedup: Estimate | None = None
+    same_text: SameTexts | None = None
     parameters: Parameters | None = None
     compared: int = 0
     utterances: int = 0
 
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
-    """All decodings of the experiments.
+    """All decodings of the experiments, by whatever command.
 
     Raises:
         InputError: A folder is missing, or statistics are unreadable.
@@ -69,7 +92,7 @@ def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
         if not exp_dir.is_dir():
             raise InputError(f"--exp_dirs {exp_dir}: no such folder; give those that were trained")
         try:
-            found += find_decodings([exp_dir])
+            found += find_decodings([exp_dir]) + find_espnet_decodings(exp_dir)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{exp_dir}: a statistics.json below it is malformed ({error}); decode again"
@@ -161,18 +184,32 @@ def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpo
 def _measure(
     key: str, label: str, system: System, decoding: Decoding, plain: Decoding | None
 ) -> Row:
-    return Row(
+    row = Row(
         key,
         label,
         wer=error_rate(decoding.folder / "score_wer" / "result.txt"),
         cer=error_rate(decoding.folder / "score_cer" / "result.txt"),
-        eta=calls_per_word(decoding.folder / "statistics.json"),
-        tokens_per_call=set_ratio(decoding, "tokens", "decoder_calls"),
-        calls=decoding.total.decoder_calls,
+        latency=latency(decoding),
         decoder_rtf=set_ratio(decoding, "decoder_seconds", "audio_seconds"),
         speedup=seconds_over(decoding, plain, "total_seconds"),
         decoder_speedup=seconds_over(decoding, plain, "decoder_seconds"),
+        same_text=texts_kept(decoding, plain),
         parameters=model_parameters(decoding, system.draft_model),
         compared=len(common_utterances(decoding, plain)),
         utterances=len(decoding.utterances),
     )
+    return replace(row, **_counted(decoding)) if calls_known(decoding) else row
+
+
+def _counted(decoding: Decoding) -> dict[str, Estimate | int | None]:
+    """What decoder calls and drafts came to, by name of the measure."""
+    return {
+        "eta": calls_per_word(decoding.folder / "statistics.json"),
+        "tokens_per_call": set_ratio(decoding, "tokens", "decoder_calls"),
+        "calls": decoding.total.decoder_calls,
+        "calls_per_utterance": per_utterance(decoding, "decoder_calls"),
+        "nodes_per_call": set_ratio(decoding, "nodes", "decoder_calls"),
+        "acceptance": acceptance(decoding),
+        "draft_calls": per_utterance(decoding, "draft_calls"),
+        "draft_ms": draft_milliseconds(decoding),
+    }

@@ -24,7 +24,8 @@ class System:
         exp: Name of the experiment's folder, where needed with folders above it; ``{label}`` in
             it stands for the test set's label.
         decoding: Inference tag; its part ``_asr_model_...`` may be left out.
-        draft_model: Checkpoint of a second model that drafts, counted among the parameters.
+        draft_model: Checkpoint of a second model that drafts, counted among the parameters, such
+            as ``asr_draft/valid.acc.ave.pth`` beside the folder of this row's experiment.
     """
 
     name: str

@@ -11,8 +11,9 @@ from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
 MEASURES = (
-    *("wer", "cer", "eta", "tokens_per_call", "calls"),
-    *("decoder_rtf", "decoder_speedup", "speedup", "parameters"),
+    *("wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance", "nodes_per_call"),
+    *("acceptance", "draft_calls", "draft_ms", "latency", "decoder_rtf", "decoder_speedup"),
+    *("speedup", "same_text", "parameters"),
 )
 
 

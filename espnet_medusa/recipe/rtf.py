@@ -2,12 +2,20 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 _START = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: speech length: (\d+)")
 _END = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: best hypo")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples of an utterance, and the seconds that decoding took; None where it failed."""
+
+    samples: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,27 @@ def _seconds(start: str, end: str) -> float:
     return (datetime.strptime(end, form) - datetime.strptime(start, form)).total_seconds()
 
 
-def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
-    """Pair each `speech length: N` line with the `best hypo` line that follows it.
+def read_timings(log: Path) -> list[Timing]:
+    """Pair each `speech length: N` line with the `best hypo` line that follows it, in order.
 
-    An utterance that failed has no second line and is left out. Utterances decoded together are
-    logged one after the other, each with its share of the batch's time
-    (``decoding.timing_log``), so times add up.
+    An utterance that failed has no second line.
+    """
+    timings, start = [], None
+    for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
+        if match := _START.search(line):
+            start = match[1]
+            timings.append(Timing(int(match[2])))
+        elif (match := _END.search(line)) and start is not None:
+            timings[-1] = replace(timings[-1], seconds=_seconds(start, match[1]))
+            start = None
+    return timings
+
+
+def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
+    """Sum up the utterances that were decoded.
+
+    Utterances decoded together are logged one after the other, each with its share of the batch's
+    time (``decoding.timing_log``), so times add up.
 
     Args:
         logs: Inference logs, one per job.
@@ -47,17 +70,10 @@ def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
     Raises:
         ValueError: No utterance was decoded.
     """
-    utterances, samples, decoding_s = 0, 0, 0.0
-    for log in logs:
-        start = None
-        for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
-            if match := _START.search(line):
-                start = match
-            elif (match := _END.search(line)) and start is not None:
-                utterances += 1
-                samples += int(start[2])
-                decoding_s += _seconds(start[1], match[1])
-                start = None
+    timings = [timing for log in logs for timing in read_timings(log)]
+    decoded = [timing for timing in timings if timing.seconds is not None]
+    samples = sum(timing.samples for timing in decoded)
     if not samples:
         raise ValueError("no `speech length` and `best hypo` lines in the logs: nothing decoded")
-    return RealTimeFactor(utterances, samples / sample_rate, decoding_s)
+    decoding_s = sum(timing.seconds for timing in decoded)
+    return RealTimeFactor(len(decoded), samples / sample_rate, decoding_s)

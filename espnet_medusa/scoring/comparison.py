@@ -79,15 +79,24 @@ def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
     """All decoded test sets below the experiments that have statistics."""
     found = []
     for exp_dir in exp_dirs:
-        # --eval_valid_set decodes org/<set>.
-        paths = [*exp_dir.glob("*/*/statistics.json"), *exp_dir.glob("*/org/*/statistics.json")]
-        for path in sorted(paths):
+        for path in decoded_files(exp_dir, "statistics.json"):
             text = path.parent / "text"
             texts = read_table(text, require_value=False) if text.stat().st_size else {}
-            tag, *test_set = path.parent.relative_to(exp_dir).parts
-            statistics = read_statistics(path)
-            found.append(Decoding(exp_dir, tag, "/".join(test_set), statistics, texts))
+            place = tag_and_set(exp_dir, path)
+            found.append(Decoding(exp_dir, *place, read_statistics(path), texts))
     return found
+
+
+def decoded_files(exp_dir: Path, name: str) -> list[Path]:
+    """The files of this name of all decoded test sets of an experiment."""
+    # --eval_valid_set decodes org/<set>.
+    return sorted([*exp_dir.glob(f"*/*/{name}"), *exp_dir.glob(f"*/org/*/{name}")])
+
+
+def tag_and_set(exp_dir: Path, path: Path) -> tuple[str, str]:
+    """Inference tag and test set of one of ``decoded_files``."""
+    tag, *test_set = path.parent.relative_to(exp_dir).parts
+    return tag, "/".join(test_set)
 
 
 def is_configuration(decoding: Decoding, wanted: Path) -> bool:
@@ -150,6 +159,12 @@ def _error_rate(decoding: Decoding) -> tuple[float | None, float | None]:
     return wer, eta(decoding.total.decoder_calls, *words)
 
 
+def same_texts(decoding: Decoding, plain: Decoding) -> tuple[int, int]:
+    """Utterances with plain decoding's text, and utterances of both."""
+    both = decoding.texts.keys() & plain.texts.keys()
+    return sum(decoding.texts[key] == plain.texts[key] for key in both), len(both)
+
+
 def compare(decoding: Decoding, plain: Decoding | None) -> ComparisonRow:
     """Put one way of decoding beside plain decoding of the same test set."""
     summary = decoding.total.summary()
@@ -162,9 +177,7 @@ def compare(decoding: Decoding, plain: Decoding | None) -> ComparisonRow:
         if here.decoder_seconds and here.total_seconds:
             decoder_speedup = there.decoder_seconds / here.decoder_seconds
             speedup = there.total_seconds / here.total_seconds
-        texts = decoding.texts.keys() & plain.texts.keys()
-        compared = len(texts)
-        identical = sum(decoding.texts[key] == plain.texts[key] for key in texts)
+        identical, compared = same_texts(decoding, plain)
     return ComparisonRow(
         configuration=decoding.name,
         test_set=decoding.test_set,

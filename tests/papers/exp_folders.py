@@ -12,10 +12,12 @@ def write_decoding(
     seconds: dict[str, float],
     tokens: int = 10,
     calls: int | None = None,
+    **counts: object,
 ) -> Path:
     """A decoding with the total seconds of each utterance, of 10 s; returns its folder.
 
     Half of the seconds are the search's; without drafts there are as many calls as tokens.
+    ``counts`` are more of the statistics, the same for each utterance.
     """
     folder = exp_dir / tag / test_set
     folder.mkdir(parents=True)
@@ -26,12 +28,44 @@ def write_decoding(
             total_seconds=value,
             decoder_seconds=value / 2,
             audio_seconds=10.0,
+            **counts,
         )
         for key, value in seconds.items()
     }
     write_statistics(folder / "statistics.json", utterances)
     (folder / "text").write_text("".join(f"{key} words\n" for key in seconds))
     return folder
+
+
+def write_espnet_decoding(
+    exp_dir: Path, tag: str, test_set: str, jobs: list[dict[str, float | None]]
+) -> Path:
+    """A decoding by ESPnet's own command; returns its folder.
+
+    Args:
+        exp_dir, tag, test_set: Where.
+        jobs: Seconds by id; None: too short, so it has a line of results but no hypothesis.
+    """
+    folder = exp_dir / tag / test_set
+    for number, seconds in enumerate(jobs, 1):
+        results = folder / "logdir" / f"output.{number}" / "1best_recog"
+        results.mkdir(parents=True)
+        (results / "text").write_text("".join(f"{key} words\n" for key in seconds))
+        lines, clock = [], 0.0
+        for value in seconds.values():
+            lines.append(_log_line(clock, "speech length: 160000"))
+            if value is not None:
+                lines.append(_log_line(clock + value, "best hypo: words"))
+            clock += 10.0
+        (folder / "logdir" / f"asr_inference.{number}.log").write_text("".join(lines))
+    keys = sorted(key for seconds in jobs for key in seconds)
+    (folder / "text").write_text("".join(f"{key} words\n" for key in keys))
+    return folder
+
+
+def _log_line(seconds: float, text: str) -> str:
+    clock = f"{int(seconds // 60):02d}:{seconds % 60:06.3f}".replace(".", ",")
+    return f"2026-11-21 01:{clock} (asr_inference:522) INFO: {text}\n"
 
 
 def write_score(

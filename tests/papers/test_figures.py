@@ -8,18 +8,21 @@ from matplotlib import colors, pyplot
 
 from espnet_medusa.papers.calls_per_word import eta_bars, plot_calls_per_word
 from espnet_medusa.papers.drawing import ranks
-from espnet_medusa.papers.figure_plan import CallsPerWord, WerAgainstEta
+from espnet_medusa.papers.figure_plan import (
+    CallsAgainstWer,
+    CallsAndWer,
+    CallsPerWord,
+    WerAgainstEta,
+    WerAgainstLatency,
+)
 from espnet_medusa.papers.label_places import label_places
 from espnet_medusa.papers.measured import Row
+from espnet_medusa.papers.measures import Latency
 from espnet_medusa.papers.plan import System, TablePlan
+from espnet_medusa.papers.scatter import Panel, Point, scatter_panels
+from espnet_medusa.papers.scatter_plot import plot_scatter
 from espnet_medusa.papers.speedup_by_length import LengthBin, bin_speedups, plot_speedup_by_length
 from espnet_medusa.papers.spread import Estimate
-from espnet_medusa.papers.wer_against_eta import (
-    Panel,
-    Point,
-    plot_wer_against_eta,
-    wer_eta_panels,
-)
 
 
 @pytest.fixture
@@ -97,13 +100,13 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
 def test_no_panels_no_plot(tmp_path):
     path = tmp_path / "plot.png"
     assert plot_speedup_by_length({}, path) is None
-    assert plot_wer_against_eta(table().figure, {}, path) is None
+    assert plot_scatter(table().figure, {}, path) is None
     assert plot_calls_per_word(["English"], [], path) is None
     assert not (tmp_path / "plot.png").exists()
 
 
 def test_wer_against_eta_of_what_was_run_and_scored():
-    assert wer_eta_panels(table(), ROWS) == {
+    assert scatter_panels(table(), ROWS) == {
         "English": Panel(
             {
                 ("wide", "top-1"): [Point("2", 1.2, 5.0), Point("3", 0.9, 5.5)],
@@ -113,13 +116,13 @@ def test_wer_against_eta_of_what_was_run_and_scored():
         ),
         "German": Panel({("slim", "quick"): [Point("2", 0.7, 8.0)]}, None),
     }
-    assert wer_eta_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
+    assert scatter_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
 
 
 def test_plot_of_wer_against_eta(tmp_path, drawn):
     plan = table()
     path = tmp_path / "images" / "plot.png"
-    plot_wer_against_eta(plan.figure, wer_eta_panels(plan, ROWS), path)
+    plot_scatter(plan.figure, scatter_panels(plan, ROWS), path)
     assert path.read_bytes().startswith(b"\x89PNG")
     english, german = drawn[0].axes
     assert (english.get_title(), german.get_title()) == ("English", "German")
@@ -140,6 +143,84 @@ def test_plot_of_wer_against_eta(tmp_path, drawn):
     assert english.texts[2].get_color() == quick.get_color()
 
 
+POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
+
+
+def latency_rows(*medians):
+    return [
+        Row(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
+        for n, (system, value) in enumerate(zip(("base", "wide2", "wide3"), medians, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
+def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
+    plan = table(figure=WerAgainstLatency("F", POINTS, "K"))
+    rows = [*latency_rows(slowest, 20.0, 10.0), Row("slim2", "English", wer=Estimate(4.0))]
+    panels = scatter_panels(plan, rows)
+    found = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
+    assert panels == {"English": Panel({("heads", "exact"): found}, Point("Base", slowest, 5.0))}
+    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
+    # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
+    assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
+    points, _, star = axis.get_lines()
+    assert points.get_linestyle() == "None" and points.get_marker() == "o"
+    assert star.get_xydata().tolist() == [[slowest, 5.0]]
+    if scale == "log":
+        low, high = axis.get_xlim()
+        shown = [text.get_text() for text in axis.get_xticklabels()]
+        places = axis.get_xticks()
+        shown = [name for name, place in zip(shown, places, strict=True) if low <= place <= high]
+        assert shown == ["10", "20", "50"]
+
+
+def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
+    pairs = {"1": CallsAndWer("wide2", "slim2"), "9": CallsAndWer("wide3", "slim_quick")}
+    unscored = {"1": CallsAndWer("wide2", "wide3"), "2": CallsAndWer("slim2", "slim_quick")}
+    groups = {"CTC": {"greedy": pairs, "beam": unscored}}
+    plan = table(figure=CallsAgainstWer("F", groups, "epochs", "the greedy CTC hypothesis"))
+    rows = [
+        Row("base", "English", calls_per_utterance=Estimate(28.0)),
+        Row("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
+        Row("wide3", "English", calls_per_utterance=Estimate(4.0)),
+        Row("slim2", "English", wer=Estimate(26.0)),
+        Row("slim_quick", "English", wer=Estimate(8.0)),
+    ]
+    panels = scatter_panels(plan, rows)
+    found = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
+    plain = Point("Base", None, 28.0)
+    assert panels == {"English": Panel({("CTC", "greedy"): found}, plain)}
+    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    assert axis.get_xlabel() == "WER of the greedy CTC hypothesis [%]"
+    assert axis.get_ylabel() == "decoder calls an utterance"
+    line, level = axis.get_lines()
+    assert line.get_xydata().tolist() == [[26.0, 9.0], [8.0, 4.0]] and line.get_linestyle() == "-"
+    assert list(level.get_ydata()) == [28.0, 28.0]
+    (legend,) = drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["CTC, greedy", "Base"]
+
+
+def test_long_labels_of_points_side_by_side(tmp_path, drawn):
+    # What exact drafts give: one WER, latencies close by.
+    places = [*np.linspace(18.0, 25.0, 8), 40.0]
+    points = [Point(f"the drafter no. {n}", x, 5.0) for n, x in enumerate(places)]
+    figure = WerAgainstLatency("F", {"all": {"exact": {}}}, "drafter")
+    panels = {"English": Panel({("all", "exact"): points}, Point("Base", 32.0, 5.0))}
+    plot_scatter(figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
+    inside = axis.get_window_extent()
+    assert all(inside.containsx(box.x0) and inside.containsx(box.x1) for box in boxes)
+    assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
+    # Labels that stand apart have a line to their point; the lonely point needs none.
+    starts = {float(line.get_segments()[0][0, 0]) for line in axis.collections}
+    assert starts and starts < {float(place) for place in places[:-1]}
+
+
 def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, drawn):
     places = np.random.default_rng(2).normal((1.0, 6.0), (0.3, 1.5), size=(30, 2))
     series = {
@@ -147,7 +228,7 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
         ("slim", "quick"): [Point("3", *place) for place in places[15:]],
     }
     panels = {"English": Panel(series, Point("Base", 1.0, 6.0))}
-    plot_wer_against_eta(table().figure, panels, tmp_path / "plot.png")
+    plot_scatter(table().figure, panels, tmp_path / "plot.png")
     (axis,) = drawn[0].axes
     boxes = [text.get_window_extent() for text in axis.texts]
     overlaps = [(a, b) for a, b in zip(*np.triu_indices(30, 1), strict=True)
@@ -156,20 +237,40 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
     assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
 
 
+def places(points, obstacles, size=(0.0, 0.0)):
+    sizes = np.repeat([size], len(points), axis=0)
+    return label_places(points, sizes, obstacles, 2.0, (-40.0, -40.0, 40.0, 40.0))
+
+
 def test_label_keeps_clear():
     # Free all around: above. Something there: the next place that is free.
     point = np.array([[0.0, 0.0]])
-    assert label_places(point, point, 2.0) == pytest.approx(np.array([[0.0, 2.0]]))
+    assert places(point, point) == pytest.approx(np.array([[0.0, 2.0]]))
     obstacles = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    (found,) = label_places(point, obstacles, 2.0)
-    assert np.linalg.norm(obstacles - found, axis=1).min() == pytest.approx(2.0)
-    # Nowhere free: the least bad, in the gap of a ring.
-    angles = np.radians(np.arange(30, 331, 10))
-    ring = 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    assert label_places(point, ring, 2.0) == pytest.approx(np.array([[2.0, 0.0]]))
+    (found,) = places(point, obstacles)
+    assert np.linalg.norm(obstacles - found, axis=1).min() >= 1.6
     # Two points in one place: their labels apart.
-    first, second = label_places(np.repeat(point, 2, axis=0), point, 2.0)
-    assert np.linalg.norm(first - second) >= 2.0
+    first, second = places(np.repeat(point, 2, axis=0), point)
+    assert np.linalg.norm(first - second) >= 1.6
+
+
+def test_label_is_as_far_away_as_its_size_asks():
+    point = np.array([[0.0, 0.0]])
+    (found,) = places(point, point, (10.0, 4.0))
+    assert found == pytest.approx([0.0, 2.0 + 4.0 / 2])
+    # Nowhere free near by: further away, yet as near as it can.
+    angles = np.radians(np.arange(0, 360, 5))
+    ring = 3.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    (found,) = places(point, np.concatenate([point, ring]), (2.0, 2.0))
+    assert 3.5 < np.abs(found).max() - 1.0 <= 4.0 * 2.0
+
+
+def test_label_stays_within_bounds():
+    point = np.array([[0.0, 0.0]])
+    for bounds in ((-9.0, -9.0, 9.0, 3.0), (-9.0, 0.0, 9.0, 9.0), (0.0, -9.0, 9.0, 9.0)):
+        (found,) = label_places(point, np.array([[4.0, 2.0]]), point, 2.0, bounds)
+        low, high = np.reshape(bounds, (2, 2))
+        assert (found - (2.0, 1.0) >= low).all() and (found + (2.0, 1.0) <= high).all()
 
 
 def test_bars_of_eta():

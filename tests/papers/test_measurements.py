@@ -3,13 +3,27 @@
 import numpy as np
 import pytest
 import torch
-from exp_folders import write_decoding, write_eta, write_score
+from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
 from safetensors.torch import save_file
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.papers.columns import COLUMNS, count_cell, estimate_cell, millions
+from espnet_medusa.papers.espnet_decodings import find_espnet_decodings, read_seconds
 from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.measures import calls_per_word, error_rate, seconds_over, set_ratio
+from espnet_medusa.papers.measures import (
+    Latency,
+    SameTexts,
+    acceptance,
+    calls_known,
+    calls_per_word,
+    draft_milliseconds,
+    error_rate,
+    latency,
+    per_utterance,
+    seconds_over,
+    set_ratio,
+    texts_kept,
+)
 from espnet_medusa.papers.parameters import Parameters, count_parameters
 from espnet_medusa.papers.published import MEASURES
 from espnet_medusa.papers.spread import Estimate, ratio_of_sums
@@ -102,10 +116,94 @@ def test_ratios_of_a_set(tmp_path):
     assert seconds_over(quick, None, "decoder_seconds") is None
 
 
+def test_drafts_of_a_set(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
+    # Seven steps were drafted in two calls, four of them stood; a call evaluated five nodes.
+    counts = dict(nodes=20, drafted=[2, 2, 2, 1], accepted=[2, 1, 1, 0])
+    more = dict(draft_calls=6, draft_nodes=9, draft_seconds=0.25)
+    write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0}, calls=4, **counts, **more)
+    plain, quick = find_decodings([tmp_path])
+    assert per_utterance(quick, "decoder_calls") == Estimate(4.0)
+    assert set_ratio(quick, "nodes", "decoder_calls") == Estimate(5.0)
+    assert acceptance(quick).value == pytest.approx(100 * 4 / 7)
+    assert per_utterance(quick, "draft_calls") == Estimate(6.0)
+    assert draft_milliseconds(quick) == Estimate(250.0)
+    assert acceptance(plain) is draft_milliseconds(plain) is None
+    assert per_utterance(plain, "draft_calls") is None
+
+
+def test_seconds_that_nothing_was_drafted_in_are_no_drafting(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0}, draft_seconds=0.1)
+    (plain,) = find_decodings([tmp_path])
+    assert draft_milliseconds(plain) is None
+
+
+def test_latency_is_the_median_and_the_ninetieth_percentile(tmp_path):
+    seconds = {f"u{number:02d}": 0.001 * number for number in range(1, 12)}
+    write_decoding(tmp_path, "plain", "test", seconds)
+    (plain,) = find_decodings([tmp_path])
+    found = latency(plain)
+    assert (found.median, found.p90) == pytest.approx((6.0, 10.0))
+    plain.utterances["u01"].total_seconds = 0.0
+    assert latency(plain) is None
+
+
+def test_texts_beside_plain_ones(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0, "c": 1.0})
+    folder = write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0, "d": 1.0})
+    (folder / "text").write_text("a words\nb other\nd words\n")
+    plain, quick = find_decodings([tmp_path])
+    assert texts_kept(quick, plain) == SameTexts(1, 2)
+    assert texts_kept(plain, plain) == SameTexts(3, 3)
+    assert texts_kept(quick, None) is None
+
+
+def test_calls_are_known_where_each_utterance_has_some(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
+    (plain,) = find_decodings([tmp_path])
+    assert calls_known(plain)
+    plain.utterances["b"].decoder_calls = 0
+    assert not calls_known(plain)
+
+
+def test_decodings_by_espnets_own_command(tmp_path):
+    write_decoding(tmp_path, "ours", "test", {"a": 1.0, "b": 2.0, "c": 3.0})
+    write_espnet_decoding(tmp_path, "espnet", "test", [{"b": 4.0, "a": 3.0}, {"c": 0.5}])
+    write_espnet_decoding(tmp_path, "espnet", "org/dev", [{"x": 2.0}])
+    (ours,) = find_decodings([tmp_path])
+    dev, found = find_espnet_decodings(tmp_path)
+    assert (found.tag, found.test_set, dev.test_set) == ("espnet", "test", "org/dev")
+    assert {key: item.total_seconds for key, item in found.utterances.items()} == {
+        "a": 3.0, "b": 4.0, "c": 0.5,
+    }  # fmt: skip
+    assert latency(found) == Latency(3000.0, pytest.approx(3800.0))
+    assert not calls_known(found) and texts_kept(ours, found) == SameTexts(3, 3)
+    # 7.5 s against 6 s; its search alone is not known.
+    assert seconds_over(ours, found, "total_seconds") == Estimate(1.25)
+    assert seconds_over(ours, found, "decoder_seconds") is None
+    assert seconds_over(found, found, "decoder_seconds") is None
+
+
+def test_seconds_that_logs_do_not_tell(tmp_path):
+    assert read_seconds(tmp_path / "nonesuch") == {}
+    folder = write_espnet_decoding(tmp_path, "x", "test", [{"a": 1.0, "b": None}, {"c": 3.0}])
+    logs = folder / "logdir"
+    assert read_seconds(logs) == {"a": 1.0, "c": 3.0}
+    (found,) = find_espnet_decodings(tmp_path)
+    assert latency(found) is None
+    # A log of more utterances than the job has results: which is which cannot be told.
+    log = logs / "asr_inference.1.log"
+    log.write_text(2 * log.read_text())
+    assert read_seconds(logs) == {"c": 3.0}
+    log.unlink()
+    assert read_seconds(logs) == {"c": 3.0}
+
+
 def test_each_measure_has_a_column_and_a_value():
     assert list(COLUMNS) == list(MEASURES)
     row = Row("system", "test")
-    assert [column.cell(getattr(row, name)) for name, column in COLUMNS.items()] == ["-"] * 9
+    cells = [column.cell(getattr(row, name)) for name, column in COLUMNS.items()]
+    assert cells == ["-"] * len(MEASURES)
     assert count_cell(0) == "0" and count_cell(12345) == "12345"
     assert (
         COLUMNS["decoder_rtf"].cell(Estimate(0.01234, 0.012, 0.0131)) == "0.0123 [0.0120, 0.0131]"
@@ -116,6 +214,9 @@ def test_cells():
     assert estimate_cell(None) == "-"
     assert estimate_cell(Estimate(1.0)) == "1.00"
     assert estimate_cell(Estimate(4.049, 3.3, 5.0)) == "4.05 [3.30, 5.00]"
+    assert COLUMNS["latency"].cell(Latency(21.04, 134.6)) == "21.0 (p90 135)"
+    assert COLUMNS["same_text"].cell(SameTexts(119, 120)) == "119/120"
+    assert COLUMNS["acceptance"].cell(Estimate(87.66, 80.0, 90.04)) == "87.7 [80.0, 90.0]"
     assert [millions(count) for count in (3.4e6, 39.2e6, 1.54331e9)] == ["3.40", "39.2", "1543"]
 
 

@@ -6,7 +6,14 @@ import pytest
 import yaml
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.papers.figure_plan import CallsPerWord, SpeedupByLength, WerAgainstEta
+from espnet_medusa.papers.figure_plan import (
+    CallsAgainstWer,
+    CallsAndWer,
+    CallsPerWord,
+    SpeedupByLength,
+    WerAgainstEta,
+    WerAgainstLatency,
+)
 from espnet_medusa.papers.plan import COLUMNS, read_plan
 from espnet_medusa.papers.published import read_corpora, read_published
 
@@ -50,6 +57,15 @@ def test_plan_as_read(tmp_path):
         (
             "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
             WerAgainstEta("F", {"g": {"v": {"2": "x"}}}, "K"),
+        ),
+        (
+            "kind: wer_against_latency, title: F, points: K, groups: {g: {v: {2: x}}}",
+            WerAgainstLatency("F", {"g": {"v": {"2": "x"}}}, "K"),
+        ),
+        (
+            "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
+            "groups: {g: {v: {2: {calls: x, wer: x}}}}",
+            CallsAgainstWer("F", {"g": {"v": {"2": CallsAndWer("x", "x")}}}, "K", "CTC"),
         ),
         (
             "kind: calls_per_word, title: F, groups: {g: {v: x}}",
@@ -121,6 +137,28 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
                 ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option 'points'"),
                 ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
                 ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
+                ("kind: wer_against_latency, groups: {g: {v: {2: x}}}", "points missing"),
+                (
+                    "kind: wer_against_latency, points: K, groups: {g: {v: {2: y}}}",
+                    "groups: g: v: 2: 'y' is not known",
+                ),
+                (
+                    "kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}",
+                    "wer_of missing",
+                ),
+            )
+        ),
+        *(
+            (
+                f"title: R\ntables: [{TABLE[:-1]}, figure: {{kind: calls_against_wer, title: F, "
+                f"points: K, wer_of: CTC, groups: {{g: {{v: {{2: {point}}}}}}}}}}}]",
+                f"groups: g: v: 2: {expected}",
+            )
+            for point, expected in (
+                ("x", "'x'; a mapping"),
+                ("{calls: x}", "wer missing; needed: calls, wer"),
+                ("{calls: x, wer: y}", "wer: 'y' is not known"),
+                ("{calls: x, wer: x, cer: x}", "unknown option 'cer'"),
             )
         ),
     ],

@@ -6,10 +6,11 @@ import matplotlib.image
 import pytest
 import torch
 import yaml
-from exp_folders import write_decoding, write_eta, write_score
+from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
 from espnet_medusa.papers.published import CORPORA, PUBLISHED, read_corpora, read_published
+from espnet_medusa.statistics import DecodingStatistics, write_statistics
 
 PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
 
@@ -102,6 +103,40 @@ def test_chosen_columns(tmp_path, exp):
     assert rows(write_report(tmp_path, exp, content))[2] == ["test", "Block", "not run", "-"]
 
 
+def test_columns_of_drafters(tmp_path, exp):
+    counts = dict(nodes=20, drafted=[4, 4], accepted=[4, 1], draft_calls=3, draft_seconds=0.01)
+    write_decoding(exp / "asr_block", TYPICAL, "test", dict.fromkeys("abc", 0.5), calls=4, **counts)
+    columns = ["calls_per_utterance", "nodes_per_call", "acceptance", "draft_calls"]
+    columns += ["draft_ms", "latency", "same_text"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    titles = "calls per utterance|nodes per call|acceptance [%]|draft model's calls|drafting [ms]"
+    assert f"|test set|system|{titles}|latency [ms]|same text|" in text
+    assert rows(text) == [
+        ["test", "Vanilla", "10.00", "-", "-", "-", "-", "2000 (p90 2000)", "4/4"],
+        ["test", "Linear", "10.00", "-", "-", "-", "-", "1000 (p90 1000)", "3/3"],
+        ["test", "Block", "4.00", "5.00", "62.5", "3.00", "10.0", "500 (p90 500)", "3/3"],
+    ]
+    assert "- Same text as: Vanilla." in text and "Speedup over" not in text
+
+
+def test_decodings_of_espnets_own_command_and_search(tmp_path, exp):
+    folder = write_espnet_decoding(exp / "asr_block", "typical", "test", [{"a": 1.5, "b": 0.5}])
+    write_score(folder, "wer", [(9, 1, 0, 0), (9, 1, 0, 0)])
+    # ESPnet's search under our command: seconds, but no calls.
+    statistics = exp / "asr_linear" / TYPICAL / "test" / "statistics.json"
+    write_statistics(
+        statistics, {key: DecodingStatistics(total_seconds=4.0, audio_seconds=1.0) for key in "abc"}
+    )
+    columns = ["wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance"]
+    columns += ["nodes_per_call", "acceptance", "latency", "decoder_rtf", "decoder_speedup"]
+    columns += ["speedup", "same_text"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    _, linear, block = rows(text)
+    nothing = ["-"] * 6
+    assert linear[2:] == ["16.67", "-", *nothing, "4000 (p90 4000)", "-", "-", "0.50", "3/3"]
+    assert block[2:] == ["10.00", "-", *nothing, "1000 (p90 1400)", "-", "-", "2.00", "2/2"]
+
+
 def test_figures_of_each_kind(tmp_path, exp):
     for name, tag in (("asr_vanilla", PLAIN), ("asr_linear", TYPICAL)):
         write_eta(exp / name / tag / "test", dict.fromkeys("abcd" if tag == PLAIN else "abc", 9), 9)
@@ -113,16 +148,24 @@ def test_figures_of_each_kind(tmp_path, exp):
     }
     bars = {"kind": "calls_per_word", "title": "Fig. 5", "groups": {"heads": {"linear": "linear"}}}
     content = plan(figure=scatter)
+    pairs = {"CTC": {"greedy": {"1 epoch": {"calls": "linear", "wer": "vanilla"}}}}
+    calls = {"kind": "calls_against_wer", "title": "C", "points": "training", "groups": pairs}
+    latency = {**scatter, "kind": "wer_against_latency", "title": "L"}
     content["tables"] += plan(figure=bars)["tables"] + plan()["tables"]
+    content["tables"] += plan(figure={**calls, "wer_of": "CTC"})["tables"]
+    content["tables"] += plan(figure=latency)["tables"]
     text = write_report(tmp_path, exp, content)
     for title, image in (
         ("Fig. 4", "images/report_wer_against_eta_1.png"),
         ("Fig. 5", "images/report_calls_per_word_2.png"),
         ("Fig. 2", "images/report_speedup_3.png"),
+        ("C", "images/report_calls_against_wer_4.png"),
+        ("L", "images/report_wer_against_latency_5.png"),
     ):
         assert f"![{title}](<{image}>)" in text
         assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
     assert "Figures beside the points: K, in tokens." in text
+    assert "Beside the points: training." in text
 
 
 def test_figures_of_what_is_not_scored(tmp_path, exp):
@@ -219,12 +262,22 @@ def test_label_in_the_name_of_the_experiment(tmp_path, exp):
 
 
 def test_draft_model_counts(tmp_path, exp):
-    torch.save({"weight": torch.zeros(1000, 750)}, tmp_path / "draft.pth")
+    (exp / "asr_draft").mkdir()
+    torch.save({"weight": torch.zeros(1000, 750)}, exp / "asr_draft" / "draft.pth")
     content = plan()
     system = content["tables"][0]["systems"]["linear"]
-    system["draft_model"] = str(tmp_path / "draft.pth")
-    text = write_report(tmp_path, exp, content)
-    assert rows(text)[1][5] == "3.25 (heads 0.50, draft model 0.75)"
+    # Beside the experiment, wherever the command runs; or anywhere.
+    for draft_model in ("asr_draft/draft.pth", str(exp / "asr_draft" / "draft.pth")):
+        system["draft_model"] = draft_model
+        text = write_report(tmp_path, exp, content)
+        assert rows(text)[1][5] == "3.25 (heads 0.50, draft model 0.75)"
+
+
+def test_draft_model_that_is_missing(tmp_path, exp, capsys):
+    content = plan()
+    content["tables"][0]["systems"]["linear"]["draft_model"] = "asr_draft/draft.pth"
+    message = fails(tmp_path, exp, content, capsys)
+    assert f"{exp / 'asr_draft' / 'draft.pth'}: no such checkpoint" in message
 
 
 def fails(tmp_path, exp, content, capsys, *options):

@@ -1,0 +1,134 @@
+"""Draws the figures of points: lines, labels beside the points, plain decoding."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from espnet_medusa.papers.drawing import COLORS, DASHES, MARKERS, legend_beside, ranks, save
+from espnet_medusa.papers.figure_plan import ScatterPlan
+from espnet_medusa.papers.label_places import label_places, leader
+from espnet_medusa.papers.scatter import LAYOUTS, Axis, Panel, Point
+from espnet_medusa.scoring.plots import STYLE
+
+LABEL_DISTANCE = 5.0  # from a point to its label, in points (1/72 inch)
+FAR = 1.5  # beyond so many of these distances a line leads to the label
+HALO = withStroke(linewidth=2.0, foreground="white")  # for lines not to cross out labels
+STEPS = 24  # places on a line that labels keep clear of
+LOG_SPAN = 8.0  # how many times the least value the greatest is, for a logarithmic axis
+
+
+def plot_scatter(plan: ScatterPlan, panels: Mapping[str, Panel], path: Path) -> Path | None:
+    """Draw one panel a test set.
+
+    Args:
+        plan: The figure's plan.
+        panels: Of ``scatter_panels``.
+        path: PNG to write.
+
+    Returns:
+        The PNG, None without panels.
+    """
+    if not panels:
+        return None
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(
+            1,
+            len(panels),
+            figsize=(6.0 * len(panels) + 2, 5.5),
+            layout="constrained",
+            squeeze=False,
+        )
+        layout = LAYOUTS[type(plan)]
+        points = [point for panel in panels.values() for point in _all_points(panel)]
+        for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
+            _draw_panel(axis, plan, panel)
+            axis.set_title(label, fontsize=10)
+            axis.set_xlabel(layout.horizontal.label.format_map(vars(plan)))
+            _scale(axis, "x", layout.horizontal, [p.x for p in points if p.x is not None])
+            _scale(axis, "y", layout.vertical, [p.y for p in points])
+        axes[0][0].set_ylabel(layout.vertical.label.format_map(vars(plan)))
+        legend_beside(figure, axes[0])
+        # Labels know their places once the axes have theirs.
+        figure.draw_without_rendering()
+        for axis, panel in zip(axes[0], panels.values(), strict=True):
+            _write_labels(axis, plan, panel)
+        return save(figure, path)
+
+
+def _all_points(panel: Panel) -> list[Point]:
+    points = [point for members in panel.series.values() for point in members]
+    return points + [panel.plain] * (panel.plain is not None)
+
+
+def _scale(axis: "pyplot.Axes", name: str, shown: Axis, values: Sequence[float]) -> None:
+    """A logarithmic axis where the values lie far apart."""
+    if shown.may_be_log and min(values) > 0 and max(values) > LOG_SPAN * min(values):
+        axis.set(**{f"{name}scale": "log"})
+        ticks = getattr(axis, f"{name}axis")
+        ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ticks.set_major_formatter(ScalarFormatter())
+        ticks.set_minor_formatter(NullFormatter())
+
+
+def _draw_panel(axis: "pyplot.Axes", plan: ScatterPlan, panel: Panel) -> None:
+    dashes = DASHES if LAYOUTS[type(plan)].lines else ("",)
+    for (group, variant), (color, shape) in ranks(plan.groups).items():
+        points = panel.series.get((group, variant), ())
+        if points:
+            axis.plot(
+                *_places(points).T, color=COLORS[color % len(COLORS)], lw=1.0, markersize=5,
+                marker=MARKERS[shape % len(MARKERS)], ls=dashes[shape % len(dashes)],
+                label=f"{group}, {variant}",
+            )  # fmt: skip
+    plain = panel.plain
+    if plain:
+        level = {"label": plain.label} if plain.x is None else {}
+        axis.axhline(plain.y, color="0.4", lw=0.8, ls=(0, (1, 4)), **level)
+        if plain.x is not None:
+            axis.plot(plain.x, plain.y, "*", color="black", markersize=13, label=plain.label)
+    axis.margins(0.1, 0.15)
+
+
+def _write_labels(axis: "pyplot.Axes", plan: ScatterPlan, panel: Panel) -> None:
+    joined, distance = LAYOUTS[type(plan)].lines, LABEL_DISTANCE * axis.figure.dpi / 72
+    to_pixels = axis.transData.transform
+    lines = {name: to_pixels(_places(points)) for name, points in panel.series.items()}
+    obstacles = [_along(line) if joined else line for line in lines.values()]
+    if panel.plain and panel.plain.x is not None:
+        obstacles.append(to_pixels(_places([panel.plain])))
+    styles = ranks(plan.groups)
+    texts = [
+        axis.annotate(
+            point.label, (point.x, point.y), (0, 0), textcoords="offset points", ha="center",
+            va="center", fontsize=7.5, color=COLORS[styles[name][0] % len(COLORS)],
+            path_effects=[HALO],
+        )
+        for name, members in panel.series.items()
+        for point in members
+    ]  # fmt: skip
+    points = np.concatenate(list(lines.values()))
+    sizes = np.array([text.get_window_extent().size for text in texts])
+    places = label_places(points, sizes, np.concatenate(obstacles), distance, axis.bbox.extents)
+    for text, point, place, size in zip(texts, points, places, sizes, strict=True):
+        text.set_position((place - point) * 72 / axis.figure.dpi)
+        (path,) = leader(point, place[None], size / 2)
+        if np.abs(path[-1] - point).max() > FAR * distance:
+            path = axis.transData.inverted().transform(path[[0, -1]])
+            thin = LineCollection([path], colors=text.get_color(), linewidths=0.5, zorder=1.5)
+            axis.add_collection(thin, autolim=False)
+
+
+def _places(points: Sequence[Point]) -> np.ndarray:
+    return np.array([(point.x, point.y) for point in points])
+
+
+def _along(line: np.ndarray) -> np.ndarray:
+    """Places on a line through points of shape (n, 2), the points among them."""
+    shares = np.linspace(0, 1, STEPS)[:, None]
+    steps = [start + shares * (end - start) for start, end in zip(line, line[1:], strict=False)]
+    return np.concatenate([line, *steps])
