@@ -66,7 +66,9 @@ if active 4; then
     for heads in linear block recurrent; do
         decode "${heads}" valid.acc_heads.ave conf/decode/exact.yaml
     done
-    decode recurrent valid.acc_heads.ave conf/decode/ctc_heads.yaml
+    decode block valid.acc_heads.ave conf/decode/typical.yaml
+    decode recurrent valid.acc_heads.ave \
+        "conf/decode/ctc_heads.yaml conf/decode/typical.yaml conf/decode/int8.yaml"
     # What the drafts of the other version are worth by themselves.
     decode draft valid.acc.ave conf/decode/plain.yaml
     decode draft_version valid.acc.ave conf/decode/plain.yaml --nbpe 180
@@ -103,7 +105,7 @@ if active 7; then
     decode conformer valid.acc.ave conf/decode_hybrid.yaml \
         --inference_module espnet2.bin.asr_inference
     decode conformer valid.acc.ave "conf/decode_hybrid_plain.yaml conf/decode_hybrid_ctc_draft.yaml
-        conf/decode_hybrid_greedy.yaml conf/decode_hybrid_greedy_ctc_draft.yaml"
+        conf/decode_hybrid_ctc_draft_int8.yaml conf/decode_hybrid_greedy.yaml conf/decode_hybrid_greedy_ctc_draft.yaml"
     theirs=exp/asr_conformer/decode_hybrid_asr_model_valid.acc.ave/test
     for ours in plain ctc_draft; do
         same_nbest "${theirs}" "exp/asr_conformer/decode_hybrid_${ours}_asr_model_valid.acc.ave/test"
