@@ -72,10 +72,10 @@ class VocabularyMap:
         Returns:
             (R, V') where tokens that begin with the same one add up their probabilities.
         """
+        if self._one_to_one is not None:
+            return logits[:, self._one_to_one.to(logits.device)]
         known, columns = self._columns
         logits = logits[:, known.to(logits.device)]
-        if len(known) == len(self.beginnings):
-            return logits[:, columns.argsort().to(logits.device)]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         # Of a row of -inf alone not nan.
         most = logits.amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
@@ -88,6 +88,12 @@ class VocabularyMap:
         """Mapped tokens of the source, and the place of each among ``beginnings``."""
         known = (self.first >= 0).nonzero().squeeze(1)
         return known, torch.searchsorted(self.beginnings, self.first[known])
+
+    @cached_property
+    def _one_to_one(self) -> Tensor | None:
+        """The source's token for each of ``beginnings``; None where several share one."""
+        known, columns = self._columns
+        return known[columns.argsort()] if len(known) == len(self.beginnings) else None
 
     @cached_property
     def same_text(self) -> bool:

@@ -10,6 +10,7 @@ import torch
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
 from espnet_medusa.draft.respelling import ByteOrder, Respelling
+from espnet_medusa.errors import InputError
 from espnet_medusa.vocabulary import Vocabulary
 from espnet_medusa.vocabulary_map import VocabularyMap, map_vocabularies
 
@@ -31,7 +32,16 @@ class Translation:
 
     @staticmethod
     def between(main: Vocabulary, draft: Vocabulary, size: int | None = None) -> Translation:
-        """Map both ways."""
+        """Map both ways.
+
+        Raises:
+            InputError: The main model has fewer columns than its vocabulary has tokens.
+        """
+        if size is not None and size < len(main):
+            raise InputError(
+                f"the model writes {size} tokens, its tokenizer knows {len(main)}; give the token "
+                "list and the tokenizer that it was trained with"
+            )
         return Translation(map_vocabularies(main, draft), map_vocabularies(draft, main), size)
 
     @property

@@ -35,6 +35,7 @@ from espnet_medusa.draft.respelling import ByteOrder
 from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.draft.surrogate import DraftInput
 from espnet_medusa.draft.translation import Translation
+from espnet_medusa.errors import InputError
 from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.greedy import GreedySearch
@@ -517,3 +518,9 @@ def test_tokens_by_how_they_begin(vocabularies):
         assert set(order.longer(ahead)) == longer
         assert set(order.agreeing(ahead)) == longer | begins
         assert len(order.agreeing(ahead)) == len(longer | begins)
+
+
+def test_a_tokenizer_that_is_not_the_models_is_refused(vocabularies):
+    main, draft = vocabularies["coarse"], vocabularies["fine"]
+    with pytest.raises(InputError, match=f"writes 3 tokens, its tokenizer knows {len(main)}"):
+        Translation.between(main, draft, size=3)
