@@ -94,10 +94,16 @@ if active 6; then
 fi
 
 same_nbest() { # FOLDER FOLDER: whether two decodings wrote the same lists
-    local rank
+    local rank folder lists
     for rank in 1 2 3 4 5; do
-        diff -q <(sort "$1"/logdir/output.1/"${rank}"best_recog/token_int) \
-            <(sort "$2"/logdir/output.1/"${rank}"best_recog/token_int) || return 1
+        lists=()
+        for folder in "$@"; do
+            lists+=("$(sort "${folder}/logdir/output.1/${rank}best_recog/token_int")") || return 1
+        done
+        if [ "${lists[0]}" != "${lists[1]}" ]; then
+            echo "run_drafters.sh: error: hypotheses of rank ${rank} differ: $*" >&2
+            return 1
+        fi
     done
 }
 
