@@ -20,6 +20,7 @@ TRAINING = (
     " --use_matplotlib false"
 )
 PLAIN, EXACT = "plain_asr_model_model", "exact_asr_model_valid.loss.best"
+ASSISTED = "assistant_asr_model_model"
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def damage(corpus: Path) -> tuple[str, str]:
 def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
     return subprocess.run(
         ["./run.sh", *map(str, options), "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
-         "--decodings", "plain", "--heads_decodings", "exact", "--num_heads", "2",
+         "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
          "--inference_dtype", "float32", "--asr_args", TRAINING],
         cwd=recipe, text=True, capture_output=True, timeout=600,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -65,6 +66,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper")
     manifests = make_librispeech_pc(tmp_path / "pc", corpus)
     options = ["--part", "100", "--librispeech_pc_dir", manifests, "--whisper_model", whisper]
+    options += ["--assistant", save_tiny_whisper(tmp_path / "assistant", decoder_layers=1)]
 
     with serve() as server:
         server.files["/12/test-other.tar.gz"] = b"not what was published"
@@ -78,11 +80,11 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     assert "not complete: stage 1: 2 utterances, see data/test_clean/bad_utterances" in done.stderr
 
     exp = recipe / "exp"
-    vanilla, block = (
+    vanilla, assisted, block = (
         read_table(exp / folder / "test_clean" / "text", require_value=False)
-        for folder in (f"asr_vanilla/{PLAIN}", f"asr_block/{EXACT}")
+        for folder in (f"asr_vanilla/{PLAIN}", f"asr_vanilla/{ASSISTED}", f"asr_block/{EXACT}")
     )
-    assert len(vanilla) == 2 and vanilla == block, "drafts leave Whisper's text alone"
+    assert len(vanilla) == 2 and vanilla == assisted == block, "drafts leave Whisper's text alone"
     # Training keeps case and punctuation; scores know neither.
     assert any(text.endswith(".") for text in read_table(recipe / "dump/raw/dev/text").values())
     reference = (exp / f"asr_block/{EXACT}/test_clean/score_wer/ref.trn").read_text()

@@ -16,6 +16,7 @@ heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5head
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
+assistant=distil-whisper/distil-large-v2    # drafts in the decoding assistant: Whisper or experiment
 heads_decodings="exact typical beam5"       # with heads, likewise
 train_set=          # name of the training set; not needed for vanilla alone
 lang=noinfo         # code of the prompt's language, and part of names
@@ -81,6 +82,11 @@ configs() { # WAYS: the configurations that there are
     local way names files=()
     read -r -a names <<< "$1"
     for way in "${names[@]}"; do
+        if [ "${way}" = assistant ]; then
+            sed "\$a draft_model: ${assistant}" conf/decode/draft_model.yaml \
+                > "${expdir}/assistant.yaml"
+            files+=("${expdir}/assistant.yaml")
+        fi
         [ ! -f "conf/decode/${way}.yaml" ] || files+=("conf/decode/${way}.yaml")
     done
     [ ${#files[@]} -gt 0 ] || fail "decodings '$1': conf/decode has none of them"

@@ -60,6 +60,6 @@ fi
 
 run ./whisper.sh --stage "${stage}" --train_set "train_${lang}${suffix}" \
     --valid_set "dev_${lang}${suffix}" --test_sets "test_${lang}" \
-    --heads_decodings "exact typical_penalty190 beam5" \
+    --heads_decodings "exact typical_penalty190 beam5" --assistant openai/whisper-tiny \
     --report conf/report/voxpopuli.yaml "${common[@]}" "${other_options[@]}"
 [ "${incomplete}" = false ] || exit 3
