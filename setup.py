@@ -56,6 +56,7 @@ setup(
             "espnet-medusa-inference = espnet_medusa.bin.asr_inference:main",
             "espnet-medusa-sclite = espnet_medusa.bin.sclite:main",
             "espnet-medusa-convert = espnet_medusa.bin.convert:main",
+            "espnet-medusa-tune = espnet_medusa.bin.tune:main",
             "espnet-medusa-report = espnet_medusa.bin.report:main",
         ]
     },

@@ -1,7 +1,7 @@
-"""Find the draft depth, width and budget that decode fastest with this model on this machine.
+"""Which drafter should I use? Measure those that a model has, and write the fastest as a config.
 
 Takes the options of asr_inference for what is to be tuned, `--config` among them. `--output
-X.yaml` gets the decode config, X.json all figures, X.png a picture of them.
+X.yaml` gets the decode config, X.json all figures, X.md the table, X.png a picture of it.
 """
 
 import argparse
@@ -14,25 +14,28 @@ from typing import Any
 
 import torch
 import yaml
-from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.decode_options import DecodeOptions
-from espnet_medusa.decoding.job import read_input
+from espnet_medusa.decoding.job import JobInput, read_input
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.command import positive, run_main
 from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.drafters import DRAFTERS, FIXED, MODEL
+from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.speech2text import Speech2Text
-from espnet_medusa.tuning.held_out import encode, read_utterances
+from espnet_medusa.tuning.available import Available, DraftModelFiles, available
+from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
 from espnet_medusa.tuning.report import (
-    DRAFT_KEYS,
     circumstances,
+    headline,
     summary,
     write_config,
     write_report,
 )
 from espnet_medusa.tuning.stopwatch import Clock
+from espnet_medusa.tuning.table import write_tables
 from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuner import Tuner
 
@@ -42,21 +45,32 @@ ESPNET_KEYS = (
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
+NOTHING = {  # whatever the config drafts with now
+    "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
+    "draft_depth": 0, "draft_width": None, "draft_budget": None,
+}  # fmt: skip
 
 
 def get_parser() -> argparse.ArgumentParser:
     """The command's own options; all others are asr_inference's."""
     parser = argparse.ArgumentParser(
-        description="Find the draft depth, width and budget that decode fastest.",
+        description="Measure what a model can draft with, and write the fastest as a config.",
         epilog="All other options are those of espnet_medusa.bin.asr_inference: the model "
         "(--asr_train_config, --asr_model_file) and the search to tune (--config, --search, "
-        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...).",
+        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...); --draft_model is one "
+        "of the draft models.",
         allow_abbrev=False,
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data_dir", type=Path, help="held-out data, such as dump/raw/dev")
     source.add_argument("--wav_scp", type=Path, help="held-out utterances")
     parser.add_argument("--num_utterances", type=positive, default=30, help="taken evenly")
+    parser.add_argument(
+        "--drafters", nargs="+", choices=DRAFTERS, default=[*DRAFTERS], help="to try; none: all"
+    )
+    parser.add_argument(
+        "--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model takes them"
+    )
     parser.add_argument("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser
 
@@ -71,8 +85,8 @@ def main(cmd: list[str] | None = None) -> None:
     args = parser.parse_args(given)
     # Searches log every utterance; here the same ones are decoded again and again.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    command = shlex.join(["python", "-m", "espnet_medusa.bin.tune_drafts", *words])
-    run_main("tune_drafts", lambda: work(own, vars(args), decode_config(vars(args)), command))
+    command = shlex.join(["python", "-m", "espnet_medusa.bin.tune", *words])
+    run_main("tune", lambda: work(own, vars(args), decode_config(vars(args)), command))
 
 
 def _wav_scp(own: argparse.Namespace) -> Path:
@@ -99,7 +113,7 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
 def work(
     own: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], command: str
 ) -> None:
-    """Load, read, encode, tune, write."""
+    """Load, read, tune, write."""
     if own.output.suffix != ".yaml":
         raise InputError(f"output: {own.output}; allowed: a name that ends in .yaml")
     if own.data_dir is not None and (own.data_dir / "segments").is_file():
@@ -110,45 +124,74 @@ def work(
         raise InputError("medusa_choices: a fixed tree leaves nothing to tune; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     speech2text = load(options)
-    preprocess = ASRTask.build_preprocess_fn(speech2text.asr_train_args, False)
-    utterances = read_utterances(
-        job, own.num_utterances, speech2text, options["allow_pipes"], preprocess
-    )
+    there = available(speech2text, own.drafters, draft_models(own, options))
     clock = Clock(torch.device(speech2text.device))
-    sizes = options["batch_size"], options["max_batch_frames"]
-    batches = encode(speech2text, utterances, *sizes, clock)
+    batches = read(job, own.num_utterances, options, speech2text, there, clock)
     task = Task(
         speech2text.search,
         speech2text.search_options,
+        there.drafters,
         batches,
         LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
         speech2text.nbest,
         clock,
         rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
     )
-    tuning = Tuner(task).tune()
+    tuning = Tuner(task, there.left_out).tune()
     about = circumstances(options, command, _wav_scp(own), batches, clock)
     own.output.parent.mkdir(parents=True, exist_ok=True)
     write_config(own.output, given, tuning, about)
     write_report(own.output.with_suffix(".json"), given, tuning, about)
-    lines = summary(tuning, about)
-    plot_tuning(tuning, lines[0], own.output.with_suffix(".png"))
-    print("\n".join([*lines, str(own.output)]))
+    write_tables(own.output.with_suffix(".md"), tuning, about)
+    plot_tuning(tuning, headline(about), own.output.with_suffix(".png"))
+    print("\n".join([*summary(tuning, about), str(own.output)]))
+
+
+def draft_models(own: argparse.Namespace, options: dict[str, Any]) -> list[DraftModelFiles]:
+    """Those of the command line and of the decode config, none twice."""
+    given = [DraftModelFiles(name) for name in own.draft_models]
+    if options["draft_model"] is not None:
+        one = DraftModelFiles(options["draft_model"], options["draft_model_file"])
+        given = [one, *(files for files in given if files.name != one.name)]
+    if given and MODEL not in own.drafters:
+        raise InputError(f"draft_models: {given[0].name}; allowed with model among --drafters")
+    return [*dict.fromkeys(given)]
+
+
+def read(
+    job: JobInput,
+    count: int,
+    options: dict[str, Any],
+    speech2text: Speech2Text,
+    there: Available,
+    clock: Clock,
+) -> list[HeldOutBatch]:
+    """``count`` held-out utterances, encoded for the model and for all draft models."""
+    if there.window_s is not None:
+        speech2text.window_s = there.window_s
+    preprocess = asr_inference.build_preprocess(speech2text.asr_train_args)
+    utterances = read_utterances(job, count, speech2text, options["allow_pipes"], preprocess)
+    sizes = options["batch_size"], options["max_batch_frames"]
+    return encode(speech2text, utterances, *sizes, clock, there.readers)
 
 
 def load(options: dict[str, Any]) -> Speech2Text:
     """The model with the search to tune.
 
     Raises:
-        InputError: An option or the model is not usable.
+        InputError: An option or the model is not usable, or what is drafted decides the text.
     """
-    # Whatever the config drafts now, another model may not be able to.
-    speech2text = asr_inference.load(options | dict.fromkeys(DRAFT_KEYS))
+    speech2text = asr_inference.load(options | NOTHING)
     if speech2text.search is None:
         raise InputError(
             f"nothing to tune: ESPnet's own search decodes this model or config "
             f"({type(speech2text.asr_model.decoder).__name__}); allowed: decoder: whisper_medusa, "
-            "without streaming"
+            "speech_llama or ESPnet's transformer, without streaming"
+        )
+    if isinstance(speech2text.search, ThresholdBeamSearch):
+        raise InputError(
+            "acceptance: threshold with search: beam: other drafts give another text; allowed to "
+            "tune: exact, or search: greedy"
         )
     return speech2text
 

@@ -17,7 +17,7 @@ CLASSES_PER_DOUBLING = 2  # of nodes per row
 FEW = 5  # samples of a class below which a median says little
 ROUNDS = 30  # of reweighting
 WALK_NAMES = ("iteration", "round", "step", "node")
-DRAFT_NAMES = ("iteration", "step", "row")
+DRAFT_NAMES = ("draft", "step", "row")
 OTHER_NAMES = ("iteration", "row", "node")
 
 
@@ -60,19 +60,34 @@ class LinearCost:
 
 @dataclass(frozen=True)
 class PartCosts:
-    """Seconds of the parts of a search.
+    """Seconds of the parts of a search with one drafter.
 
     Attributes:
         call: Decoder calls.
         draft: Running ahead.
         walk: Taking steps.
         other: Bookkeeping.
+        setup_seconds: Before the first decoder calls, of all batches.
+        begin_seconds: What the drafter does once for each batch, of all.
     """
 
     call: CallCost
     draft: LinearCost
     walk: LinearCost
     other: LinearCost
+    setup_seconds: float
+    begin_seconds: float
+
+    def predict(self, trial: Trial) -> dict[str, float]:
+        """Seconds of each part that a trial's iterations should take."""
+        iterations = trial.iterations
+        return {
+            "setup": self.setup_seconds,
+            "decoder calls": sum(self.call(it.rows, it.row_nodes) for it in iterations),
+            "drafting": self.begin_seconds + float(self.draft(draft_quantities(iterations)).sum()),
+            "walking": float(self.walk(walk_quantities(iterations)).sum()),
+            "other": float(self.other(other_quantities(iterations)).sum()),
+        }
 
 
 @dataclass(frozen=True)
@@ -80,25 +95,15 @@ class SearchCost:
     """Seconds of a whole search.
 
     Attributes:
-        parts: With drafts (True) and without: then no heads are served, and each step is new to
-            the other scorers.
-        setup_seconds: Before the first decoder calls, of all batches.
+        parts: By drafter: a draft step of one is none of another, a decoder serves heads or not,
+            and without drafts each step is new to the other scorers.
     """
 
-    parts: dict[bool, PartCosts]
-    setup_seconds: float
+    parts: dict[str, PartCosts]
 
     def predict(self, trial: Trial) -> dict[str, float]:
         """Seconds of each part that a trial's iterations should take."""
-        iterations = trial.iterations
-        cost = self.parts[iterations[0].drafts]
-        return {
-            "setup": self.setup_seconds,
-            "decoder calls": sum(cost.call(it.rows, it.row_nodes) for it in iterations),
-            "drafting": float(cost.draft(draft_quantities(iterations)).sum()),
-            "walking": float(cost.walk(walk_quantities(iterations)).sum()),
-            "other": float(cost.other(other_quantities(iterations)).sum()),
-        }
+        return self.parts[trial.drafter].predict(trial)
 
     def seconds(self, trial: Trial) -> float:
         """Seconds that a trial's iterations should take."""
@@ -107,17 +112,15 @@ class SearchCost:
 
 def fit_cost(trials: Sequence[Trial]) -> SearchCost:
     """Learn the costs from all trials."""
-    samples = defaultdict(list)
+    by_drafter = defaultdict(list)
     for trial in trials:
-        for iteration in trial.iterations:
-            samples[iteration.drafts].append(iteration)
-    return SearchCost(
-        {drafts: _fit_parts(iterations) for drafts, iterations in samples.items()},
-        float(np.median([trial.setup_seconds for trial in trials])),
-    )
+        by_drafter[trial.drafter].append(trial)
+    return SearchCost({drafter: _fit_parts(trials) for drafter, trials in by_drafter.items()})
 
 
-def _fit_parts(iterations: Sequence[Iteration]) -> PartCosts:
+def _fit_parts(trials: Sequence[Trial]) -> PartCosts:
+    iterations = [iteration for trial in trials for iteration in trial.iterations]
+
     def fit(names: tuple[str, ...], quantities: Callable, part: str) -> LinearCost:
         seconds = np.array([getattr(iteration, part) for iteration in iterations])
         return LinearCost(names, median_regression(quantities(iterations), seconds))
@@ -127,6 +130,8 @@ def _fit_parts(iterations: Sequence[Iteration]) -> PartCosts:
         fit(DRAFT_NAMES, draft_quantities, "draft_seconds"),
         fit(WALK_NAMES, walk_quantities, "walk_seconds"),
         fit(OTHER_NAMES, other_quantities, "other_seconds"),
+        float(np.median([trial.setup_seconds for trial in trials])),
+        float(np.median([trial.begin_seconds for trial in trials])),
     )
 
 
@@ -162,7 +167,8 @@ def walk_quantities(iterations: Sequence[Iteration]) -> np.ndarray:
 
 def draft_quantities(iterations: Sequence[Iteration]) -> np.ndarray:
     """(N, 3): what drafting costs depend on."""
-    return np.array([(1, it.draft_steps, it.draft_rows) for it in iterations], dtype=float)
+    quantities = [(it.drafts, it.draft_steps, it.draft_rows) for it in iterations]
+    return np.array(quantities, dtype=float)
 
 
 def other_quantities(iterations: Sequence[Iteration]) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Held-out utterances, read and encoded once for all settings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
+from espnet_medusa.audio_batch import AudioBatch
 from espnet_medusa.decoding.batches import Utterance, make_batches
 from espnet_medusa.decoding.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.draft.surrogate import DraftInput
@@ -16,6 +18,18 @@ from espnet_medusa.search.build import search_within
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.stopwatch import Clock
+
+
+class DraftReading(NamedTuple):
+    """What a draft model reads of a batch.
+
+    Attributes:
+        inputs: U.
+        seconds: Time that features and its encoder took beside the main model's.
+    """
+
+    inputs: list[DraftInput]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -29,7 +43,7 @@ class HeldOutBatch:
         prompt: (U, P) tokens to start from.
         audio_seconds: Length of the audio, of all together.
         encoder_seconds: Time that encoding took.
-        draft_inputs: U, what a draft model reads; None where none drafts.
+        readings: By drafter, those that are models of their own.
     """
 
     keys: list[str]
@@ -38,12 +52,18 @@ class HeldOutBatch:
     prompt: torch.Tensor
     audio_seconds: float
     encoder_seconds: float
-    draft_inputs: list[DraftInput] | None = None
+    readings: dict[str, DraftReading] = field(default_factory=dict)
 
-    def decode(self, search: Any, limits: LengthLimits) -> list[Walk]:
-        """Run a greedy or a beam search."""
+    def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[Walk]:
+        """Run a greedy or a beam search with a drafter."""
+        reading = self.readings.get(drafter)
         inputs = self.memory, self.frames, self.prompt
-        return search_within(search, *inputs, limits, self.draft_inputs)
+        return search_within(search, *inputs, limits, reading and reading.inputs)
+
+    def draft_encoder_seconds(self, drafter: str) -> float:
+        """Time that a drafter's own encoder took."""
+        reading = self.readings.get(drafter)
+        return 0.0 if reading is None else reading.seconds
 
 
 def choose_keys(keys: Sequence[str], count: int) -> list[str]:
@@ -87,25 +107,57 @@ def encode(
     batch_size: int,
     max_batch_frames: int | None,
     clock: Clock,
+    readers: Mapping[str, Speech2Text],
 ) -> list[HeldOutBatch]:
-    """Encode in batches as a decoding job makes them."""
+    """Encode in batches as a decoding job makes them.
+
+    Args:
+        speech2text: The main model.
+        utterances: To encode.
+        batch_size: Utterances together.
+        max_batch_frames: Bound on their padded length.
+        clock: Tells the time.
+        readers: Who reads what a draft model drafts from, by the drafter's name.
+    """
     lengths = [utterance.frames for utterance in utterances]
     batches = []
     for indices in tqdm(
         make_batches(lengths, batch_size, max_batch_frames), desc="encoding", unit="batch"
     ):
         members = [utterances[index] for index in indices]
-        speeches = [utterance.speech for utterance in members]
         if not batches:  # the first pass of a process also sets up libraries
-            speech2text.encode(speech2text.batch(speeches))
-        started = clock.now()
-        audio = speech2text.batch(speeches)
-        memory, frames = speech2text.encode(audio)
-        seconds = clock.now() - started
-        prompt = speech2text.prompts(memory, frames, [member.language for member in members])
-        draft_inputs = speech2text.draft_inputs(audio, prompt)
-        audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
-        keys = [utterance.key for utterance in members]
-        costs = audio_seconds, seconds
-        batches.append(HeldOutBatch(keys, memory, frames, prompt, *costs, draft_inputs))
+            _encode(speech2text, members, clock, readers)
+        batches.append(_encode(speech2text, members, clock, readers))
     return batches
+
+
+def _encode(
+    speech2text: Speech2Text,
+    members: Sequence[Utterance],
+    clock: Clock,
+    readers: Mapping[str, Speech2Text],
+) -> HeldOutBatch:
+    speeches = [utterance.speech for utterance in members]
+    started = clock.now()
+    audio = speech2text.batch(speeches)
+    memory, frames = speech2text.encode(audio)
+    seconds = clock.now() - started
+    prompt = speech2text.prompts(memory, frames, [member.language for member in members])
+    readings = {}
+    for name, reader in readers.items():
+        branch = _branch(audio)
+        started = clock.now()
+        inputs = reader.draft_inputs(branch, prompt)
+        readings[name] = DraftReading(inputs, clock.now() - started)
+    audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
+    keys = [utterance.key for utterance in members]
+    return HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds, readings)
+
+
+def _branch(audio: AudioBatch) -> AudioBatch:
+    """The same utterances; what was computed of them is kept, what will be is not shared."""
+    branch = copy.copy(audio)
+    for name, value in vars(audio).items():
+        if isinstance(value, dict):
+            setattr(branch, name, dict(value))
+    return branch

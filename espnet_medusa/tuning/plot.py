@@ -1,5 +1,6 @@
-"""Figure of a tuning: what drafts save in calls, what they cost in nodes and in time."""
+"""Figure of a tuning: where each drafter's time goes, and all settings that were tried."""
 
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -7,72 +8,109 @@ import matplotlib
 matplotlib.use("Agg")  # No display needed.
 
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import ScalarFormatter  # noqa: E402
 
 from espnet_medusa.scoring.plots import STYLE  # noqa: E402
-from espnet_medusa.tuning.report import predicted_ratio  # noqa: E402
+from espnet_medusa.search.drafters import ACCEPTANCE, COST, FIXED  # noqa: E402
+from espnet_medusa.tuning.findings import Tuning  # noqa: E402
+from espnet_medusa.tuning.report import milliseconds  # noqa: E402
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting  # noqa: E402
-from espnet_medusa.tuning.tuner import Tuning  # noqa: E402
 
-MARKERS = "osD^vP*X"
-SLOWEST = 0.5  # speedup at the dark end of the colours
+PART_COLORS = {
+    "encoder": "0.75",
+    "decoder calls": "tab:blue",
+    "draft model's encoder": "tab:olive",
+    "drafting": "tab:orange",
+    "the rest": "0.45",
+}
+MARKERS = {FIXED: "o", ACCEPTANCE: "^", COST: "s"}
+MARKER_NAMES = {FIXED: "fixed depth", ACCEPTANCE: "lookahead acceptance", COST: "lookahead cost"}
+VISIBLE = 0.005  # of the longest bar
+LABEL_CHARACTERS = 30  # of a line
 
 
 def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
-    """Draw calls saved against nodes per call, coloured by the predicted speed of the search.
+    """Draw bars of the best settings, and calls against time of all.
 
     Args:
         tuning: What was found.
         title: Of the figure.
         path: PNG to write.
     """
-    settings = sorted(tuning.trials, key=lambda setting: setting.depth)
-    groups = sorted({_group(setting) for setting in settings})
-    fastest = max(predicted_ratio(tuning, setting) for setting in settings)
-    norm = matplotlib.colors.Normalize(SLOWEST, max(fastest, 1.0))
+    bars = [NO_DRAFTS, *map(tuning.best_checked, tuning.drafters)] if tuning.checked else []
+    bars = bars or [NO_DRAFTS]
     with pyplot.rc_context(STYLE):
-        figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-        for group, marker in zip(groups, MARKERS, strict=False):
-            members = [setting for setting in settings if _group(setting) == group]
-            x, y = zip(*(_place(tuning, setting) for setting in members), strict=True)
-            colors = [predicted_ratio(tuning, setting) for setting in members]
-            dots = axis.scatter(
-                x, y, c=colors, norm=norm, cmap="viridis", marker=marker, s=45, label=group[1]
-            )
-            for setting, place in zip(members, zip(x, y, strict=True), strict=True):
-                if setting.depth and setting.budget is None:
-                    axis.annotate(
-                        str(setting.depth), place, (0, 5), textcoords="offset points",
-                        ha="center", fontsize=7, color="0.3",
-                    )  # fmt: skip
-        axis.scatter(
-            *_place(tuning, tuning.chosen), s=190, facecolors="none", edgecolors="tab:red",
-            label=f"chosen: {tuning.chosen}",
-        )  # fmt: skip
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.set_xlabel("nodes per decoder call")
-        axis.set_ylabel("times fewer decoder calls")
-        axis.set_title(title, fontsize=10)
-        legend = axis.legend(title="numbers: depth", fontsize=8, title_fontsize=8)
-        for handle in legend.legend_handles[:-1]:
-            handle.set_array(None)
-            handle.set_facecolor("0.5")
-        figure.colorbar(dots, label="predicted speed of the search over no drafts")
+        figure, (left, right) = pyplot.subplots(
+            1, 2, figsize=(13, 2.6 + 0.62 * len(bars)), layout="constrained"
+        )
+        _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
+        _draw_settings(right, tuning)
+        figure.suptitle(title, fontsize=9)
         figure.savefig(path, bbox_inches="tight")
         pyplot.close(figure)
 
 
-def _group(setting: DraftSetting) -> tuple[int, str]:
-    """Settings of one marker: in order, and its name."""
-    if setting == NO_DRAFTS:
-        return 0, "no drafts"
-    if setting.budget is not None:
-        return 10**6, "with a budget"
-    return setting.width, f"width {setting.width}"
+def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:
+    """A bar for each setting, the fastest on top."""
+    starts = [0.0] * len(settings)
+    longest = milliseconds(tuning, max(map(tuning.whole, settings)))
+    for name, color in PART_COLORS.items():
+        values = [milliseconds(tuning, tuning.parts(setting)[name]) for setting in settings]
+        if max(values) > VISIBLE * longest:
+            axis.barh(range(len(settings)), values, 0.62, starts, color=color, label=name)
+        starts = [start + value for start, value in zip(starts, values, strict=True)]
+    for place, (setting, end) in enumerate(zip(settings, starts, strict=True)):
+        text = f" {end:.1f}"
+        if setting.depth:
+            text += f" ({tuning.speedup(setting):.2f}x)"
+        weight = "bold" if setting == tuning.chosen else "normal"
+        axis.text(end, place, text, va="center", fontsize=8, weight=weight)
+    axis.set_yticks(range(len(settings)), [_label(setting) for setting in settings], fontsize=8)
+    axis.set_xlim(0, 1.22 * longest)
+    axis.set_xlabel("ms an utterance (bold: chosen)")
+    axis.grid(axis="y", visible=False)
+    axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+
+def _label(setting: DraftSetting) -> str:
+    if setting.depth == 0:
+        return setting.drafter
+    return "\n".join([setting.drafter, *textwrap.wrap(setting.shape, LABEL_CHARACTERS)])
+
+
+def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
+    """A point for each setting."""
+    colors = matplotlib.colormaps["tab10"].colors
+    of = {name: colors[number % 10] for number, name in enumerate(tuning.drafters)}
+    of[NO_DRAFTS.drafter] = "black"
+    for setting in tuning.trials:
+        axis.scatter(
+            *_place(tuning, setting), s=30, marker=MARKERS[setting.lookahead], alpha=0.75,
+            color=of[setting.drafter], linewidths=0, zorder=3,
+        )  # fmt: skip
+    axis.scatter(
+        *_place(tuning, tuning.chosen), s=150, facecolors="none", edgecolors="tab:red", zorder=4
+    )
+    handles = [
+        Line2D([], [], ls="", marker="o", color=color, label=name) for name, color in of.items()
+    ]
+    used = dict.fromkeys(setting.lookahead for setting in tuning.trials)
+    handles += [
+        Line2D([], [], ls="", marker=MARKERS[name], color="0.5", label=MARKER_NAMES[name])
+        for name in used
+    ]
+    handles.append(
+        Line2D([], [], ls="", marker="o", ms=11, mfc="none", color="tab:red", label="chosen")
+    )
+    axis.legend(handles=handles, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.set_xlabel("decoder calls an utterance")
+    axis.set_ylabel("ms an utterance, encoders included")
+    axis.set_title("all settings that were tried", fontsize=9)
 
 
 def _place(tuning: Tuning, setting: DraftSetting) -> tuple[float, float]:
-    statistics = tuning.trials[setting].statistics
-    plain = tuning.trials[NO_DRAFTS].statistics.decoder_calls
-    return statistics.nodes / statistics.decoder_calls, plain / statistics.decoder_calls
+    calls = tuning.trials[setting].statistics.decoder_calls / tuning.num_utterances
+    return calls, milliseconds(tuning, tuning.whole(setting))

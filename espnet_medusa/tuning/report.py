@@ -1,4 +1,4 @@
-"""What the tuning found, as a decode config, as JSON and as text."""
+"""What the tuning found, as a decode config, as JSON and in a few lines."""
 
 import json
 import platform
@@ -10,14 +10,17 @@ from typing import Any
 import torch
 import yaml
 
+from espnet_medusa.search.drafters import MODEL
 from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
+from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock
-from espnet_medusa.tuning.tuner import Tuning
 
-FAR = 0.25  # between predicted and measured ratio
-DRAFT_KEYS = ("draft_depth", "draft_width", "draft_budget")
+DRAFT_KEYS = (  # that the tuning decides
+    "drafter", "draft_model", "draft_model_file", "ctc_draft_share", "lookahead", "draft_depth",
+    "draft_width", "draft_budget",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,49 +98,47 @@ def machine_name(device: torch.device) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def summary(tuning: Tuning, about: Circumstances) -> list[str]:
-    """The result in a few lines."""
-    lines = [
+def headline(about: Circumstances) -> str:
+    """Where and with what."""
+    return (
         f"{about.num_utterances} utterances ({about.audio_seconds:.0f} s), batch_size "
         f"{about.batch_size}, {about.machine}, threads: {about.threads}, torch {about.torch}"
-    ]
-    plain = tuning.trials[NO_DRAFTS]
-    if tuning.check is None:
-        return [*lines, "no drafts: this model has no heads that could draft"]
-    drafted, check = tuning.drafted, tuning.check
-    statistics = tuning.trials[drafted].statistics
-    figures = statistics.summary()
-    predicted = predicted_ratio(tuning, drafted)
-    lines += [
-        f"{drafted}: {plain.statistics.decoder_calls / statistics.decoder_calls:.2f} times fewer "
-        f"decoder calls than without drafts, {figures['tokens_per_call']:.1f} tokens and "
-        f"{figures['nodes_per_call']:.1f} nodes a call",
-        f"search {check.plain_seconds / about.num_utterances:.4f} s an utterance without drafts, "
-        f"{check.tuned_seconds / about.num_utterances:.4f} s with: {check.ratio:.2f} times as "
-        f"fast (predicted {predicted:.2f}), "
-        f"{whole_ratio(tuning, about):.2f} with the encoder",
-    ]
-    if abs(predicted / check.ratio - 1) > FAR:
-        lines.append("prediction and check are far apart: tune again when the machine is less busy")
-    if tuning.different[drafted]:
+    )
+
+
+def summary(tuning: Tuning, about: Circumstances) -> list[str]:
+    """The result in a few lines."""
+    lines = [headline(about), *(f"left out: {line}" for line in tuning.left_out)]
+    if not tuning.checked:
+        return [*lines, "no drafts: this model has nothing that could draft"]
+    settings = [NO_DRAFTS, *map(tuning.best_checked, tuning.drafters)]
+    if tuning.chosen not in settings:  # of settings alike
+        settings.append(tuning.chosen)
+    for setting in sorted(settings, key=tuning.whole):
+        statistics = tuning.trials[setting].statistics
         lines.append(
-            f"{len(tuning.different[drafted])} of {about.num_utterances} utterances differ from "
-            "those without drafts"
+            f"{setting}: {milliseconds(tuning, tuning.whole(setting)):.1f} ms an utterance, "
+            f"{tuning.speedup(setting):.2f} times as fast as no drafts; "
+            f"{statistics.decoder_calls / tuning.num_utterances:.1f} decoder calls"
         )
+        if tuning.different[setting]:
+            count = len(tuning.different[setting])
+            lines[-1] += f"; {count} of {tuning.num_utterances} utterances differ"
     if tuning.chosen == NO_DRAFTS:
-        lines.append("drafts do not pay here: draft_depth: 0")
-    return lines
+        return [*lines, "drafts do not pay here: draft_depth: 0"]
+    return [*lines, f"chosen: {tuning.chosen}"]
 
 
-def predicted_ratio(tuning: Tuning, setting: DraftSetting) -> float:
-    """How many times faster than no drafts a setting's search should be."""
-    return tuning.seconds[NO_DRAFTS] / tuning.seconds[setting]
+def milliseconds(tuning: Tuning, seconds: float) -> float:
+    """Seconds of all utterances to milliseconds of one."""
+    return 1000 * seconds / tuning.num_utterances
 
 
-def whole_ratio(tuning: Tuning, about: Circumstances) -> float:
-    """How many times faster decoding was in the check, the encoder included."""
-    check, encoder = tuning.check, about.encoder_seconds
-    return (encoder + check.plain_seconds) / (encoder + check.tuned_seconds)
+def draft_config(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
+    """Keys of a decode config that drafts like this."""
+    if setting == NO_DRAFTS:
+        return setting.options()
+    return tuning.task.drafters[setting.drafter].config(setting)
 
 
 def write_config(
@@ -151,8 +152,11 @@ def write_config(
         tuning: What was found.
         about: Goes into the comment.
     """
-    config = {name: value for name, value in given.items() if name not in DRAFT_KEYS}
-    config |= tuning.chosen.options()
+    chosen = draft_config(tuning, tuning.chosen)
+    replaced = {*DRAFT_KEYS}
+    if chosen.get("drafter") == MODEL:  # it has its own tokens
+        replaced.add("draft_vocab_size")
+    config = {name: value for name, value in given.items() if name not in replaced} | chosen
     comment = [f"Tuned by: {about.command}", f"Model: {about.asr_model_file}"]
     comment += summary(tuning, about)
     text = "".join(f"# {' '.join(line.split())}\n" for line in comment)
@@ -164,54 +168,65 @@ def write_report(
     path: Path, given: Mapping[str, Any], tuning: Tuning, about: Circumstances
 ) -> None:
     """Write all figures as JSON."""
-    check = None
-    if tuning.check is not None:
-        check = {
-            **asdict(tuning.check),
-            "measured_ratio": tuning.check.ratio,
-            "predicted_ratio": predicted_ratio(tuning, tuning.drafted),
-            "measured_ratio_with_encoder": whole_ratio(tuning, about),
-        }
+    order = sorted(tuning.trials, key=tuning.whole)
     report = {
         **asdict(about),
         "decode_config": dict(given),
-        "chosen": tuning.chosen.options(),
-        "best_drafts": None if tuning.drafted is None else tuning.drafted.options(),
-        "check": check,
-        "settings": [
-            setting_figures(tuning, setting, about.num_utterances) for setting in tuning.ranking()
-        ],
-        "costs": {
-            "with_drafts" if drafts else "without_drafts": _cost_figures(parts)
-            for drafts, parts in tuning.cost.parts.items()
-        },
+        "left_out": tuning.left_out,
+        "chosen": {"drafter": None, **draft_config(tuning, tuning.chosen)},
+        "check": [check_figures(tuning, setting) for setting in order if setting in tuning.checked],
+        "settings": [setting_figures(tuning, setting) for setting in order],
+        "costs": {drafter: _cost_figures(parts) for drafter, parts in tuning.cost.parts.items()},
     }
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def setting_figures(tuning: Tuning, setting: DraftSetting, num_utterances: int) -> dict[str, Any]:
+def check_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
+    """What the check said of a setting, times in seconds per utterance."""
+    count = tuning.num_utterances
+    return {
+        "name": setting.drafter,
+        **_options(setting),
+        "search_seconds": tuning.checked[setting] / count,
+        "predicted_search_seconds": tuning.seconds[setting] / count,
+        "seconds_with_encoders": tuning.whole(setting) / count,
+        "parts": {name: value / count for name, value in tuning.parts(setting).items()},
+        "speedup": tuning.speedup(setting),
+        "different_utterances": tuning.different[setting],
+    }
+
+
+def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
     """Counts and times of one setting, times in seconds per utterance."""
-    trial = tuning.trials[setting]
+    trial, count = tuning.trials[setting], tuning.num_utterances
     counts, iterations = trial.statistics.summary(), trial.iterations
     draft_steps = sum(it.draft_steps for it in iterations)
     draft_rows = sum(it.draft_rows for it in iterations)
     plain = tuning.trials[NO_DRAFTS].statistics.decoder_calls
     parts = tuning.cost.predict(trial)
     return {
-        **{"draft_depth": 0, "draft_width": None, "draft_budget": None, **setting.options()},
+        "name": setting.drafter,
+        **_options(setting),
         "decoder_calls": trial.statistics.decoder_calls,
         "calls_saved": plain / trial.statistics.decoder_calls,
         "nodes_per_call": counts["nodes_per_call"],
         "tokens_per_call": counts["tokens_per_call"],
         "acceptance_per_step": counts["acceptance_per_head"],
+        "draft_calls": trial.statistics.draft_calls,
         "batch_calls": len(iterations),
         "run_ahead_steps": draft_steps,
         "run_ahead_width": draft_rows / draft_steps if draft_steps else 0.0,
-        "predicted_seconds": tuning.seconds[setting] / num_utterances,
-        "predicted_parts": {name: value / num_utterances for name, value in parts.items()},
-        "seconds_of_one_run": trial.seconds / num_utterances,
+        "predicted_seconds": tuning.seconds[setting] / count,
+        "predicted_parts": {name: value / count for name, value in parts.items()},
+        "draft_encoder_seconds": tuning.draft_encoder_seconds(setting.drafter) / count,
+        "seconds_of_one_run": trial.seconds / count,
         "different_utterances": tuning.different[setting],
     }
+
+
+def _options(setting: DraftSetting) -> dict[str, Any]:
+    none = dict.fromkeys(("ctc_draft_share", "lookahead", "draft_width", "draft_budget"))
+    return none | setting.options()
 
 
 def _cost_figures(parts: PartCosts) -> dict[str, Any]:
@@ -220,6 +235,8 @@ def _cost_figures(parts: PartCosts) -> dict[str, Any]:
         "drafting": _linear_figures(parts.draft),
         "walking": _linear_figures(parts.walk),
         "other": _linear_figures(parts.other),
+        "setup_seconds_of_all_batches": parts.setup_seconds,
+        "begin_seconds_of_all_batches": parts.begin_seconds,
     }
 
 

@@ -1,13 +1,19 @@
 """Settings of drafting, and which of them are worth a try."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from espnet_medusa.search.drafters import CTC, CTC_HEADS, FIXED, MODEL
 
 DEPTH_SHARES = (0.25, 0.5, 1.0)  # of the heads
 DEPTH_SHARES_BEYOND = (1.5, 2.0)  # where a surrogate can go on
+MODEL_DEPTHS = (1, 2, 4, 8)  # each step is a call of the draft model
+CTC_DEPTHS = (10, 20, 40)  # steps are free, nodes are not
+CTC_BEAM_DEPTHS = (2, 5, 10, 20)
 BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
 GREEDY_WIDTHS = (1, 2, 4)
-BUDGET_SHARES = (0.4, 0.7)  # of the largest draft without budget
+BUDGET_SHARES = (0.4, 0.7)  # of the largest draft
+WIDER_BUDGET = 2  # times a budget that the largest draft fills
 
 
 @dataclass(frozen=True)
@@ -15,49 +21,74 @@ class DraftSetting:
     """What the tuning chooses.
 
     Attributes:
-        depth: Steps drafted ahead; 0 drafts nothing.
+        drafter: Name of who drafts.
+        depth: Steps drafted ahead, with a lookahead at most; 0 drafts nothing.
         width: Hypotheses drafted.
-        budget: Most nodes of an utterance in a decoder call; None without limit.
+        budget: Most nodes of an utterance in a decoder call; None: the decode option's default.
+        lookahead: The decode option.
+        share: Of CTC where heads draft, too.
     """
 
+    drafter: str
     depth: int
     width: int = 1
     budget: int | None = None
+    lookahead: str = FIXED
+    share: float | None = None
 
-    def options(self) -> dict[str, int | None]:
-        """As keys of a decode config."""
+    def options(self) -> dict[str, int | float | str | None]:
+        """As keys of a decode config, without who drafts."""
         if self.depth == 0:
             return {"draft_depth": 0}
         return {
+            **({} if self.share is None else {"ctc_draft_share": self.share}),
+            "lookahead": self.lookahead,
             "draft_depth": self.depth,
             "draft_width": self.width,
             "draft_budget": self.budget,
         }
 
-    def __str__(self) -> str:
+    @property
+    def shape(self) -> str:
+        """All but who drafts, in words."""
         if self.depth == 0:
-            return "no drafts"
-        limit = "" if self.budget is None else f", budget {self.budget}"
-        return f"depth {self.depth}, width {self.width}{limit}"
+            return "-"
+        parts = [f"depth {self.depth}", f"width {self.width}"]
+        if self.lookahead != FIXED:
+            parts[0] = f"lookahead {self.lookahead} to {self.depth}"
+        if self.budget is not None:
+            parts.append(f"budget {self.budget}")
+        if self.share is not None:
+            parts.append(f"share {self.share:g}")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return self.drafter if self.depth == 0 else f"{self.drafter}, {self.shape}"
 
 
-NO_DRAFTS = DraftSetting(0)
+NO_DRAFTS = DraftSetting("no drafts", 0)
 
 
-def depths(num_heads: int, max_steps: int | None) -> list[int]:
+def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:
     """Depths to try.
 
     Args:
+        kind: Of the drafter, as the decode option calls it.
+        greedy: Whether the search has one hypothesis.
         num_heads: K, as trained.
         max_steps: How far the surrogate can go; None without limit.
     """
+    if kind == MODEL:
+        return [*MODEL_DEPTHS]
+    if kind in (CTC, CTC_HEADS):
+        return [*(CTC_DEPTHS if greedy else CTC_BEAM_DEPTHS)]
     shares = DEPTH_SHARES + (DEPTH_SHARES_BEYOND if max_steps is None else ())
     found = {max(round(share * num_heads), 1) for share in shares}
     return sorted(depth for depth in found if max_steps is None or depth <= max_steps)
 
 
 def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
-    """Widths to try.
+    """Widths to try, the search's own among them.
 
     Args:
         beam_size: B of beam search; None for greedy search.
@@ -68,11 +99,6 @@ def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
     if beam_size is None:
         return [*GREEDY_WIDTHS]
     return sorted({max(round(share * beam_size), 1) for share in BEAM_WIDTH_SHARES})
-
-
-def grid(depths: Sequence[int], widths: Sequence[int]) -> list[DraftSetting]:
-    """All depths with all widths, no budget."""
-    return [DraftSetting(depth, width) for depth in depths for width in widths]
 
 
 def between(tried: Sequence[int], best: int, max_steps: int | None) -> list[int]:
@@ -90,23 +116,19 @@ def between(tried: Sequence[int], best: int, max_steps: int | None) -> list[int]
     return sorted(depth for depth in found if max_steps is None or depth <= max_steps)
 
 
-def with_budgets(
-    settings: Sequence[DraftSetting], most_nodes: Sequence[int], least: int
-) -> list[DraftSetting]:
-    """The same settings with budgets that would bind.
+def with_budgets(setting: DraftSetting, most_nodes: int, least: int) -> list[DraftSetting]:
+    """The same setting with budgets that would bind; with a wider one where its own did.
+
+    A chain that is cut short is a shallower one: there are none for it.
 
     Args:
-        settings: Without budget.
-        most_nodes: Nodes of the largest draft that each of them made.
+        setting: That has been tried.
+        most_nodes: Nodes of the largest draft that it made.
         least: Nodes that the search itself asks for at most; drafts begin above.
-
-    Returns:
-        Settings, none of them twice.
     """
-    found = [
-        DraftSetting(setting.depth, setting.width, round(share * most))
-        for setting, most in zip(settings, most_nodes, strict=True)
-        for share in BUDGET_SHARES
-        if round(share * most) > least
-    ]
-    return [*dict.fromkeys(found)]
+    if setting.width == 1:
+        return []
+    budgets = [round(share * most_nodes) for share in BUDGET_SHARES]
+    if setting.budget is not None and most_nodes >= setting.budget:
+        budgets.append(WIDER_BUDGET * setting.budget)
+    return [replace(setting, budget=budget) for budget in budgets if budget > least]

@@ -52,28 +52,30 @@ class Iteration:
     """One decoder call and what is done around it.
 
     Attributes:
-        drafts: Whether the decoder serves heads that draft.
         rows: Utterances in the batch.
         row_nodes: Nodes per row, on average, prompts included.
         nodes: Nodes whose logits are wanted, of all rows.
         rounds: Steps of the utterance that walked farthest.
         steps: Steps that utterances walked, all together.
+        drafts: Times that something was run ahead: after the call, of the first one before, too.
         draft_steps: Steps run ahead.
         draft_rows: Prefixes that the surrogate was asked about in them.
+        begin_seconds: What the drafter does once for a batch, such as CTC's projection.
         call_seconds: ``extend`` and ``logits``.
         walk_seconds: Judging what the call says, and taking the steps that it allows.
         draft_seconds: Running ahead.
         other_seconds: The rest.
     """
 
-    drafts: bool
-    rows: int
-    row_nodes: float
+    rows: int = 0
+    row_nodes: float = 0.0
     nodes: int = 0
     rounds: int = 0
     steps: int = 0
+    drafts: int = 0
     draft_steps: int = 0
     draft_rows: int = 0
+    begin_seconds: float = 0.0
     call_seconds: float = 0.0
     walk_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -86,8 +88,8 @@ class PhaseLog:
 
     Attributes:
         clock: Tells the time.
-        iterations: In order.
-        setup_seconds: Before the first decoder call.
+        iterations: In order; the last one is under way.
+        setup_seconds: Before the first decoder call, beside what the drafter does.
         most_nodes: Nodes of the largest draft of one utterance.
     """
 
@@ -96,24 +98,32 @@ class PhaseLog:
     setup_seconds: float = 0.0
     most_nodes: int = 0
     _mark: float = 0.0
+    _claimed: float = 0.0  # since the mark
+
+    @property
+    def current(self) -> Iteration:
+        """The iteration under way."""
+        return self.iterations[-1]
 
     def begin(self) -> None:
         """The search starts."""
+        self.iterations.append(Iteration())
         self._mark = self.clock.now()
 
-    def open(self, drafts: bool, rows: int, row_nodes: float) -> None:
-        """An iteration starts, the one before has ended."""
+    def open(self, rows: int, row_nodes: float) -> None:
+        """A decoder call comes: of the first iteration, or of another one."""
         self.close()
-        self.iterations.append(Iteration(drafts, rows, row_nodes))
+        if self.current.rows:
+            self.iterations.append(Iteration())
+        self.current.rows, self.current.row_nodes = rows, row_nodes
 
     def close(self) -> None:
         """All since ``begin`` or the last ``open`` that no part has claimed was something else."""
         now = self.clock.now()
-        left, self._mark = now - self._mark, now
-        if self.iterations:
-            last = self.iterations[-1]
-            claimed = last.call_seconds + last.walk_seconds + last.draft_seconds
-            last.other_seconds += max(left - claimed, 0.0)
+        left = max(now - self._mark - self._claimed, 0.0)
+        self._mark, self._claimed = now, 0.0
+        if self.current.rows:
+            self.current.other_seconds += left
         else:
             self.setup_seconds += left
 
@@ -121,8 +131,9 @@ class PhaseLog:
         """Do ``work``, and count its time for a part of the present iteration."""
         started = self.clock.now()
         result = work()
-        name, iteration = f"{part}_seconds", self.iterations[-1]
-        setattr(iteration, name, getattr(iteration, name) + self.clock.now() - started)
+        name, seconds = f"{part}_seconds", self.clock.now() - started
+        setattr(self.current, name, getattr(self.current, name) + seconds)
+        self._claimed += seconds
         return result
 
 
@@ -167,11 +178,11 @@ class TimedDecoder(Timed):
         tokens: Sequence[Sequence[int]],
         parents: Sequence[Sequence[int]],
     ) -> NodeOutputs:
-        self.log.open(state.with_heads, len(tokens), sum(map(len, tokens)) / len(tokens))
+        self.log.open(len(tokens), sum(map(len, tokens)) / len(tokens))
         return self.log.claim("call", lambda: self.part.extend(state, tokens, parents))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        self.log.iterations[-1].nodes += len(hidden)
+        self.log.current.nodes += len(hidden)
         return self.log.claim("call", lambda: self.part.logits(hidden))
 
 
@@ -188,9 +199,14 @@ class TimedSurrogate(Timed):
         begun = self.part.begin(roots, memory, memory_lengths, draft_inputs)
         return self if begun is self.part else TimedSurrogate(begun, self.log)
 
+    @property
+    def early(self) -> Surrogate | None:
+        early = self.part.early
+        return early and TimedSurrogate(early, self.log)
+
     def logits(self, states: States) -> torch.Tensor:
         logits = self.part.logits(states)
-        self.log.iterations[-1].draft_rows += len(logits)
+        self.log.current.draft_rows += len(logits)
         return logits
 
 
@@ -204,8 +220,8 @@ class TimedStrategy(Timed):
         before = [walk.steps for walk in walks]
         self.log.claim("walk", lambda: self.part.advance(walks))
         taken = [walk.steps - steps for walk, steps in zip(walks, before, strict=True)]
-        self.log.iterations[-1].rounds += max(taken)
-        self.log.iterations[-1].steps += sum(taken)
+        self.log.current.rounds += max(taken)
+        self.log.current.steps += sum(taken)
 
 
 class TimedRunAhead(Timed):
@@ -218,9 +234,19 @@ class TimedRunAhead(Timed):
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
     ) -> "TimedRunAhead":
-        return TimedRunAhead(self.part.begin(walks, memory, memory_lengths, draft_inputs), self.log)
+        inputs = walks, memory, memory_lengths, draft_inputs
+        begun = self.log.claim("begin", lambda: self.part.begin(*inputs))
+        return TimedRunAhead(begun, self.log)
+
+    def draft_prompt(self, walks: Sequence[Walk]) -> None:
+        self._draft(self.part.draft_prompt, walks)
 
     def draft(self, walks: Sequence[Walk]) -> None:
-        self.log.claim("draft", lambda: self.part.draft(walks))
-        self.log.iterations[-1].draft_steps += max(walk.draft.depth for walk in walks)
+        self._draft(self.part.draft, walks)
+
+    def _draft(self, draft: Callable[[Sequence[Walk]], None], walks: Sequence[Walk]) -> None:
+        self.log.claim("draft", lambda: draft(walks))
+        depth = max(walk.draft.depth for walk in walks)
+        self.log.current.drafts += depth > 0
+        self.log.current.draft_steps += depth
         self.log.most_nodes = max(self.log.most_nodes, *(len(walk.draft.nodes) for walk in walks))

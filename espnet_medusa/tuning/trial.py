@@ -1,19 +1,18 @@
 """Settings tried on the held-out utterances with the real search."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
 from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.errors import InputError
 from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock, Iteration, PhaseLog, timed
@@ -27,33 +26,39 @@ class Trial:
     """What a setting gave and cost.
 
     Attributes:
+        drafter: Who drafted.
         statistics: Of all utterances.
         iterations: Of all batches.
         outputs: N-best tokens by utterance id.
         scores: Their scores.
         most_nodes: Nodes of the largest draft of one utterance.
         setup_seconds: Before the first decoder calls, all batches together.
+        begin_seconds: What the drafter does once for each batch, of all.
         seconds: Of the searches, with the timing in it, once.
     """
 
+    drafter: str
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     iterations: list[Iteration] = field(default_factory=list)
     outputs: dict[str, Output] = field(default_factory=dict)
     scores: dict[str, list[float]] = field(default_factory=dict)
     most_nodes: int = 0
     setup_seconds: float = 0.0
+    begin_seconds: float = 0.0
     seconds: float = 0.0
 
     def run(self, search: Search, batch: HeldOutBatch, task: "Task") -> None:
         """Decode one batch with the timing on, and add what it gave."""
-        log, started = PhaseLog(task.clock), task.clock.now()
+        log = PhaseLog(task.clock)
+        search, started = timed(search, log), task.clock.now()
         log.begin()
-        walks = batch.decode(timed(search, log), task.limits)
+        walks = batch.decode(search, task.limits, self.drafter)
         log.close()
         self.seconds += task.clock.now() - started
         self.setup_seconds += log.setup_seconds
         self.most_nodes = max(self.most_nodes, log.most_nodes)
         self.iterations += log.iterations
+        self.begin_seconds += sum(iteration.begin_seconds for iteration in log.iterations)
         for key, walk in zip(batch.keys, walks, strict=True):
             self.outputs[key], self.scores[key] = output_of(walk, task.nbest)
             self.statistics += walk.statistics
@@ -64,8 +69,9 @@ class Task:
     """What is the same for all settings.
 
     Attributes:
-        search: To be tuned.
+        search: To be tuned; it drafts nothing.
         options: Those it was built from.
+        drafters: What there is to draft with, by name.
         batches: Held-out utterances.
         limits: Of the lengths.
         nbest: Hypotheses to compare.
@@ -75,11 +81,18 @@ class Task:
 
     search: Search
     options: SearchOptions
+    drafters: Mapping[str, Drafter]
     batches: list[HeldOutBatch]
     limits: LengthLimits
     nbest: int
     clock: Clock
     rounding: bool = False
+
+    @property
+    def beam_size(self) -> int | None:
+        """B; None with greedy search."""
+        beam = isinstance(self.search, BeamSearch)
+        return self.search.strategy.beam_size if beam else None
 
 
 def run_trials(
@@ -95,8 +108,8 @@ def run_trials(
         settings: How to draft.
         title: Of the progress bar.
     """
-    searches = {setting: redraft(task.search, task.options, setting) for setting in settings}
-    trials = {setting: Trial() for setting in searches}
+    searches = {setting: redraft(task, setting) for setting in settings}
+    trials = {setting: Trial(setting.drafter) for setting in searches}
     total = len(searches) * len(task.batches)
     with tqdm(total=total, desc=title, unit="run", mininterval=1.0) as bar:
         for number, batch in enumerate(task.batches):
@@ -107,31 +120,25 @@ def run_trials(
     return trials
 
 
-def redraft(search: Search, options: SearchOptions, setting: DraftSetting) -> Search:
+def redraft(task: Task, setting: DraftSetting) -> Search:
     """The same search with other drafts.
 
     Args:
-        search: Left as it is.
-        options: Those it was built from.
+        task: Its search is left as it is.
         setting: How to draft.
 
     Raises:
-        InputError: The model cannot draft like that, or what is drafted decides the text.
+        InputError: The model cannot draft like that.
     """
-    if isinstance(search, ThresholdBeamSearch):
-        raise InputError(
-            "acceptance: threshold with search: beam: other drafts give another text; allowed to "
-            "tune: exact, or search: greedy"
-        )
-    options = replace(options, **{"draft_width": None, "draft_budget": None, **setting.options()})
-    changed = copy.copy(search)
-    old = search.strategy
-    surrogate = search.drafter.surrogate or search.decoder.surrogate()
-    if isinstance(search, GreedySearch):
-        shape = draft_shape(options, search.decoder, surrogate, width=1)
+    options, surrogate = replace(task.options, **setting.options()), None
+    if setting.depth > 0:
+        surrogate = task.drafters[setting.drafter].surrogates[setting.share]
+    changed = copy.copy(task.search)
+    old = task.search.strategy
+    shape = draft_shape(options, task.search.decoder, surrogate, width=task.beam_size or 1)
+    if isinstance(task.search, GreedySearch):
         changed.strategy = GreedyStrategy(old.scoring, old.rule, shape.width)
     else:
-        shape = draft_shape(options, search.decoder, surrogate, width=old.beam_size)
         changed.strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
     changed.drafter = RunAhead(changed.strategy, surrogate, shape)
     return changed

@@ -1,126 +1,56 @@
-"""Which drafts pay: settings tried with the real search, costs measured, the fastest chosen.
+"""Which drafts pay: settings tried with the real search, costs measured, the best compared.
 
-1. Grid: no drafts, then every depth with every width, without budget. Depths are shares of the
-   trained heads, and beyond where the surrogate can go on; widths are multiples of the beam.
-2. Refinement: depths halfway to the neighbours of the best one, at its width.
-3. Budgets: for the best depth of each width, shares of its largest draft.
-4. Again: the best few and no drafts, in turns, to have more samples of what they cost.
-5. Check: the best drafts against no drafts in turns, nothing in between timed. It decides whether
-   drafts pay at all.
+1. Depths: every drafter at several depths, as wide as the search, without lookahead.
+2. Neighbours of each drafter's best: depths halfway to the next; and, unless the drafter is far
+   behind the fastest, other widths and other shares of CTC.
+3. Lookaheads; and, as before, budgets.
+4. Check: of every drafter the best fixed depth and each lookahead, and no drafts, in turns, nothing
+   in between timed. It decides.
 
-No drafts and the best so far take part in every stage. After each stage costs are fitted to all
-runs so far; «best» is what they predict from each setting's own counts. Counts do not depend on
-what else the machine does, and costs are medians over all runs.
+No drafts take part in every stage. After each stage costs are fitted to all runs so far; «best» is
+what they predict from each setting's own counts. Counts do not depend on what else the machine
+does, and costs are medians over all runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.tuning.cost import SearchCost, fit_cost
+from espnet_medusa.search.drafters import FIXED, LOOKAHEADS
+from espnet_medusa.tuning.available import Drafter
+from espnet_medusa.tuning.findings import Seconds, Tuning
 from espnet_medusa.tuning.setting import (
     NO_DRAFTS,
     DraftSetting,
     between,
     depths,
-    grid,
     widths,
     with_budgets,
 )
-from espnet_medusa.tuning.trial import Output, Task, Trial, differing, redraft, run_trials
+from espnet_medusa.tuning.trial import Output, Task, differing, redraft, run_trials
 
-FINALISTS = 3
-FINAL_ROUNDS = 2
-CHECK_ROUNDS = 5
-AS_GOOD = 0.02  # of two settings so close the one with fewer nodes wins, or no drafts
+FAR_BEHIND = 1.3  # times as long as the fastest so far
+CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # at most, but for a round
 TIE = 1e-4  # hypotheses whose scores are so close may change places: sums round differently
-
-
-@dataclass(frozen=True)
-class Check:
-    """The best drafts against no drafts, in turns.
-
-    Attributes:
-        plain_seconds: Search over all utterances without drafts, median of the rounds by batch.
-        tuned_seconds: The same with drafts.
-    """
-
-    plain_seconds: float
-    tuned_seconds: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times faster drafts were."""
-        return self.plain_seconds / self.tuned_seconds
-
-
-@dataclass
-class Tuning:
-    """What was found.
-
-    Attributes:
-        trials: By setting; the first run of each.
-        reruns: Further runs, for their times.
-        cost: Fitted to all of them.
-        seconds: Predicted by it, of the search over all utterances, by setting.
-        chosen: The best drafts where the check finds that they pay, else no drafts.
-        drafted: The best setting that drafts, by prediction; None when there is none.
-        check: Its times against no drafts; None when there is nothing to check.
-        different: Utterances whose output is not that of no drafts, by setting.
-    """
-
-    trials: dict[DraftSetting, Trial] = field(default_factory=dict)
-    reruns: list[Trial] = field(default_factory=list)
-    cost: SearchCost | None = None
-    seconds: dict[DraftSetting, float] = field(default_factory=dict)
-    chosen: DraftSetting = NO_DRAFTS
-    drafted: DraftSetting | None = None
-    check: Check | None = None
-    different: dict[DraftSetting, list[str]] = field(default_factory=dict)
-
-    def fit(self) -> None:
-        """Learn costs from all runs so far, and predict with them."""
-        self.cost = fit_cost([*self.trials.values(), *self.reruns])
-        self.seconds = {setting: self.cost.seconds(trial) for setting, trial in self.trials.items()}
-
-    def ranking(self) -> list[DraftSetting]:
-        """Settings, fastest first; of those about as fast as the best, fewest nodes first."""
-        least = min(self.seconds.values())
-
-        def rank(setting: DraftSetting) -> tuple[bool, float]:
-            slower = self.seconds[setting] > (1 + AS_GOOD) * least
-            nodes = self.trials[setting].statistics.nodes
-            return slower, self.seconds[setting] if slower else nodes
-
-        return sorted(self.seconds, key=rank)
-
-    def best_drafts(self, width: int | None = None) -> DraftSetting:
-        """The first of the ranking that drafts, with this width if one is given."""
-        return next(
-            setting
-            for setting in self.ranking()
-            if setting.depth > 0 and width in (None, setting.width)
-        )
 
 
 class Tuner:
     """Tries settings on held-out utterances.
 
     Args:
-        task: What to decode, and with which search.
+        task: What to decode, with which search, and what drafts.
+        left_out: Why other drafters are not among them.
     """
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, left_out: Sequence[str] = ()):
         self.task = task
-        self.found = Tuning()
+        self.found = Tuning(task, [*left_out])
+        self.unverified = task.options.acceptance == "threshold"
         self.must_agree = task.options.acceptance == "exact" and not task.rounding
-        beam = isinstance(task.search, BeamSearch)
-        self.beam_size = task.search.strategy.beam_size if beam else None
-        self.widths = widths(self.beam_size, chain_only=task.options.acceptance == "threshold")
+        self.widths = widths(task.beam_size, chain_only=self.unverified)
 
     def tune(self) -> Tuning:
         """Find the fastest setting.
@@ -128,29 +58,73 @@ class Tuner:
         Raises:
             InputError: A setting's output is not that of no drafts although the rule is exact.
         """
-        found, decoder = self.found, self.task.search.decoder
-        run_trials(self.task, [NO_DRAFTS], "warming up")
-        surrogate = decoder.surrogate()
-        if surrogate is None:
-            self._try([], "no drafts")
-            return found
-        tried = depths(decoder.num_heads, surrogate.max_steps)
-        self._try(grid(tried, self.widths), "depths and widths")
-        best = found.best_drafts()
-        more = between(tried, best.depth, surrogate.max_steps)
-        self._try([best, *grid(more, [best.width])], "more depths")
-        by_width = [found.best_drafts(width) for width in self.widths]
-        most_nodes = [found.trials[setting].most_nodes for setting in by_width]
-        limited = with_budgets(by_width, most_nodes, self.beam_size or 1)
-        self._try([found.best_drafts(), *limited], "budgets")
-        finalists = [setting for setting in found.ranking() if setting.depth > 0][:FINALISTS]
-        for _ in range(FINAL_ROUNDS):
-            self._try(finalists, "the best again")
-        found.drafted = found.best_drafts()
-        found.check = self._check(found.drafted)
-        if found.check.ratio > 1 + AS_GOOD:
-            found.chosen = found.drafted
+        found, drafters = self.found, self.task.drafters.values()
+        first = {drafter.name: self._depths(drafter) for drafter in drafters}
+        warm = [settings[0] for settings in first.values()]
+        run_trials(replace(self.task, batches=self.task.batches[:1]), [NO_DRAFTS, *warm], "warm-up")
+        self._try([setting for settings in first.values() for setting in settings], "depths")
+        near = self._not_far_behind()
+        self._try([s for d in drafters for s in self._neighbours(d, d in near)], "neighbours")
+        near = self._not_far_behind()
+        last = [limited for drafter in near for limited in self._budgets(drafter)]
+        last += [setting for drafter in drafters for setting in self._lookaheads(drafter)]
+        self._try(last, "budgets and lookaheads")
+        if drafters:
+            found.checked = self._check(self._finalists())
         return found
+
+    def _depths(self, drafter: Drafter) -> list[DraftSetting]:
+        greedy = self.task.beam_size is None
+        tried = depths(drafter.kind, greedy, self.task.search.decoder.num_heads, drafter.max_steps)
+        share, width = next(iter(drafter.surrogates)), self.task.beam_size or 1
+        return [
+            DraftSetting(drafter.name, depth, width, drafter.budget, share=share) for depth in tried
+        ]
+
+    def _neighbours(self, drafter: Drafter, all_ways: bool) -> list[DraftSetting]:
+        """Of its best setting: depths, or all that can be changed."""
+        best = self.found.best_fixed(drafter.name)
+        tried = sorted({s.depth for s in self.found.trials if s.drafter == drafter.name})
+        more = between(tried, best.depth, drafter.max_steps)
+        found = [replace(best, depth=depth) for depth in more]
+        if all_ways:
+            found += [replace(best, width=width) for width in self.widths]
+            found += [replace(best, share=share) for share in drafter.surrogates]
+        return [setting for setting in found if setting != best]
+
+    def _budgets(self, drafter: Drafter) -> list[DraftSetting]:
+        """For its best setting; where that is a chain, for its best tree."""
+        found, name = self.found, drafter.name
+        best = found.best_fixed(name)
+        if best.width == 1:
+            best = found.best(name, lambda s: s.lookahead == FIXED and s.width > 1)
+        if best is None:
+            return []
+        return with_budgets(best, found.trials[best].most_nodes, self.task.beam_size or 1)
+
+    def _lookaheads(self, drafter: Drafter) -> list[DraftSetting]:
+        """As deep as anything that was tried, in the shape of the best fixed depth."""
+        if self.unverified:
+            return []
+        best = self.found.best_fixed(drafter.name)
+        deepest = max(s.depth for s in self.found.trials if s.drafter == drafter.name)
+        others = [name for name in LOOKAHEADS if name != FIXED]
+        return [replace(best, depth=deepest, lookahead=name) for name in others]
+
+    def _not_far_behind(self) -> list[Drafter]:
+        found = self.found
+        best = {name: found.whole(found.best(name)) for name in found.drafters}
+        least = min([found.whole(NO_DRAFTS), *best.values()])
+        return [self.task.drafters[name] for name in best if best[name] <= FAR_BEHIND * least]
+
+    def _finalists(self) -> list[DraftSetting]:
+        found = self.found
+        settings = [
+            found.best(drafter, lambda setting, name=name: setting.lookahead == name)
+            for drafter in found.drafters
+            for name in LOOKAHEADS
+        ]
+        return [setting for setting in settings if setting is not None]
 
     def _try(self, settings: Sequence[DraftSetting], stage: str) -> None:
         """Run settings and no drafts, and learn from them."""
@@ -160,7 +134,7 @@ class Tuner:
                 found.reruns.append(trial)
                 continue
             found.trials[setting] = trial
-            tie = 0.0 if self.beam_size is None else TIE
+            tie = 0.0 if self.task.beam_size is None else TIE
             found.different[setting] = differing(trial, found.trials[NO_DRAFTS], tie)
             self._compare(setting)
         found.fit()
@@ -177,19 +151,22 @@ class Tuner:
                 "this is a defect of the search, or of the arithmetic of this device"
             )
 
-    def _check(self, setting: DraftSetting) -> Check:
-        """Time a setting against no drafts, batch by batch and in turns."""
-        task = self.task
-        searches = [redraft(task.search, task.options, s) for s in (NO_DRAFTS, setting)]
-        seconds = np.zeros((CHECK_ROUNDS, len(task.batches), 2))
-        for turn in tqdm(range(CHECK_ROUNDS), desc="check", unit="round", mininterval=1.0):
-            for number, batch in enumerate(task.batches):
-                for which in (0, 1) if (turn + number) % 2 == 0 else (1, 0):
-                    started = task.clock.now()
-                    batch.decode(searches[which], task.limits)
-                    seconds[turn, number, which] = task.clock.now() - started
-        plain, tuned = np.median(seconds, axis=0).sum(axis=0).tolist()
-        return Check(plain, tuned)
+    def _check(self, settings: Sequence[DraftSetting]) -> Seconds:
+        """Time settings and no drafts, batch by batch and in turns: medians of the rounds."""
+        task, settings = self.task, [NO_DRAFTS, *settings]
+        searches = [redraft(task, setting) for setting in settings]
+        rounds = int(CHECK_SECONDS / sum(self.found.seconds[setting] for setting in settings))
+        rounds = min(max(rounds, 1), CHECK_ROUNDS)
+        seconds = np.zeros((rounds, len(task.batches), len(settings)))
+        with tqdm(total=seconds.size, desc="check", unit="run", mininterval=1.0) as bar:
+            for turn in range(rounds):
+                for number, batch in enumerate(task.batches):
+                    for which in np.roll(np.arange(len(settings)), turn + number):
+                        started = task.clock.now()
+                        batch.decode(searches[which], task.limits, settings[which].drafter)
+                        seconds[turn, number, which] = task.clock.now() - started
+                        bar.update()
+        return dict(zip(settings, np.median(seconds, axis=0).sum(axis=0).tolist(), strict=True))
 
 
 def _brief(output: Output, most: int = 12) -> str:

@@ -1,9 +1,9 @@
 """A clock that moves only when a decoder or a surrogate does something, by a price list."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from clairvoyant import PathDecoder, PathSurrogate, foresight
+from clairvoyant import PathDecoder, PathStates, PathSurrogate, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.accept import AcceptanceRule, exact
@@ -11,9 +11,30 @@ from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.decoder.tree_decoder import NodeOutputs
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.build import SearchOptions
+from espnet_medusa.search.drafters import HEADS
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.tuning.held_out import HeldOutBatch
+from espnet_medusa.tuning.available import Drafter
+from espnet_medusa.tuning.held_out import DraftReading, HeldOutBatch
 from espnet_medusa.tuning.trial import Task
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a drafter asks and gives.
+
+    Attributes:
+        row: Seconds for each prefix that it is asked about.
+        begin: Seconds once for a batch.
+        encoder: Seconds of its own encoder for a batch.
+        error: Size of the noise in what it says.
+        kind: Of drafter; heads wait for the decoder's first call, others do not.
+    """
+
+    row: float = 0.01
+    begin: float = 0.0
+    encoder: float = 0.0
+    error: float = 0.0
+    kind: str = HEADS
 
 
 @dataclass
@@ -22,7 +43,7 @@ class Prices:
 
     call: float = 1.0
     node: float = 0.01
-    draft_row: float = 0.01
+    offers: dict[str, Offer] = field(default_factory=lambda: {"heads": Offer()})
     spent: float = 0.0
 
     def now(self) -> float:
@@ -30,20 +51,33 @@ class Prices:
 
 
 class ChargedSurrogate(PathSurrogate):
-    """Knows what the decoder will say, for a price.
+    """Knows what the decoder will say, more or less, for a price.
 
     Args:
         say: As ``PathSurrogate``'s.
-        prices: Of everything.
+        offer: Of this drafter.
+        prices: Hold the time.
     """
 
-    def __init__(self, say, prices: Prices):
+    def __init__(self, say, offer: Offer, prices: Prices):
         super().__init__(say)
-        self.prices = prices
+        self.offer, self.prices = offer, prices
+        self.needs_head_input = offer.kind == HEADS
+
+    def begin(self, roots, memory, memory_lengths, draft_inputs=None):
+        self.prices.spent += self.offer.begin
+        return self
+
+    def start(self, prefixes):
+        if self.needs_head_input:
+            return super().start(prefixes)
+        return PathStates([(EOS, *prefix.tokens()) for prefix in prefixes])
 
     def logits(self, states):
-        self.prices.spent += self.prices.draft_row * len(states.paths)
-        return super().logits(states)
+        self.prices.spent += self.offer.row * len(states.paths)
+        logits = super().logits(states)
+        noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+        return logits + self.offer.error * noise
 
 
 class ChargedDecoder(PathDecoder):
@@ -51,19 +85,15 @@ class ChargedDecoder(PathDecoder):
 
     Args:
         decoder: Does the work.
-        surrogate: Drafts.
         prices: Of everything.
-        num_heads: What the decoder says that it has; without, nothing drafts.
         error: Size of the noise in calls with several nodes.
     """
 
-    def __init__(self, decoder, surrogate, prices: Prices, num_heads=4, error=0.0):
-        super().__init__(decoder, surrogate if num_heads else None)
-        self.prices, self.heads, self.error = prices, num_heads, error
+    num_heads = 4
 
-    @property
-    def num_heads(self):
-        return self.heads
+    def __init__(self, decoder, prices: Prices, error=0.0):
+        super().__init__(decoder)
+        self.prices, self.error = prices, error
 
     def extend(self, state, tokens, parents):
         self.prices.spent += self.prices.call + self.prices.node * sum(map(len, tokens))
@@ -80,21 +110,24 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
         prices: Of everything.
         beam_size: None for greedy search.
         seed: Of the decoder.
-        options: Of ``ChargedDecoder``, ``SearchOptions`` and ``rounding``.
+        options: ``error`` of ``ChargedDecoder``, ``rounding``, and those of ``SearchOptions``.
     """
-    rounding = options.pop("rounding", False)
-    model = {name: options.pop(name) for name in ("num_heads", "error") if name in options}
+    rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])
     module = tiny_decoder(seed, "none")
-    surrogate = ChargedSurrogate(foresight(module, memory), prices)
-    decoder = ChargedDecoder(module.runtime(), surrogate, prices, **model)
+    decoder, say = ChargedDecoder(module.runtime(), prices, error), foresight(module, memory)
+    drafters = {
+        name: Drafter(name, offer.kind, {None: ChargedSurrogate(say, offer, prices)})
+        for name, offer in prices.offers.items()
+    }
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     if beam_size is None:
         search = GreedySearch(decoder, AcceptanceRule(exact), constraints)
     else:
         search = BeamSearch(decoder, {}, None, {"decoder": 1.0}, beam_size, constraints)
-    prompt = torch.tensor([[EOS]])
-    batches = [HeldOutBatch([key], memory, lengths, prompt, 0.09, 0.0) for key in ("a", "b")]
-    kind = "greedy" if beam_size is None else "beam"
-    limits = LengthLimits(maxlenratio=-16)
-    return Task(search, SearchOptions(search=kind, **options), batches, limits, 1, prices, rounding)
+    readings = {name: DraftReading(None, offer.encoder) for name, offer in prices.offers.items()}
+    inputs = memory, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
+    batches = [HeldOutBatch([key], *inputs) for key in ("a", "b")]
+    options = SearchOptions(search="greedy" if beam_size is None else "beam", **options)
+    limits = LengthLimits(maxlenratio=-10)
+    return Task(search, options, drafters, batches, limits, 1, prices, rounding)

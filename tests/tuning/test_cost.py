@@ -23,19 +23,25 @@ def make_trial(rng, drafts: bool, count: int = 400) -> Trial:
         speed = 0.5 if not drafts else 1.0
         iterations.append(
             Iteration(
-                drafts, rows, nodes, rows * nodes, steps, steps * rows, draft_steps, draft_rows,
+                rows, nodes, rows * nodes, steps, steps * rows, int(drafts), draft_steps,
+                draft_rows,
                 call_seconds=speed * call_seconds(1 << (rows - 1).bit_length(), nodes),
                 walk_seconds=1e-4 + 2e-5 * steps * rows,
-                draft_seconds=1e-6 + 3e-4 * draft_steps + 1e-5 * draft_rows,
+                draft_seconds=1e-6 * drafts + 3e-4 * draft_steps + 1e-5 * draft_rows,
                 other_seconds=5e-5 + 1e-5 * rows,
             )
         )  # fmt: skip
-    return Trial(iterations=iterations, setup_seconds=0.25)
+    drafter, begin = ("heads", 0.05) if drafts else ("none", 0.0)
+    return Trial(drafter, iterations=iterations, setup_seconds=0.25, begin_seconds=begin)
 
 
 def whole(trial: Trial) -> float:
     names = ("call_seconds", "walk_seconds", "draft_seconds", "other_seconds")
-    return 0.25 + sum(getattr(it, name) for it in trial.iterations for name in names)
+    return (
+        0.25
+        + trial.begin_seconds
+        + sum(getattr(it, name) for it in trial.iterations for name in names)
+    )
 
 
 def test_predictions_are_the_undisturbed_seconds():
@@ -52,14 +58,14 @@ def test_predictions_are_the_undisturbed_seconds():
         assert cost.seconds(trial) == pytest.approx(seconds, rel=0.02)
         assert cost.seconds(trial) == pytest.approx(sum(cost.predict(trial).values()))
         assert whole(trial) > 1.3 * seconds, "the disturbance was worth mentioning"
-    walk = dict(zip(cost.parts[True].walk.names, cost.parts[True].walk.seconds, strict=True))
+    walk = dict(zip(cost.parts["heads"].walk.names, cost.parts["heads"].walk.seconds, strict=True))
     assert walk["step"] == pytest.approx(2e-5, rel=0.02)
     assert walk["iteration"] == pytest.approx(1e-4, rel=0.02)
 
 
 def test_calls_are_interpolated_between_medians_and_by_rows():
     iterations = [
-        Iteration(True, rows, nodes, call_seconds=rows * (1.0 + nodes))
+        Iteration(rows, nodes, call_seconds=rows * (1.0 + nodes))
         for rows in (1, 8)
         for nodes in (1, 2, 4, 8, 16)
         for _ in range(5)
@@ -73,9 +79,9 @@ def test_calls_are_interpolated_between_medians_and_by_rows():
 
 
 def test_rare_sizes_join_others():
-    few = [Iteration(True, 1, 1, call_seconds=1.0)] * 2
-    many = [Iteration(True, 1, 8, call_seconds=9.0)] * 7
-    last = [Iteration(True, 1, 64, call_seconds=50.0)]
+    few = [Iteration(1, 1, call_seconds=1.0)] * 2
+    many = [Iteration(1, 8, call_seconds=9.0)] * 7
+    last = [Iteration(1, 64, call_seconds=50.0)]
     assert [samples for *_, samples in fit_call_cost(few + many + last).knots[1]] == [10]
     assert fit_call_cost(few).knots == {1: [(1.0, 1.0, 2)]}
 

@@ -41,15 +41,19 @@ def test_what_no_part_claims_is_setup_or_other():
     log = PhaseLog(ticks)
     log.begin()
     work(3)
-    log.open(True, 2, 4.0)
+    log.claim("begin", lambda: work(0.25))
+    log.claim("draft", lambda: work(4))  # before the first call: of its iteration
+    work(1)
+    log.open(2, 4.0)
     assert log.claim("call", lambda: work(5)) == 5
     work(1)
     log.claim("draft", lambda: work(2))
     log.claim("call", lambda: work(0.5))
-    log.open(True, 1, 4.0)
+    log.open(1, 4.0)
     log.claim("walk", lambda: work(7))
     log.close()
     first, second = log.iterations
-    assert log.setup_seconds == 3
-    assert (first.call_seconds, first.draft_seconds, first.other_seconds) == (5.5, 2, 1)
+    assert log.setup_seconds == 4
+    assert (first.begin_seconds, first.rows, second.rows) == (0.25, 2, 1)
+    assert (first.call_seconds, first.draft_seconds, first.other_seconds) == (5.5, 6, 1)
     assert (second.walk_seconds, second.other_seconds) == (7, 0)

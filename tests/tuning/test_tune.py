@@ -1,4 +1,4 @@
-"""The command: from model and held-out audio to a config that asr_inference takes."""
+"""The command: from a model, what it can draft with and held-out audio to a decode config."""
 
 import json
 import re
@@ -7,9 +7,20 @@ import pytest
 import torch
 import yaml
 from experiment import make_experiment, read_lines, write_noise
+from test_espnet_experiment import stock_experiment
 
-from espnet_medusa.bin import asr_inference, tune_drafts
+from espnet_medusa.bin import asr_inference, tune
 from espnet_medusa.errors import InputError
+from espnet_medusa.search.drafters import DRAFTERS
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.tuning.available import DraftModelFiles, available
+from espnet_medusa.tuning.report import DRAFT_KEYS
+from espnet_medusa.tuning.setting import DraftSetting
+
+DECODER = {
+    "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
+}  # fmt: skip
+NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
 
 
 @pytest.fixture(scope="module")
@@ -28,77 +39,137 @@ def experiment(tmp_path_factory):
     return make_experiment(tmp_path_factory.mktemp("experiment"))
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Neither heads nor CTC."""
+    folder = tmp_path_factory.mktemp("plain")
+    return make_experiment(folder, decoder_conf=DECODER, model_conf=NO_CTC)
+
+
+def texts(experiment, corpus, folder, options) -> dict[str, str]:
+    """By utterance, as ``asr_inference`` writes them."""
+    asr_inference.main(
+        [
+            *experiment.options(), *options, "--output_dir", str(folder),
+            "--data_path_and_name_and_type", f"{corpus / 'wav.scp'},speech,sound",
+        ]
+    )  # fmt: skip
+    return read_lines(folder / "1best_recog" / "text")
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
-        ("search: greedy\nmaxlenratio: -9\ndraft_depth: 2\ndraft_budget: 4\n", []),
-        ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -7\n", ["--batch_size", "3", "--nbest", "2"]),
+        ("search: greedy\nmaxlenratio: -6\ndraft_depth: 2\nlookahead: cost\n", []),
+        ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
     ],
 )
-def test_config_report_and_figure(experiment, corpus, tmp_path, config, options, capsys):
+def test_config_report_table_and_figure(
+    experiment, plain, corpus, tmp_path, config, options, capsys
+):
     (tmp_path / "decode.yaml").write_text(config)
-    output = tmp_path / "new" / "tuned.yaml"
-    tune_drafts.main(
+    output, draft = tmp_path / "new" / "tuned.yaml", str(plain.folder)
+    tune.main(
         [
             *experiment.options(), "--data_dir", str(corpus), "--num_utterances", "3",
             "--config", str(tmp_path / "decode.yaml"), *options, "--output", str(output),
+            "--draft_models", draft,
         ]
     )  # fmt: skip
     written = capsys.readouterr()
-    assert "times as fast (predicted" in written.out and str(output) in written.out
-    assert "depths and widths" in written.err
-    report = json.loads(output.with_suffix(".json").read_text())
+    assert "times as fast as no drafts" in written.out and str(output) in written.out
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    report = json.loads(output.with_suffix(".json").read_text())
+    names = ["no drafts", "heads", "ctc", "ctc+heads", f"model {plain.folder.name}"]
+
+    table = output.with_suffix(".md").read_text()
+    rows = [re.findall(r"[^|]+", line) for line in table.splitlines() if line.startswith("|")]
+    shown = [row[0].strip(" *") for row in rows]
+    assert shown == ["drafter", "---", *names, "drafter", "---", *names[1:]]
+    assert {len(row) for row in rows[:7]} == {11} and {len(row) for row in rows[7:]} == {4}
+    assert all(row[10].strip() == "0/3" for row in rows[3:7])
 
     tuned = yaml.safe_load(output.read_text())
-    assert {name: tuned.pop(name, None) for name in tune_drafts.DRAFT_KEYS} == {
-        "draft_depth": 0, "draft_width": None, "draft_budget": None, **report["chosen"],
-    }  # fmt: skip
+    chosen = {name: tuned.pop(name) for name in DRAFT_KEYS if name in tuned}
+    assert {"drafter": None, **chosen} == report["chosen"]
     given = yaml.safe_load(config) | {
         name.removeprefix("--"): int(value)
         for name, value in zip(options[::2], options[1::2], strict=True)
     }
-    assert tuned == {name: value for name, value in given.items() if "draft" not in name}
+    assert tuned == {name: value for name, value in given.items() if name not in DRAFT_KEYS}
     assert str(experiment.model) in output.read_text().split("search:")[0]
 
-    assert report["num_utterances"] == 3
-    assert report["check"]["measured_ratio"] == pytest.approx(
-        report["check"]["plain_seconds"] / report["check"]["tuned_seconds"]
-    )
-    plain = next(row for row in report["settings"] if row["draft_depth"] == 0)
-    assert plain["calls_saved"] == 1.0 and plain["run_ahead_steps"] == 0
+    assert report["num_utterances"] == 3 and report["left_out"] == []
+    for part in ("settings", "check"):
+        assert {row["name"] for row in report[part]} == {*names}
     for row in report["settings"]:
         assert row["different_utterances"] == [] and row["predicted_seconds"] > 0
         assert sum(row["predicted_parts"].values()) == pytest.approx(row["predicted_seconds"])
-    assert set(report["costs"]) == {"with_drafts", "without_drafts"}
+        assert (row["draft_encoder_seconds"] > 0) == (row["name"] == names[-1])
+    for row in report["check"]:
+        assert sum(row["parts"].values()) == pytest.approx(row["seconds_with_encoders"])
+    without = next(row for row in report["settings"] if row["draft_depth"] == 0)
+    assert without["calls_saved"] == 1.0 and without["run_ahead_steps"] == 0
+    assert set(report["costs"]) == set(names)
 
-    decoded = tmp_path / "decoded"
-    asr_inference.main(
-        [
-            *experiment.options(), "--config", str(output), "--output_dir", str(decoded),
-            "--data_path_and_name_and_type", f"{corpus / 'wav.scp'},speech,sound",
-        ]
-    )  # fmt: skip
-    assert [*read_lines(decoded / "1best_recog" / "text")] == ["u0", "u1", "u2", "u3"]
+    decoded = texts(experiment, corpus, tmp_path / "decoded", ["--config", str(output)])
+    assert [*decoded] == ["u0", "u1", "u2", "u3"]
+    nothing = ["--config", str(tmp_path / "decode.yaml"), "--draft_depth", "0"]
+    assert texts(experiment, corpus, tmp_path / "plain", nothing) == decoded
 
 
-def test_a_model_without_heads_decodes_without_drafts(corpus, tmp_path, capsys):
-    decoder = {
-        "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
-    }  # fmt: skip
-    plain = make_experiment(tmp_path / "exp", decoder_conf=decoder | {"heads": "none"})
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_each_drafters_keys_are_decode_options_that_keep_the_text(
+    experiment, plain, corpus, tmp_path, search
+):
+    base = {"search": search, "beam_size": 2, "maxlenratio": -6.0, "ctc_weight": 0.0}
+    speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
+    there = available(speech2text, DRAFTERS, [DraftModelFiles(str(plain.folder))])
+    assert not there.left_out and len(there.drafters) == 4
+    speech = 0.1 * torch.randn(6000, generator=torch.Generator().manual_seed(0))
+    expected = speech2text(speech)[0][2]
+    for drafter in there.drafters.values():
+        share = [*drafter.surrogates][-1]
+        setting = DraftSetting(drafter.name, 2, share=share)
+        options = drafter.config(setting)
+        drafted = Speech2Text(experiment.config, experiment.model, **base, **options)
+        assert drafted(speech)[0][2] == expected
+        assert sum(drafted.statistics.drafted) > 0
+
+
+def test_what_a_model_lacks_is_named(plain, tmp_path):
+    stock = stock_experiment(tmp_path / "stock")
+    speech2text = Speech2Text(stock.config, stock.model, search="greedy", draft_depth=0)
+    there = available(speech2text, DRAFTERS, [])
+    assert [*there.drafters] == ["ctc"]
+    assert [re.split("[;(]", line)[:2] for line in there.left_out] == [
+        ["drafter: heads", " this model has no heads"],
+        ["drafter: ctc+heads", " this model has no heads"],
+        ["drafter: model", " no draft model is given"],
+    ]
+    speech2text = Speech2Text(plain.config, plain.model, search="greedy", draft_depth=0)
+    there = available(speech2text, ["ctc", "model"], [DraftModelFiles(str(stock.folder))])
+    assert [*there.drafters] == ["model stock"] and there.readers["model stock"] is not speech2text
+    assert re.match("drafter: ctc; this model has no CTC branch", *there.left_out)
+
+
+def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp_path, capsys):
     output = tmp_path / "tuned.yaml"
-    tune_drafts.main(
+    tune.main(
         [
             *plain.options(), "--wav_scp", str(corpus / "wav.scp"), "--search", "greedy",
+            "--ctc_weight", "0", "--drafters", "heads", "ctc",
             "--draft_depth", "2", "--maxlenratio", "-5", "--output", str(output),
         ]
     )  # fmt: skip
-    assert "this model has no heads" in capsys.readouterr().out
+    written = capsys.readouterr().out
+    assert "this model has nothing that could draft" in written
+    assert "left out: drafter: ctc" in written and "no CTC branch" in written
     assert yaml.safe_load(output.read_text()) == {
-        "search": "greedy", "maxlenratio": -5.0, "draft_depth": 0,
+        "search": "greedy", "ctc_weight": 0.0, "maxlenratio": -5.0, "draft_depth": 0,
     }  # fmt: skip
-    assert json.loads(output.with_suffix(".json").read_text())["check"] is None
+    assert json.loads(output.with_suffix(".json").read_text())["check"] == []
+    assert "Left out" in output.with_suffix(".md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -115,14 +186,14 @@ def test_the_decoders_precision_says_whether_sums_round(
 ):
     tasks = []
 
-    def watched(task):
+    def watched(task, left_out):
         tasks.append(task)
         raise InputError("seen enough")
 
-    monkeypatch.setattr(tune_drafts, "Tuner", watched)
+    monkeypatch.setattr(tune, "Tuner", watched)
     command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]
     with pytest.raises(SystemExit):
-        tune_drafts.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
+        tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
     [task] = tasks
     assert task.rounding == rounding
     assert (task.search.decoder.dtype == torch.bfloat16) == rounding
@@ -141,6 +212,17 @@ def test_the_decoders_precision_says_whether_sums_round(
         ("a never-read.wav\n", ["--output", "tuned.yml"], "tuned.yml; allowed.*yaml"),
         ("a never-read.wav\n", ["--search", "beam", "--streaming", "true"], "nothing to tune"),
         ("a never-read.wav\n", ["--config", "no.yaml"], "no.yaml"),
+        (
+            "a never-read.wav\n",
+            ["--search", "beam", "--acceptance", "threshold", "--ctc_weight", "0"],
+            "acceptance: threshold with search: beam: other drafts give another text",
+        ),
+        ("a never-read.wav\n", ["--draft_models", "nowhere"], "draft_model: .*nowhere"),
+        (
+            "a never-read.wav\n",
+            ["--draft_models", "nowhere", "--drafters", "ctc"],
+            "draft_models: nowhere; allowed with model among --drafters",
+        ),
     ],
 )
 def test_bad_input_is_one_line(experiment, tmp_path, capsys, table, options, message):
@@ -148,7 +230,7 @@ def test_bad_input_is_one_line(experiment, tmp_path, capsys, table, options, mes
         (tmp_path / "wav.scp").write_text(table)
     command = [*experiment.options(), "--data_dir", str(tmp_path), "--search", "greedy"]
     with pytest.raises(SystemExit) as stopped:
-        tune_drafts.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
+        tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
     assert stopped.value.code not in (0, None)
     lines = capsys.readouterr().err.splitlines()
     assert any(re.search(message, line) for line in lines), lines

@@ -1,0 +1,170 @@
+"""What a model has to draft with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from espnet_medusa.decode_options import DecodeOptions
+from espnet_medusa.draft.surrogate import Surrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.build import GREEDY, draft_shape
+from espnet_medusa.search.drafters import (
+    CTC,
+    CTC_HEADS,
+    HEADS,
+    MODEL,
+    build_surrogate,
+    default_budget,
+)
+from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.tuning.setting import DraftSetting
+
+OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
+SHARES = (0.3, 0.6)  # of CTC where heads draft, too
+
+
+class DraftModelFiles(NamedTuple):
+    """The decode options ``draft_model`` and ``draft_model_file``."""
+
+    name: str
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """One of them.
+
+    Attributes:
+        name: As tables call it.
+        kind: As the decode option ``drafter`` calls it.
+        surrogates: By the option ``ctc_draft_share``; under None where nothing is mixed.
+        budget: The decode option's default.
+        files: Of the draft model.
+    """
+
+    name: str
+    kind: str
+    surrogates: dict[float | None, Surrogate]
+    budget: int | None = None
+    files: DraftModelFiles | None = None
+
+    def config(self, setting: DraftSetting) -> dict[str, Any]:
+        """Keys of a decode config that drafts like this."""
+        keys = {"drafter": self.kind}
+        if self.files is not None:
+            keys["draft_model"] = self.files.name
+            if self.files.weights is not None:
+                keys["draft_model_file"] = self.files.weights
+        return keys | setting.options()
+
+    @property
+    def max_steps(self) -> int | None:
+        """How far it can go; None without limit."""
+        return next(iter(self.surrogates.values())).max_steps
+
+
+@dataclass
+class Available:
+    """All of them.
+
+    Attributes:
+        drafters: By name.
+        left_out: Why the others are not among them, a line each.
+        readers: Who reads what a draft model drafts from, by the drafter's name.
+    """
+
+    drafters: dict[str, Drafter] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    readers: dict[str, Speech2Text] = field(default_factory=dict)
+
+    @property
+    def window_s(self) -> float | None:
+        """The longest audio that all draft models take; None without limit."""
+        windows = [reader.window_s for reader in self.readers.values()]
+        return min((window for window in windows if window is not None), default=None)
+
+
+def available(
+    speech2text: Speech2Text, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
+) -> Available:
+    """Look what there is.
+
+    Args:
+        speech2text: The model; its search drafts nothing.
+        kinds: As the decode option ``drafter`` calls them.
+        draft_models: To be opened.
+
+    Raises:
+        InputError: A draft model cannot be used.
+    """
+    found, options = Available(), speech2text.search_options
+    for kind in [kind for kind in OWN if kind in kinds]:
+        shares = [None]
+        if kind == CTC_HEADS:
+            shares = [*dict.fromkeys((options.ctc_draft_share, *SHARES))]
+        try:
+            surrogates = {share: _surrogate(speech2text, kind, share) for share in shares}
+        except InputError as error:
+            found.left_out.append(str(error))
+            continue
+        found.drafters[kind] = _drafter(kind, kind, surrogates, options)
+    if MODEL in kinds:
+        names = _short_names([files.name for files in draft_models])
+        for name, files in zip(names, draft_models, strict=True):
+            reader = copy.copy(speech2text)
+            reader.search_options = replace(
+                options, draft_model=files.name, draft_model_file=files.weights
+            )
+            surrogates = {None: _surrogate(reader, MODEL, None)}
+            found.drafters[name] = _drafter(name, MODEL, surrogates, options, files)
+            found.readers[name] = reader
+        if not draft_models:
+            found.left_out.append("drafter: model; no draft model is given; see --draft_models")
+    return found
+
+
+def _drafter(
+    name: str,
+    kind: str,
+    surrogates: dict[float | None, Surrogate],
+    options: DecodeOptions,
+    files: DraftModelFiles | None = None,
+) -> Drafter:
+    first = next(iter(surrogates.values()))
+    budget = default_budget(first, options.search == GREEDY)
+    return Drafter(name, kind, surrogates, budget, files)
+
+
+def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surrogate:
+    """What drafts.
+
+    Raises:
+        InputError: The model has nothing of the kind.
+    """
+    options = replace(speech2text.search_options, drafter=kind, draft_depth=1)
+    if share is not None:
+        options = replace(options, ctc_draft_share=share)
+    if kind == MODEL:  # it has its own tokens
+        options = replace(options, draft_vocab_size=None)
+    model, decoder = speech2text.asr_model, speech2text.search.decoder
+    surrogate = build_surrogate(
+        options,
+        speech2text.tree_scorer,
+        decoder,
+        len(model.token_list),
+        model.eos,
+        speech2text._draft_sources(),
+    )
+    draft_shape(options, decoder, surrogate, width=1)  # refuses untrained heads
+    return surrogate
+
+
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Last parts of paths where they differ."""
+    short = [Path(name).name if Path(name).exists() else name for name in names]
+    kept = short if len({*short}) == len({*names}) else names
+    return [f"model {name}" for name in kept]
