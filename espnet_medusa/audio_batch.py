@@ -1,5 +1,8 @@
 """Utterances together on their way into encoders; nothing is computed twice."""
 
+from __future__ import annotations
+
+import copy
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,6 +101,12 @@ class AudioBatch:
             alone.append(encoder.encode(self.samples[one, :length], self.lengths[one])[0][0])
         frames = torch.tensor([len(memory) for memory in alone], device=self.samples.device)
         return pad_sequence(alone, batch_first=True), frames
+
+    def branch(self) -> AudioBatch:
+        """The same utterances and what was computed of them; what will be is not shared."""
+        branch = copy.copy(self)
+        branch._features, branch._encoded = dict(self._features), dict(self._encoded)
+        return branch
 
     def _inputs(self, whisper: HFWhisperEncoder | None) -> Encoded:
         if whisper is None:

@@ -137,14 +137,17 @@ class MedusaASRModel(ESPnetASRModel):
         memory, memory_lengths = self.encode(speech, speech_lengths)
         self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
-        loss_ctc = None
+        loss_ctc = loss = None
         if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
             loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(
                 memory, memory_lengths, text, text_lengths
             )
             stats["loss_ctc"] = loss_ctc.detach()
-        loss = self._decoder_loss(memory, memory_lengths, text, stats)
-        if loss_ctc is not None:
+        if loss_ctc is None or _trains(self.decoder) or _trains(self.encoder):
+            loss = self._decoder_loss(memory, memory_lengths, text, stats)
+        if loss is None:  # CTC alone trains
+            loss = loss_ctc
+        elif loss_ctc is not None:
             loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:
             references = [row[row != self.ignore_id].tolist() for row in text]

@@ -168,7 +168,7 @@ class Speech2Text(ESPnetSpeech2Text):
         """Our search; None where the decoder or the options are for ESPnet's own."""
         model, espnet = self.asr_model, self.beam_search
         sizes = len(model.token_list), model.eos
-        device, sources = torch.device(self.device), self._draft_sources()
+        device, sources = torch.device(self.device), self.draft_sources()
         obstacle = self._obstacle()
         if self.search_options.search == GREEDY:
             check_greedy(obstacle, options)
@@ -195,7 +195,7 @@ class Speech2Text(ESPnetSpeech2Text):
             sources,
         )
 
-    def _draft_sources(self) -> DraftSources:
+    def draft_sources(self) -> DraftSources:
         """What could draft beside heads; a draft model is opened when it is asked for."""
         model, ctc = self.asr_model, None
         if getattr(model, "ctc", None) is not None:

@@ -31,6 +31,7 @@ TRAINED = {  # system: what its training changes
     "linear": (LAST_LAYER, "decoder.heads.", "decoder.token_counts"),
     "block": ("decoder.heads.", "decoder.token_counts"),
     "recurrent": ("decoder.heads.", "decoder.token_counts"),
+    "ctc": ("ctc.",),
 }
 
 

@@ -71,6 +71,10 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model takes them"
     )
+    parser.add_argument(
+        "--most_different", type=int, default=0,
+        help="utterances whose text rounding (int8, bfloat16) may change in what is chosen",
+    )  # fmt: skip
     parser.add_argument("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser
 
@@ -85,7 +89,7 @@ def main(cmd: list[str] | None = None) -> None:
     args = parser.parse_args(given)
     # Searches log every utterance; here the same ones are decoded again and again.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    command = shlex.join(["python", "-m", "espnet_medusa.bin.tune", *words])
+    command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(own, vars(args), decode_config(vars(args)), command))
 
 
@@ -136,6 +140,7 @@ def work(
         speech2text.nbest,
         clock,
         rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
+        most_different=own.most_different,
     )
     tuning = Tuner(task, there.left_out).tune()
     about = circumstances(options, command, _wav_scp(own), batches, clock)

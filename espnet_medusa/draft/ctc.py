@@ -188,16 +188,28 @@ class Hypotheses:
         different = self.tokens.index_select(0, states.utterances) != tokens[:, None]
         return CTCStates(advance_rows(states.rows, different), states.utterances)
 
-    def weights(self, states: CTCStates) -> torch.Tensor:
-        """How much each place counts: (R, L + 1) distributions.
+    def scores(self, states: CTCStates) -> torch.Tensor:
+        """(R, L + 1) of the places.
 
         Of several nearest beginnings the longest is best: it lies on the diagonal or behind
         matches.
         """
         handicaps = self.handicaps.index_select(0, states.utterances)
-        scores = -torch.add(handicaps, states.rows, alpha=EDIT_COST)
+        return -torch.add(handicaps, states.rows, alpha=EDIT_COST)
+
+    def weights(self, states: CTCStates) -> torch.Tensor:
+        """How much each place counts: (R, L + 1) distributions."""
+        scores = self.scores(states)
         best = scores.argmax(dim=-1, keepdim=True)
         return scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST)).softmax(dim=-1)
+
+    def chain(self, states: CTCStates, depth: int, eos: int) -> torch.Tensor:
+        """(R, depth) the hypotheses behind the best places, then end symbols."""
+        places = self.scores(states).argmax(dim=-1, keepdim=True)
+        tokens = self.tokens.masked_fill(self.tokens == NONE, eos)
+        tokens = torch.nn.functional.pad(tokens, (0, depth), value=eos)
+        steps = torch.arange(depth, device=places.device)
+        return tokens.index_select(0, states.utterances).gather(1, places + steps)
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
         """(R, V') of what follows; what CTC does not name shares what it leaves over."""
@@ -284,6 +296,10 @@ class CTCSurrogate(Surrogate):
 
     def logits(self, states: CTCStates) -> torch.Tensor:
         return self.hypotheses.log_probs(states)
+
+    def chain(self, states: CTCStates, depth: int) -> torch.Tensor | None:
+        # Of a smaller vocabulary something else may have to be drafted.
+        return self.hypotheses.chain(states, depth, self.eos) if self.vocabulary is None else None
 
     def keep(self, running: Sequence[Prefix]) -> None:
         living = set()

@@ -63,11 +63,30 @@ class DecoderSteps:
         ]
         depth = min(most, max(limits, default=0))
         if depth > 0:
-            visit(walks, self._steps(Beams(walks, self.device), depth, limits), self.scoring.eos)
+            beams = Beams(walks, self.device)
+            states = beams.start(self.surrogate)
+            steps = self._chain(beams, states, depth)
+            if steps is None:
+                steps = self._steps(beams, states, depth, limits)
+            visit(walks, steps, self.scoring.eos)
 
-    def _steps(self, beams: Beams, depth: int, limits: Sequence[int]) -> list[list[Step]]:
+    def _chain(self, beams: Beams, states: States, depth: int) -> list[list[Step]] | None:
+        """All steps at once, where the surrogate can and nobody compares scores.
+
+        It minds no constraints: what they forbid, the decoder refuses.
+        """
+        if self.normalized or self.scoring.constraints.forced_prefix or beams.any_evaluated:
+            return None
+        chains = self.surrogate.chain(states, depth)
+        if chains is None:
+            return None
+        return [[Step([0.0], [0], [token]) for token in tokens] for tokens in chains.t().tolist()]
+
+    def _steps(
+        self, beams: Beams, states: States, depth: int, limits: Sequence[int]
+    ) -> list[list[Step]]:
         known = Known(beams, self.surrogate, self.shape)
-        states, scores = beams.start(self.surrogate), beams.scores
+        scores = beams.scores
         steps, counts = [], []
         limits = torch.tensor(limits, device=scores.device) if min(limits) < depth else None
         for step in range(depth):
@@ -193,6 +212,11 @@ class Beams:
         self.least = [walk.scorers.min_length for walk in walks]
         self.device = device
         self.scores = torch.tensor(scores, device=self.device)
+
+    @property
+    def any_evaluated(self) -> bool:
+        """Whether the decoder has said already what follows one of them."""
+        return any(prefix.evaluated for prefix in self.prefixes)
 
     def start(self, surrogate: Surrogate) -> States:
         """States of U W prefixes; those of evaluated ones count for nothing."""

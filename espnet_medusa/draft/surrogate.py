@@ -101,6 +101,13 @@ class Surrogate(ABC):
     def logits(self, states: States) -> torch.Tensor:
         """(R, V') for the token that follows; nobody reads rows of evaluated prefixes."""
 
+    def chain(self, states: States, depth: int) -> torch.Tensor | None:
+        """(R, depth) best tokens behind R states, one after the other, where no steps are needed.
+
+        Behind an end symbol nobody reads. None: advance and ask again for each.
+        """
+        return None
+
     def keep(self, running: Sequence[Prefix]) -> None:
         """Only these prefixes and what lies before or behind them will be asked for again."""
         return

@@ -157,7 +157,7 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
         decoder,
         len(model.token_list),
         model.eos,
-        speech2text._draft_sources(),
+        speech2text.draft_sources(),
     )
     draft_shape(options, decoder, surrogate, width=1)  # refuses untrained heads
     return surrogate

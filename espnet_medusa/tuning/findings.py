@@ -111,12 +111,24 @@ class Tuning:
 
     @property
     def chosen(self) -> DraftSetting:
-        """The fastest in the check, encoders included; no drafts if nothing is much faster."""
+        """The fastest in the check, encoders included; no drafts if nothing is much faster.
+
+        Where the text ought to be the same, none with which more utterances differ than may.
+        """
+        return min(filter(self.may_be_chosen, self.paying), key=self.whole, default=NO_DRAFTS)
+
+    @property
+    def paying(self) -> list[DraftSetting]:
+        """Settings that were faster than no drafts in the check."""
         if not self.checked:
-            return NO_DRAFTS
+            return []
         enough = self.whole(NO_DRAFTS) - AS_GOOD * self.checked[NO_DRAFTS]
-        paying = [s for s in self.checked if s != NO_DRAFTS and self.whole(s) < enough]
-        return min(self._same_text_first(paying), key=self.whole, default=NO_DRAFTS)
+        return [s for s in self.checked if s != NO_DRAFTS and self.whole(s) < enough]
+
+    def may_be_chosen(self, setting: DraftSetting) -> bool:
+        """Whether its text is the same, or need not be."""
+        exact = self.task.options.acceptance == "exact"
+        return not exact or len(self.different[setting]) <= self.task.most_different
 
     def _same_text_first(self, settings: list[DraftSetting]) -> list[DraftSetting]:
         """Those with which no output differs, where the rule is exact and there are any."""

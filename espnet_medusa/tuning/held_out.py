@@ -1,6 +1,5 @@
 """Held-out utterances, read and encoded once for all settings."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from espnet_medusa.audio_batch import AudioBatch
 from espnet_medusa.decoding.batches import Utterance, make_batches
 from espnet_medusa.decoding.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.draft.surrogate import DraftInput
@@ -145,19 +143,10 @@ def _encode(
     prompt = speech2text.prompts(memory, frames, [member.language for member in members])
     readings = {}
     for name, reader in readers.items():
-        branch = _branch(audio)
+        branch = audio.branch()
         started = clock.now()
         inputs = reader.draft_inputs(branch, prompt)
         readings[name] = DraftReading(inputs, clock.now() - started)
     audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
     keys = [utterance.key for utterance in members]
     return HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds, readings)
-
-
-def _branch(audio: AudioBatch) -> AudioBatch:
-    """The same utterances; what was computed of them is kept, what will be is not shared."""
-    branch = copy.copy(audio)
-    for name, value in vars(audio).items():
-        if isinstance(value, dict):
-            setattr(branch, name, dict(value))
-    return branch

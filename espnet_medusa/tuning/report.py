@@ -124,6 +124,12 @@ def summary(tuning: Tuning, about: Circumstances) -> list[str]:
         if tuning.different[setting]:
             count = len(tuning.different[setting])
             lines[-1] += f"; {count} of {tuning.num_utterances} utterances differ"
+    if tuning.chosen == NO_DRAFTS and tuning.paying:
+        return [
+            *lines,
+            "chosen: no drafts, as with all that are faster rounding changes texts; "
+            "--most_different N allows N of them",
+        ]
     if tuning.chosen == NO_DRAFTS:
         return [*lines, "drafts do not pay here: draft_depth: 0"]
     return [*lines, f"chosen: {tuning.chosen}"]

@@ -77,6 +77,7 @@ class Task:
         nbest: Hypotheses to compare.
         clock: Tells the time.
         rounding: Whether the arithmetic is so coarse that other sums give other tokens.
+        most_different: Utterances that may differ for it in what is chosen.
     """
 
     search: Search
@@ -87,6 +88,7 @@ class Task:
     nbest: int
     clock: Clock
     rounding: bool = False
+    most_different: int = 0
 
     @property
     def beam_size(self) -> int | None:

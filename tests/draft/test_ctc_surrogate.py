@@ -467,3 +467,31 @@ def test_what_cannot_be_mixed():
         MixedSurrogate(ctc, runtime.surrogate(), 1.5)
     with pytest.raises(InputError, match="different vocabularies"):
         MixedSurrogate(ctc, runtime.surrogate(torch.tensor([1, 2, EOS])))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_chain_is_what_steps_draft(seed):
+    """Where CTC is sure: behind right beginnings, and behind those with an edit."""
+    rng, texts = random.Random(seed), random_texts(seed)
+    memory, lengths = random_memory(seed, [60] * len(texts))
+    surrogate = CTCSurrogate(ScriptedCTC(texts, memory, BIG), BIG + 1, BIG - 1, BIG)
+    roots = [Prefix(0) for _ in texts]
+    begun = surrogate.begin(roots, memory, lengths)
+    prefixes = []
+    for root, text in zip(roots, texts, strict=True):
+        known = edited(text[: rng.randint(0, len(text))], rng.randint(0, 1), BIG - 1, rng)
+        prefix = root
+        for token in known:
+            prefix = prefix.child(token)
+        prefixes.append(prefix)
+    states = begun.start(prefixes)
+    chains = begun.chain(states, 40)
+    ended = torch.zeros(len(texts), dtype=torch.bool)
+    for step in range(40):
+        tokens = begun.logits(states).argmax(dim=-1)
+        assert (ended | (tokens == chains[:, step])).all()
+        ended |= tokens == BIG - 1
+        states = begun.advance(states, chains[:, step])
+    assert ended.all()
+    few = CTCSurrogate(surrogate.ctc, BIG + 1, BIG - 1, BIG, torch.arange(9))
+    assert few.begin(roots, memory, lengths).chain(states, 5) is None, "it knows too few tokens"

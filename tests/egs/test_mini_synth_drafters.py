@@ -52,6 +52,7 @@ def decodings(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
     for call in calls:
         arguments = call.get("--inference_args", "").replace("--", "_").replace(" ", "")
         model = call.get("--inference_asr_model", "").removesuffix(".pth")
+        assert "\n" not in call.get("--inference_configs", ""), "asr.sh reads one line"
         for config in call.get("--inference_configs", "").split():
             assert (SOURCE / config).is_file(), config
             tag = f"{Path(config).stem}{arguments}_asr_model_{model}"

@@ -114,16 +114,17 @@ def test_coarse_arithmetic_is_told_not_refused():
 
 
 @pytest.mark.parametrize(
-    ("acceptance", "same", "chosen"),
+    ("acceptance", "most_different", "same", "chosen"),
     [
-        ("exact", {"slower"}, "slower"),
-        ("exact", {"faster", "slower"}, "faster"),
-        ("exact", set(), "faster"),  # nothing that pays keeps the text: told, not hidden
-        ("typical", {"slower"}, "faster"),
+        ("exact", 0, {"slower"}, "slower"),
+        ("exact", 0, {"faster", "slower"}, "faster"),
+        ("exact", 0, set(), "no drafts"),
+        ("exact", 1, set(), "faster"),
+        ("typical", 0, {"slower"}, "faster"),
     ],
 )
-def test_what_keeps_the_text_comes_first_where_the_rule_is_exact(acceptance, same, chosen):
-    task = make_task(Prices(), rounding=True)
+def test_what_changes_the_text_is_not_chosen(acceptance, most_different, same, chosen):
+    task = replace(make_task(Prices(), rounding=True), most_different=most_different)
     found = Tuning(replace(task, options=replace(task.options, acceptance=acceptance)))
     seconds = {"faster": 1.0, "slower": 2.0}
     settings = {DraftSetting(name, 4): value for name, value in seconds.items()}

@@ -12,7 +12,8 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
-heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them
+heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
+                        # ctc: a CTC branch that drafts
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
@@ -111,6 +112,8 @@ trained() { # SYSTEM
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     if [ "$1" = finetune ]; then
         ways=${without_heads}
+    elif [ "$1" = ctc ]; then
+        ways=conf/decode/ctc_draft.yaml
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
     fi

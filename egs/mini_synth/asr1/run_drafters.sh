@@ -38,7 +38,7 @@ train() { # SYSTEM OPTION ...
 }
 
 decode() { # SYSTEM CHECKPOINT CONFIGS OPTION ...
-    asr --asr_tag "$1" --inference_asr_model "$2.pth" --inference_configs "$3" \
+    asr --asr_tag "$1" --inference_asr_model "$2.pth" --inference_configs "${3//$'\n'/ }" \
         --stage 12 --stop_stage 13 "${@:4}"
 }
 
