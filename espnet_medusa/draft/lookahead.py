@@ -89,7 +89,8 @@ class ByCost(Lookahead):
     With acceptance p of a step behind accepted ones, a call with K drafted steps gives
     1 + p + ... + p^K tokens (Leviathan et al., arXiv 2211.17192, eq. 1). p is this utterance's, to
     begin with that of the others. Seconds of an iteration are a line over its steps: so a step
-    costs what drafting it costs, and what the decoder pays for one node more.
+    costs what drafting it costs, and what the decoder pays for one node more. Where no depth pays,
+    each utterance drafts one step once, to see whether that is still so.
     """
 
     def __init__(self, least: int, most: int):
@@ -121,7 +122,7 @@ class ByCost(Lookahead):
             rate = tokens / (call + steps * step)
             if steps >= self.least and rate > best:
                 best, depth = rate, steps
-        return depth
+        return depth if last is not None else max(depth, min(1, self.most))
 
 
 @dataclass

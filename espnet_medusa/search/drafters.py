@@ -172,7 +172,7 @@ def build_lookahead(name: str, most: int) -> Lookahead | None:
     """What chooses depths up to ``most``; None: always as deep."""
     if name == FIXED or most < 1:
         return None
-    return {ACCEPTANCE: ByAcceptance, COST: ByCost}[name](1, most)
+    return ByAcceptance(1, most) if name == ACCEPTANCE else ByCost(0, most)
 
 
 def hide_tokens(

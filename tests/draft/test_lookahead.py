@@ -71,7 +71,7 @@ def test_depth_by_cost_is_the_best_of_all():
         chosen, cost = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
         for _ in range(3):
             chosen.measure(1.0, cost * 4, 4)
-        walk = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
+        walk = after(0, 0, 0)
         for accepted in (rng.randint(0, 4) for _ in range(rng.randint(0, 20))):
             walk.statistics.count_drafts(4, accepted)
             walk.tried += min(accepted + 1, 4)
@@ -103,6 +103,14 @@ def test_a_step_costs_what_a_node_costs_the_decoder_too():
         cheap.measure(1.0, 0.01 * steps, steps)
     assert dear.costs.slope == pytest.approx(0.51)
     assert dear.depth(after(5, 5, 2)) < cheap.depth(after(5, 5, 2))
+
+
+def test_where_no_depth_pays_an_utterance_tries_once():
+    chosen = ByCost(0, 9)
+    for _ in range(300):
+        chosen.measure(1.0, 9.0, 3)
+    assert chosen.depth(after(3, 3, 0)) == 0
+    assert chosen.depth(GreedyWalk(Prefix(0), UtteranceScorers(), 100)) == 1
 
 
 def test_a_line_is_that_of_weighted_least_squares():

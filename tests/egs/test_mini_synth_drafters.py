@@ -102,7 +102,7 @@ def test_decode_configs_hold_options_that_are_known(path):
 
 def test_hybrid_searches_differ_in_drafts_and_precision_alone():
     expected = yaml.safe_load((SOURCE / "conf" / "decode_hybrid.yaml").read_text())
-    for way in ("plain", "ctc_draft", "ctc_draft_int8"):
+    for way in ("plain", "ctc_draft", "ctc_draft_cost", "plain_int8"):
         config = yaml.safe_load((SOURCE / "conf" / f"decode_hybrid_{way}.yaml").read_text())
-        other = {"drafter", "draft_depth", "decoder_precision"}
+        other = {"drafter", "draft_depth", "decoder_precision", "lookahead"}
         assert {key: value for key, value in config.items() if key not in other} == expected

@@ -111,9 +111,10 @@ if active 7; then
     decode conformer valid.acc.ave conf/decode_hybrid.yaml \
         --inference_module espnet2.bin.asr_inference
     decode conformer valid.acc.ave "conf/decode_hybrid_plain.yaml conf/decode_hybrid_ctc_draft.yaml
-        conf/decode_hybrid_ctc_draft_int8.yaml conf/decode_hybrid_greedy.yaml conf/decode_hybrid_greedy_ctc_draft.yaml"
+        conf/decode_hybrid_ctc_draft_cost.yaml conf/decode_hybrid_plain_int8.yaml
+        conf/decode_hybrid_greedy.yaml conf/decode_hybrid_greedy_ctc_draft.yaml"
     theirs=exp/asr_conformer/decode_hybrid_asr_model_valid.acc.ave/test
-    for ours in plain ctc_draft; do
+    for ours in plain ctc_draft ctc_draft_cost; do
         same_nbest "${theirs}" "exp/asr_conformer/decode_hybrid_${ours}_asr_model_valid.acc.ave/test"
         echo "run_drafters.sh: ${ours}: the n-best lists of espnet2.bin.asr_inference"
     done
