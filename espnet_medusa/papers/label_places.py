@@ -6,7 +6,8 @@ DIRECTIONS = 16
 RINGS = (1.0, 2.5, 4.0, 5.5, 7.0, 8.5, 10.0)  # distances to try, in those asked for
 CLEAR = 0.8  # share of the distance that should stay free
 # What else a place costs, in distances.
-NARROW, CROSSED, COVERS, COVERS_LABEL = 5.0, 20.0, 40.0, 100.0
+NARROW, MISTAKEN, CROSSED, COVERS, COVERS_LABEL = 5.0, 10.0, 20.0, 40.0, 100.0
+AS_NEAR = 1.5  # another point within so many times the distance of its own: which is meant?
 STEPS = np.linspace(0.0, 1.0, 12)[:, None]  # places on the line from a point to its label
 
 
@@ -42,15 +43,21 @@ def label_places(
     steps = np.tile(directions, (len(RINGS), 1))
     taken, places, halves = np.asarray(obstacles, float), np.zeros((0, 2)), np.zeros((0, 2))
     order = np.lexsort(np.transpose(points)[::-1])  # from left to right
-    for point, half in zip(points[order], np.asarray(sizes)[order] / 2, strict=True):
+    for index, half in zip(order, np.asarray(sizes)[order] / 2, strict=True):
+        point, others = points[index], np.delete(points, index, axis=0)
         tried = point + steps * (half + rings[:, None] * distance)
         leaders = leader(point, tried, half)
         gaps = _gaps(tried[:, None], taken, half).min(axis=1)
         to_labels = _gaps(tried[:, None], places, half + halves).min(axis=1, initial=np.inf)
         to_leaders = _gaps(leaders[:, :, None], places, halves).min(axis=(1, 2), initial=np.inf)
+        to_others = _gaps(tried[:, None], others, half).min(axis=1, initial=np.inf)
+        through = _gaps(leaders[:, :, None], others, 0.0).min(axis=(1, 2), initial=np.inf)
+        # A line leads to those further off.
+        mistaken = (rings == RINGS[0]) & (to_others < AS_NEAR * distance)
         outside = ((tried - half < low) | (tried + half > high)).any(axis=1)
         narrow = 1 - np.minimum(gaps, to_labels) / (CLEAR * distance)
         costs = rings + NARROW * narrow.clip(min=0) + CROSSED * (to_leaders == 0)
+        costs += MISTAKEN * mistaken + CROSSED * (through < distance / 2)
         costs += COVERS * (gaps == 0) + COVERS_LABEL * ((to_labels == 0) | outside)
         best = np.argmin(costs.round(6))
         places, halves = np.vstack([places, tried[best]]), np.vstack([halves, half])

@@ -218,7 +218,7 @@ def test_long_labels_of_points_side_by_side(tmp_path, drawn):
     assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
     # Labels that stand apart have a line to their point; the lonely point needs none.
     starts = {float(line.get_segments()[0][0, 0]) for line in axis.collections}
-    assert starts and starts < {float(place) for place in places[:-1]}
+    assert starts and starts <= {float(place) for place in places[:-1]}
 
 
 def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, drawn):
@@ -271,6 +271,16 @@ def test_label_stays_within_bounds():
         (found,) = label_places(point, np.array([[4.0, 2.0]]), point, 2.0, bounds)
         low, high = np.reshape(bounds, (2, 2))
         assert (found - (2.0, 1.0) >= low).all() and (found + (2.0, 1.0) <= high).all()
+
+
+def test_label_is_nobody_elses():
+    """Nearest to its own point by far, or off so far that a line leads to it."""
+    points = np.array([[0.0, 0.0], [3.0, 0.0], [5.0, 0.5], [6.0, -0.5]])
+    half = np.array([3.0, 1.0])
+    found = places(points, points, tuple(2 * half))
+    gaps = np.maximum(np.abs(found[:, None] - points) - half, 0.0)
+    for own, row in enumerate(np.linalg.norm(gaps, axis=-1)):
+        assert row[own] > 1.5 * 2.0 or np.delete(row, own).min() >= 1.5 * 2.0 - 1e-9
 
 
 def test_bars_of_eta():
