@@ -190,7 +190,8 @@ def test_shapes_of_drafts(models, options, depth, budget, lookahead):
     assert (shape.depth, shape.budget) == (depth, budget)
     assert (shape.lookahead and type(shape.lookahead)) == lookahead
     if lookahead is not None:
-        assert (shape.lookahead.least, shape.lookahead.most) == (1, depth)
+        least = 0 if lookahead is ByCost else 1
+        assert (shape.lookahead.least, shape.lookahead.most) == (least, depth)
 
 
 def test_heads_draft_where_nobody_says_who(models, caplog):

@@ -44,7 +44,7 @@ def learns(heads: str, loss: str, freeze: str) -> bool:
         return False  # no projection that the teacher shares
     # Alone, the base head is its own teacher.
     alone = heads == "none"
-    return not alone or loss == "smoothed" or (loss in ("weighted", "linear") and freeze != "all")
+    return not alone or (loss in ("smoothed", "weighted", "linear") and freeze != "all")
 
 
 LEARNS = [case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)]
