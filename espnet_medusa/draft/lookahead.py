@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from espnet_medusa.search.walk import Draft, Walk
@@ -13,6 +14,7 @@ FORGETTING = 0.98  # share of what was known that stays when something is measur
 EXPECTED, TRIALS = 0.7, 3.0  # acceptance that is taken for granted, as if of so many drafts
 USUAL = 0.9  # share of an average that stays with one more
 SPREAD = 0.1  # variance of depths, in steps, below which costs say nothing of a step
+LEAST_CALL = 0.1  # share of an iteration that is the call's, whatever the fit says
 
 
 class Lookahead(ABC):
@@ -30,13 +32,14 @@ class Lookahead(ABC):
     def depth(self, walk: Walk) -> int:
         """Steps to run ahead; ``walk.draft`` is the last draft, with what came of it, if any."""
 
-    def measure(self, call_seconds: float, draft_seconds: float, steps: int) -> None:
+    def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
         """Take note of what an iteration has cost.
 
         Args:
             call_seconds: The decoder call and walking on.
             draft_seconds: Drafting before that call.
             steps: That were run ahead.
+            tokens: That each utterance wrote.
         """
         return
 
@@ -86,79 +89,81 @@ class ByAcceptance(Lookahead):
 class ByCost(Lookahead):
     """The depth of most expected tokens a second, from measured costs.
 
-    With acceptance p of a step behind accepted ones, a call with K drafted steps gives
-    1 + p + ... + p^K tokens (Leviathan et al., arXiv 2211.17192, eq. 1). p is this utterance's, to
-    begin with that of the others. Seconds of an iteration are a line over its steps: so a step
-    costs what drafting it costs, and what the decoder pays for one node more. Where no depth pays,
-    each utterance drafts one step once, to see whether that is still so.
+    A call with K drafted steps gives 1 + p_1 + p_1 p_2 + ... tokens, where p_k is how often the
+    k-th step stands behind steps that do (Leviathan et al., arXiv 2211.17192, eq. 1, have one p for
+    all; but what CTC has wrong shows at its first step). It is learnt from all utterances, where
+    few went so far from all steps. Where no depth pays, each utterance drafts one step once, to see
+    whether that is still so.
     """
 
     def __init__(self, least: int, most: int):
         super().__init__(least, most)
-        self.costs = Line()
-        self.step_seconds = 0.0
-        self.accepted, self.tried = EXPECTED * TRIALS, TRIALS
+        self.costs = Costs()
+        self.stood, self.tried = [0.0] * most, [0.0] * most
 
-    def measure(self, call_seconds: float, draft_seconds: float, steps: int) -> None:
-        self.costs.add(steps, call_seconds + draft_seconds)
-        if steps:
-            known = self.step_seconds or draft_seconds / steps
-            self.step_seconds = FORGETTING * known + (1 - FORGETTING) * draft_seconds / steps
+    def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
+        self.costs.add(call_seconds, draft_seconds, steps, tokens)
 
     def depth(self, walk: Walk) -> int:
         last: Draft | None = walk.draft
-        if last is not None and last.depth:
-            self.accepted = FORGETTING * self.accepted + last.accepted
-            self.tried = FORGETTING * self.tried + min(last.accepted + 1, last.depth)
-        if not self.step_seconds:
+        if last is not None:
+            self._learn(last)
+        if not self.costs.drafted:
             return self.bounded((self.least + self.most) // 2)
-        expected = min(self.accepted / self.tried, 1.0)
-        share = step_acceptance(sum(walk.statistics.accepted), walk.tried, expected)
-        step = max(self.costs.slope, self.step_seconds)
-        call = max(self.costs.mean - step * self.costs.place, step)
-        best, depth, tokens = 0.0, self.least, 0.0
+        of_call, of_step, of_token = self.costs.seconds()
+        usual = step_acceptance(sum(self.stood), sum(self.tried))
+        best, depth, tokens, reached = 0.0, self.least, 0.0, 1.0
         for steps in range(self.most + 1):
-            tokens += share**steps
-            rate = tokens / (call + steps * step)
+            if steps:
+                seen = self.stood[steps - 1], self.tried[steps - 1]
+                reached *= step_acceptance(*seen, usual)
+            tokens += reached
+            rate = tokens / (of_call + steps * of_step + tokens * of_token)
             if steps >= self.least and rate > best:
                 best, depth = rate, steps
         return depth if last is not None else max(depth, min(1, self.most))
 
+    def _learn(self, last: Draft) -> None:
+        """Which of the steps stood that had the chance to."""
+        for step in range(min(last.accepted + 1, last.depth, self.most)):
+            self.stood[step] = FORGETTING * self.stood[step] + (step < last.accepted)
+            self.tried[step] = FORGETTING * self.tried[step] + 1
 
-@dataclass
-class Line:
-    """A line through points, the late ones above all.
 
-    Attributes:
-        weight: Of all points so far.
-        place, mean: Their average.
-        variance: Of places.
-        covariance: Of places and values.
+class Costs:
+    """Seconds of an iteration: so much each, for each step run ahead, for each token written.
+
+    Least squares over what was measured, late ones above all. A step costs what drafting it costs,
+    and what the decoder pays for one node more.
     """
 
-    weight: float = 0.0
-    place: float = 0.0
-    mean: float = 0.0
-    variance: float = 0.0
-    covariance: float = 0.0
+    def __init__(self):
+        self.products, self.sums = np.zeros((3, 3)), np.zeros(3)
+        self.drafted = 0.0  # seconds of drafting a step, its share of the whole draft
 
-    def add(self, place: float, value: float) -> None:
-        """One point more (weighted incremental algorithm of West, 1979)."""
-        self.weight = FORGETTING * self.weight + 1
-        share = 1 / self.weight
-        across, along = place - self.place, value - self.mean
-        self.place += share * across
-        self.mean += share * along
-        self.variance = (1 - share) * (self.variance + share * across * across)
-        self.covariance = (1 - share) * (self.covariance + share * across * along)
+    def add(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
+        """An iteration more; arguments as ``Lookahead.measure``'s."""
+        sizes = np.array([1.0, steps, tokens])
+        self.products = FORGETTING * self.products + np.outer(sizes, sizes)
+        self.sums = FORGETTING * self.sums + (call_seconds + draft_seconds) * sizes
+        if steps:
+            known = self.drafted or draft_seconds / steps
+            self.drafted = FORGETTING * known + (1 - FORGETTING) * draft_seconds / steps
 
-    @property
-    def slope(self) -> float:
-        """Of the line; 0 where the points stand above each other."""
-        return self.covariance / self.variance if self.variance > SPREAD else 0.0
+    def seconds(self) -> tuple[float, float, float]:
+        """Of a call, a step and a token."""
+        weight = self.products[0, 0]
+        mean, places = self.sums[0] / weight, self.products[0, 1:] / weight
+        spread = self.products[1:, 1:] / weight - np.outer(places, places)
+        along = self.sums[1:] / weight - mean * places
+        slopes = np.linalg.solve(spread + SPREAD * np.eye(2), along).clip(min=0.0)
+        if spread[0, 0] < SPREAD:  # always as deep: nothing tells what a step costs the decoder
+            slopes[0] = self.drafted
+        call = max(mean - float(slopes @ places), LEAST_CALL * mean)
+        return call, float(slopes[0]), float(slopes[1])
 
 
-def step_acceptance(accepted: int, tried: int, expected: float = EXPECTED) -> float:
+def step_acceptance(accepted: float, tried: float, expected: float = EXPECTED) -> float:
     """How often a drafted step behind accepted ones is accepted, in (0, 1).
 
     Args:

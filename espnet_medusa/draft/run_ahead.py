@@ -94,7 +94,9 @@ class RunAhead:
         """Prolong the drafts by steps, if any, and hand them to the walks."""
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
-            lookahead.measure(started - self._last.at, self._last.seconds, self._last.steps)
+            tokens = 1 + sum(walk.draft.accepted for walk in walks) / len(walks)
+            last = self._last
+            lookahead.measure(started - last.at, last.seconds, last.steps, tokens)
         for walk, draft in zip(walks, drafts, strict=True):
             draft.limit = None if lookahead is None else lookahead.depth(walk)
             draft.visit(walk.running, walk.max_length, self.strategy.scoring.eos)

@@ -98,7 +98,6 @@ def run(
         for walk, steps in zip(walks, before, strict=True):
             depth, accepted = walk.draft.depth, max(walk.steps - steps - 1, 0)
             walk.draft.accepted = min(accepted, depth)
-            walk.tried += min(accepted + 1, depth)
             walk.statistics.count_drafts(depth, accepted)
         rows = _leave(decoder, state, rows)
         if rows:

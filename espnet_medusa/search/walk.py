@@ -99,7 +99,6 @@ class Walk(ABC):
         running: Hypotheses that go on.
         draft: What the last call evaluated.
         steps: Tokens decided so far.
-        tried: Drafted steps behind nothing but accepted ones, themselves accepted or not.
         statistics: Counts.
     """
 
@@ -109,7 +108,6 @@ class Walk(ABC):
     running: list[Hypothesis] = field(default_factory=list)
     draft: Draft | None = None
     steps: int = 0
-    tried: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
 
     @property

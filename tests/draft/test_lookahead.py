@@ -1,6 +1,7 @@
 """Depths follow acceptance and costs; the text does not."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -17,7 +18,7 @@ from espnet_medusa.draft.lookahead import (
     FORGETTING,
     ByAcceptance,
     ByCost,
-    Line,
+    Costs,
     step_acceptance,
 )
 from espnet_medusa.draft.shape import DraftShape
@@ -70,58 +71,82 @@ def test_depth_by_cost_is_the_best_of_all():
         most = rng.randint(1, 12)
         chosen, cost = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
         for _ in range(3):
-            chosen.measure(1.0, cost * 4, 4)
-        walk = after(0, 0, 0)
-        for accepted in (rng.randint(0, 4) for _ in range(rng.randint(0, 20))):
-            walk.statistics.count_drafts(4, accepted)
-            walk.tried += min(accepted + 1, 4)
-        share = step_acceptance(sum(walk.statistics.accepted), walk.tried)
+            chosen.measure(1.0, cost * 4, 4, 2.0)
+        drafts = [rng.randint(0, most) for _ in range(rng.randint(0, 20))]
+        for accepted in drafts:
+            chosen.depth(after(most, most, accepted))
+        of_call, of_step, of_token = chosen.costs.seconds()
+        assert of_call == pytest.approx(1.0) and of_step == pytest.approx(cost)
+        assert of_token == pytest.approx(0.0, abs=1e-9)
+        usual = step_acceptance(sum(chosen.stood), sum(chosen.tried))
+        shares = [
+            step_acceptance(stood, tried, usual)
+            for stood, tried in zip(chosen.stood, chosen.tried, strict=True)
+        ]
+        for step, tried in enumerate(chosen.tried):
+            assert (tried > 0) == any(accepted >= step for accepted in drafts)
 
-        def rate(steps, share=share, cost=cost):
-            return (1 - share ** (steps + 1)) / (1 - share) / (1 + steps * cost)
+        def rate(steps, shares=shares, cost=cost):
+            tokens = 1 + sum(math.prod(shares[:step]) for step in range(1, steps + 1))
+            return tokens / (1 + steps * cost)
 
         best = max(range(chosen.least, most + 1), key=rate)
-        assert rate(chosen.depth(walk)) == pytest.approx(rate(best))
+        assert rate(chosen.depth(after(0, 0, 0))) == pytest.approx(rate(best))
 
 
 def test_costs_follow_what_was_measured_last():
     chosen = ByCost(1, 10)
     walk = after(5, 5, 5)
     assert chosen.depth(walk) == 5  # nothing measured yet
-    chosen.measure(1.0, 0.005, 5)
+    chosen.measure(1.0, 0.005, 5, 6.0)
     assert chosen.depth(walk) == 10
-    for _ in range(300):
-        chosen.measure(1.0, 5.0, 5)
+    for _ in range(400):
+        chosen.measure(1.0, 5.0, 5, 6.0)
     assert chosen.depth(walk) == 1
 
 
-def test_a_step_costs_what_a_node_costs_the_decoder_too():
+def test_a_step_costs_what_a_node_costs_the_decoder_too_and_a_token_what_walking_costs():
     rng, dear, cheap = random.Random(1), ByCost(1, 10), ByCost(1, 10)
-    for _ in range(100):
+    for _ in range(300):
         steps = rng.randint(1, 10)
-        dear.measure(1.0 + 0.5 * steps, 0.01 * steps, steps)
-        cheap.measure(1.0, 0.01 * steps, steps)
-    assert dear.costs.slope == pytest.approx(0.51)
+        tokens = 1 + rng.randint(0, steps)
+        dear.measure(1.0 + 0.5 * steps + 0.2 * tokens, 0.01 * steps, steps, tokens)
+        cheap.measure(1.0, 0.01 * steps, steps, tokens)
+    assert dear.costs.seconds() == pytest.approx((1.0, 0.51, 0.2), rel=0.2)
     assert dear.depth(after(5, 5, 2)) < cheap.depth(after(5, 5, 2))
 
 
 def test_where_no_depth_pays_an_utterance_tries_once():
     chosen = ByCost(0, 9)
     for _ in range(300):
-        chosen.measure(1.0, 9.0, 3)
+        chosen.measure(1.0, 9.0, 3, 1.5)
     assert chosen.depth(after(3, 3, 0)) == 0
     assert chosen.depth(GreedyWalk(Prefix(0), UtteranceScorers(), 100)) == 1
 
 
-def test_a_line_is_that_of_weighted_least_squares():
-    rng, line = np.random.default_rng(0), Line()
-    places, values = rng.uniform(0, 9, 50), rng.uniform(0, 9, 50)
-    for place, value in zip(places, values, strict=True):
-        line.add(place, value)
-    weights = FORGETTING ** np.arange(49, -1, -1)
-    slope, start = np.polyfit(places, values, 1, w=np.sqrt(weights))
-    assert line.slope == pytest.approx(slope)
-    assert line.mean - line.slope * line.place == pytest.approx(start)
+def test_first_steps_that_fail_and_later_ones_that_stand():
+    """As CTC's behind what it has wrong: deep or not at all, by what a step costs."""
+    cheap, dear = ByCost(0, 30), ByCost(0, 30)
+    for number in range(400):
+        for chosen in (cheap, dear):
+            chosen.depth(after(30, 30, 30 * (number % 2)))
+    for _ in range(10):
+        cheap.measure(1.0, 0.1, 10, 6.0)
+        dear.measure(1.0, 20.0, 10, 6.0)
+    new = after(0, 0, 0)
+    assert cheap.depth(new) == 30 and dear.depth(new) == 0
+
+
+def test_costs_are_those_of_weighted_least_squares():
+    rng, costs = np.random.default_rng(0), Costs()
+    steps, tokens, seconds = rng.uniform(0, 90, (3, 50))
+    seconds += 2 * steps + 3 * tokens + 500
+    for row in zip(seconds, steps, tokens, strict=True):
+        costs.add(row[0], 0.0, *row[1:])
+    root = FORGETTING ** (np.arange(49, -1, -1) / 2)
+    sizes = np.stack([np.ones(50), steps, tokens], axis=1)
+    expected = np.linalg.lstsq(sizes * root[:, None], seconds * root, rcond=None)[0]
+    assert costs.seconds() == pytest.approx(tuple(expected), rel=1e-3)
 
 
 def test_an_utterance_begins_with_what_others_have_taught():
@@ -132,7 +157,7 @@ def test_an_utterance_begins_with_what_others_have_taught():
         lookahead.depth(after(9, 9, 9))
     assert lookahead.depth(new) == 10
     by_cost = ByCost(1, 10)
-    by_cost.measure(1.0, 0.5, 5)
+    by_cost.measure(1.0, 0.5, 5, 3.0)
     hopeful = by_cost.depth(new)
     for _ in range(50):
         by_cost.depth(after(5, 5, 0))
