@@ -121,7 +121,7 @@ class ByCost(Lookahead):
             rate = tokens / (of_call + steps * of_step + tokens * of_token)
             if steps >= self.least and rate > best:
                 best, depth = rate, steps
-        return depth if last is not None else max(depth, min(1, self.most))
+        return depth if walk.statistics.drafted else max(depth, min(1, self.most))
 
     def _learn(self, last: Draft) -> None:
         """Which of the steps stood that had the chance to."""

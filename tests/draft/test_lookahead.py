@@ -35,6 +35,7 @@ def after(limit, depth, accepted):
     """A walk whose last draft came to this."""
     walk = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
     walk.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
+    walk.statistics.count_drafts(max(depth, 1), accepted)
     return walk
 
 
