@@ -34,19 +34,23 @@ class Experiment:
         return ["--asr_train_config", str(self.config), "--asr_model_file", str(self.model)]
 
 
+ENCODER = {
+    "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
+    "max_source_positions": 100,
+}  # fmt: skip
+DECODER = {
+    "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
+}  # fmt: skip
+NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
+
+
 def training_config(**changes) -> dict:
     """Config of a tiny Medusa model; ``changes`` replace top-level keys."""
     config = {
         "encoder": "hf_whisper",
-        "encoder_conf": {
-            "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
-            "max_source_positions": 100,
-        },
+        "encoder_conf": dict(ENCODER),
         "decoder": "whisper_medusa",
-        "decoder_conf": {
-            "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
-            "max_target_positions": 40, "heads": "block", "heads_conf": {"num_heads": 3},
-        },
+        "decoder_conf": DECODER | {"heads": "block", "heads_conf": {"num_heads": 3}},
         "model": "medusa",
         "model_conf": {
             "ctc_weight": 0.3, "report_cer": False, "report_wer": False,

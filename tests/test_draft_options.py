@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from experiment import TOKENS, make_experiment
+from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment
 from test_espnet_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
@@ -23,15 +23,6 @@ from espnet_medusa.log_mel import LogMel
 from espnet_medusa.search.drafters import hide_tokens
 from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.whisper_text import make_tokenizer, read_whisper_tokens
-
-ENCODER = {
-    "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
-    "max_source_positions": 100,
-}  # fmt: skip
-DECODER = {
-    "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
-}  # fmt: skip
-NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from inputs import Utterance
 from safetensors.torch import save_file
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from espnet_medusa.audio_batch import encode_alike
 from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
 from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.errors import InputError
@@ -87,8 +88,7 @@ def trained_subject(
 
 def _check_draft(model: Speech2Text, draft: Speech2Text) -> None:
     """Refuse one that could not read the model's memory, or writes other tokens."""
-    expected, found = (one.asr_model.encoder.state_dict() for one in (model, draft))
-    if any(not torch.equal(expected[name], found[name]) for name in expected):
+    if not encode_alike(model.encoder, draft.encoder):
         raise InputError(
             "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
         )

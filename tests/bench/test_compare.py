@@ -275,7 +275,7 @@ def test_a_draft_on_another_encoder_is_refused(tmp_path, models, utterances):
 def test_a_draft_of_other_tokens_is_refused(tmp_path, models, utterances):
     model = models[0].asr_model
     tokens = [*reversed(model.token_list)]
-    draft = Namespace(asr_model=Namespace(encoder=model.encoder, token_list=tokens))
+    draft = Namespace(encoder=models[0].encoder, asr_model=Namespace(token_list=tokens))
     with pytest.raises(InputError, match="tokens are not the base's"):
         make_subject.trained_subject(tmp_path / "subject", "test", models[0], draft, utterances)
 

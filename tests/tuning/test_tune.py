@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 import yaml
-from experiment import make_experiment, read_lines, write_noise
+from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_noise
 from test_espnet_experiment import stock_experiment
 
 from espnet_medusa.bin import asr_inference, tune
@@ -16,11 +16,6 @@ from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.available import DraftModelFiles, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
 from espnet_medusa.tuning.setting import DraftSetting
-
-DECODER = {
-    "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
-}  # fmt: skip
-NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
 
 
 @pytest.fixture(scope="module")

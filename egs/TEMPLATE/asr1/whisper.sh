@@ -17,7 +17,8 @@ heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5head
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
-assistant=distil-whisper/distil-large-v2    # drafts in the decoding assistant: Whisper or experiment
+assistant=          # drafts in the decoding assistant: Whisper or experiment; default: distil-whisper
+                    # for large-v2, none for others
 heads_decodings="exact typical beam5"       # with heads, likewise
 train_set=          # name of the training set; not needed for vanilla alone
 lang=noinfo         # code of the prompt's language, and part of names
@@ -40,6 +41,10 @@ fail() {
     echo "whisper.sh: error: $*" >&2
     exit 2
 }
+
+if [ -z "${assistant}" ] && [[ ${whisper_model} == *large-v2* ]]; then
+    assistant=distil-whisper/distil-large-v2
+fi
 
 config_of() { # SYSTEM
     echo "conf/train_${1%_*heads}.yaml"
@@ -83,7 +88,7 @@ configs() { # WAYS: the configurations that there are
     local way names files=()
     read -r -a names <<< "$1"
     for way in "${names[@]}"; do
-        if [ "${way}" = assistant ]; then
+        if [ "${way}" = assistant ] && [ -n "${assistant}" ]; then
             sed "\$a draft_model: ${assistant}" conf/decode/draft_model.yaml \
                 > "${expdir}/assistant.yaml"
             files+=("${expdir}/assistant.yaml")
