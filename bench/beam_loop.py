@@ -31,10 +31,10 @@ from inputs import enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
 from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 WHISPER_SHAPES = {  # layers, hidden size
     "tiny": (4, 384),

@@ -23,11 +23,11 @@ from drafting_settings import SEARCHES, Setting, make_settings
 from inputs import Utterance, enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
-from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
-from espnet_medusa.speech2text import Speech2Text
 
 LIMITS = LengthLimits()  # ESPnet's defaults
 

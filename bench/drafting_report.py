@@ -20,7 +20,7 @@ from espnet_medusa.scoring.alignment import align_pairs  # noqa: E402
 from espnet_medusa.scoring.plots import STYLE  # noqa: E402
 from espnet_medusa.scoring.sclite import Counts  # noqa: E402
 from espnet_medusa.scoring.trn import split_tokens  # noqa: E402
-from espnet_medusa.statistics import DecodingStatistics, eta  # noqa: E402
+from espnet_medusa.search.statistics import DecodingStatistics, eta  # noqa: E402
 
 COLORS = {PLAIN: "0.3", "linear": "C0", "block": "C1", "recurrent": "C2"}
 MARKERS = {

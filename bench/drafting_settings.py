@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from espnet_medusa.heads import Heads, RecurrentHeads
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.heads import Heads, RecurrentHeads
 
 PLAIN = "plain"
 DEEP = 15  # steps that recurrent heads run ahead, beyond those they were trained for

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.audio.source import source_paths
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio import read_audio
-from espnet_medusa.kaldi.audio_source import source_paths
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.speech2text import Speech2Text
 
 MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
 

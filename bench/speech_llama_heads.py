@@ -17,8 +17,8 @@ import torch
 from machine import machine_name
 from tqdm import tqdm
 
-from espnet_medusa.decoder.llama import SpeechLlamaDecoder
-from espnet_medusa.tree import ROOT, chain_parents
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 ENCODER_SIZE = 64
 FRAMES = 250  # of 40 ms: 10 s

@@ -31,9 +31,9 @@ from peers.worker import forget_peak, peak_bytes
 from transformers.optimization import Adafactor
 from whole_logits import WholeLogitsModel
 
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
-from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.training.asr_model import MedusaASRModel
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
 JOINT = "linear, nothing frozen"

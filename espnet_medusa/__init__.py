@@ -25,7 +25,7 @@ def register() -> None:
 def __getattr__(name: str):
     # ESPnet takes seconds to import: only those who decode wait for it.
     if name == "Speech2Text":
-        from espnet_medusa.speech2text import Speech2Text
+        from espnet_medusa.inference.speech2text import Speech2Text
 
         return Speech2Text
     raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")

@@ -10,11 +10,11 @@ from espnet2.tasks.asr import (
 from espnet2.train.class_choices import ClassChoices
 from transformers.optimization import Adafactor
 
-from espnet_medusa.decoder.llama import SpeechLlamaDecoder
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
-from espnet_medusa.model import MedusaASRModel
-from espnet_medusa.preprocessor import WhisperPreprocessor
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.training.preprocessor import WhisperPreprocessor
 
 WHISPER = "whisper"
 

@@ -12,9 +12,9 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.decoder.multi_token import MultiTokenDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.errors import InputError
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.plugin import register
 
 register()

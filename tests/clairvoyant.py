@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder
-from espnet_medusa.draft.surrogate import HeadsSurrogate, Surrogate
+from espnet_medusa.tree.surrogate import HeadsSurrogate, Surrogate
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
 
 Path = tuple[int, ...]  # tokens, prompt included
 

@@ -3,7 +3,7 @@
 import torch
 from tiny import VOCAB_SIZE
 
-from espnet_medusa.tree import ROOT
+from espnet_medusa.tree.token_tree import ROOT
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 

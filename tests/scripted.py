@@ -5,7 +5,7 @@ import random
 import torch
 from clairvoyant import PathDecoder
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs
+from espnet_medusa.tree.tree_decoder import NodeOutputs
 
 
 class ScriptedDecoder(PathDecoder):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.accept import (
+from espnet_medusa.search.acceptance import (
     AcceptanceOptions,
     build_rule,
     exact,

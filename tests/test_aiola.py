@@ -9,12 +9,12 @@ import yaml
 from safetensors.torch import load_file, save_file
 from whole_logits import head_cross_entropy, head_divergence
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.bin import convert
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.speech2text import Speech2Text
 
 NUM_HEADS = 4
 CHAIN = DraftShape(NUM_HEADS)

@@ -16,7 +16,7 @@ import torch
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from draft_models import DRAFT_MODELS, drafted
 from espnet.nets.e2e_asr_common import end_detect
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, LengthLimits, end_detected
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 
 IMPOSSIBLE = -1e8
 HEADS = [

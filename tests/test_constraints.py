@@ -14,8 +14,8 @@ from transformers.generation.logits_process import (
     SuppressTokensLogitsProcessor,
 )
 
-from espnet_medusa.constraints import ConstraintOptions, Constraints, build_constraints
 from espnet_medusa.errors import InputError
+from espnet_medusa.search.constraints import ConstraintOptions, Constraints, build_constraints
 
 V, EOS, PROMPT = 11, 7, 3
 WORDS = [token for token in range(V) if token != EOS]

@@ -5,7 +5,7 @@ import torch
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 

@@ -10,19 +10,19 @@ from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment
 from test_espnet_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa.audio_batch import AudioBatch
 from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.lookahead import ByAcceptance, ByCost
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
-from espnet_medusa.draft.surrogate import HeadsSurrogate
-from espnet_medusa.draft_model import open_draft_model
-from espnet_medusa.encoder import HFWhisperEncoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.log_mel import LogMel
+from espnet_medusa.inference.audio_batch import AudioBatch
+from espnet_medusa.inference.draft_model import open_draft_model
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost
 from espnet_medusa.search.drafters import hide_tokens
-from espnet_medusa.speech2text import Speech2Text
-from espnet_medusa.whisper_text import make_tokenizer, read_whisper_tokens
+from espnet_medusa.tree.surrogate import HeadsSurrogate
+from espnet_medusa.whisper.log_mel import LogMel
+from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import torch
 from tiny import tiny_encoder
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
-from espnet_medusa.encoder import HFWhisperEncoder
-from espnet_medusa.log_mel import HOP_SAMPLES, LogMel
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
 
 
 def noise(seed: int, num_samples: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from experiment import TOKENS, Experiment, read_lines, write_noise
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.errors import InputError
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 
 
 def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:

@@ -20,13 +20,13 @@ from espnet_medusa.compat import (
     PositionalEncoding,
     ScaledPositionalEncoding,
 )
-from espnet_medusa.decoder.espnet_transformer import tree_scorer_of, unknown_part
-from espnet_medusa.decoder.multi_token import HiddenStates
-from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.model.espnet_transformer import tree_scorer_of, unknown_part
+from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.runtime import espnet_transformer, precision
 from espnet_medusa.runtime.native.layer import NativeStack
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.tree import ROOT, chain_parents
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 KINDS = [
     {},

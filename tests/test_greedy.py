@@ -8,9 +8,9 @@ from clairvoyant import PathDecoder, PathSurrogate
 from draft_models import DRAFT_MODELS, drafted
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceOptions, AcceptanceRule, build_rule, exact
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.search.acceptance import AcceptanceOptions, AcceptanceRule, build_rule, exact
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
 
 PROMPT = [3, 1]

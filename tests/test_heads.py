@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
+from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 

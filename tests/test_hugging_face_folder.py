@@ -12,7 +12,7 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 
 WORDS = ["!", "ab", "cd", "ef", "gh", "ij", "<|startoftranscript|>", "<|endoftext|>"]
 

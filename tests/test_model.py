@@ -6,7 +6,7 @@ from espnet2.asr.ctc import CTC
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, tiny_decoder, tiny_encoder
 from whole_logits import head_cross_entropy, head_divergence
 
-from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.training.asr_model import MedusaASRModel
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
 

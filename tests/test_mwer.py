@@ -11,7 +11,7 @@ import torch
 from test_model import TOKENS, batch, model_of
 from tiny import EOS, LLAMA, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.mwer import (
+from espnet_medusa.training.mwer import (
     MWERObjective,
     count_word_errors,
     hypothesis_log_probs,
@@ -19,7 +19,7 @@ from espnet_medusa.mwer import (
     word_pieces,
     words_of,
 )
-from espnet_medusa.whisper_text import make_tokenizer
+from espnet_medusa.whisper.tokens import make_tokenizer
 
 SYMBOLS = {"<blank>", "<sos/eos>"}
 HEADS = ["none", "linear", "block", "recurrent", "llama projection", "llama latent"]
@@ -103,7 +103,7 @@ def test_log_probs_equal_those_token_by_token(heads, monkeypatch):
     n_best = random_hypotheses(2, sizes, num_heads)
     memory, lengths = random_memory(3, [9, 6, 5, 7])
     # Several chunks of rows.
-    monkeypatch.setattr("espnet_medusa.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)
+    monkeypatch.setattr("espnet_medusa.training.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)
     log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
     assert log_probs.shape == (4, 4)
     for row, hypotheses in enumerate(n_best):

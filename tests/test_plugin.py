@@ -7,9 +7,9 @@ import pytest
 from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
 
 import espnet_medusa
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
-from espnet_medusa.model import MedusaASRModel
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.training.asr_model import MedusaASRModel
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:

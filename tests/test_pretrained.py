@@ -11,11 +11,11 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from whisper.model import ModelDimensions
 from whisper.model import Whisper as OpenAIWhisper
 
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
-from espnet_medusa.pretrained import DECODER, ENCODER, open_whisper
-from espnet_medusa.speech2text import Speech2Text
-from espnet_medusa.whisper_text import END, START, make_tokenizer, read_whisper_tokens
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
+from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
 
 KINDS = {
     "english": {"vocab_size": 51864},

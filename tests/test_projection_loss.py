@@ -8,9 +8,9 @@ from test_model import batch, model_of
 from tiny import LLAMA, tiny_decoder
 from whole_logits import WholeLogitsModel
 
-from espnet_medusa import projection_loss
-from espnet_medusa.model import MedusaASRModel
-from espnet_medusa.projection_loss import Objective, projected_loss
+from espnet_medusa.training import projection_loss
+from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.training.projection_loss import Objective, projected_loss
 
 SMOOTHED = {"ctc_weight": 0.3, "lsm_weight": 0.1}
 WEIGHTED = {

@@ -8,9 +8,9 @@ from test_model import batch, model_of
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig
 
-from espnet_medusa.decoder.llama import SpeechLlamaDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.tree import ROOT
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.tree.token_tree import ROOT
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 SIZES = {

@@ -10,7 +10,7 @@ from experiment import make_experiment
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "decode"
 SAME_TEXT = ["exact", "tree", "choices"]

@@ -18,10 +18,10 @@ from threshold_oracle import (
 )
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.compat import LengthBonus
-from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.errors import InputError
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, check_options
 from espnet_medusa.search.greedy import GreedySearch

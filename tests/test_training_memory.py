@@ -14,7 +14,7 @@ from training_memory import (
     table,
 )
 
-from espnet_medusa.projection_loss import CHUNK_LOGITS
+from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 FLOAT_BYTES = 4
 SIZES = Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)

@@ -21,8 +21,9 @@ from transformers import (
 )
 
 import espnet_medusa
-from espnet_medusa.bin import aggregate_stats, asr_train, collect_shapes, run_training
-from espnet_medusa.whisper_text import END, START
+from espnet_medusa.bin import asr_train
+from espnet_medusa.recipe.commands import aggregate_stats, collect_shapes, run_training
+from espnet_medusa.whisper.tokens import END, START
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
 LAST_LAYER = "decoder.whisper.layers.1."

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from espnet_medusa.tree import ROOT, TokenTree, chain_parents, visibility
+from espnet_medusa.tree.token_tree import ROOT, TokenTree, chain_parents, visibility
 
 
 def ancestors(parents: list[int], node: int) -> list[int]:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.vocabulary import (
+from espnet_medusa.vocabulary.vocabulary import (
     BUNDLED,
     bare,
     hugging_face_vocabulary,
@@ -24,7 +24,7 @@ from espnet_medusa.vocabulary import (
     sentencepiece_vocabulary,
     token_list_vocabulary,
 )
-from espnet_medusa.whisper_text import make_tokenizer
+from espnet_medusa.whisper.tokens import make_tokenizer
 
 FILES = {
     "whisper_en": ("gpt2", 99),

@@ -22,13 +22,13 @@ from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.bin.vocabulary_coverage import main as print_coverage
-from espnet_medusa.vocabulary import (
+from espnet_medusa.vocabulary.mapping import map_vocabularies
+from espnet_medusa.vocabulary.vocabulary import (
     BUNDLED,
     hugging_face_vocabulary,
     open_vocabulary,
     token_list_vocabulary,
 )
-from espnet_medusa.vocabulary_map import map_vocabularies
 
 PLAIN = settings(max_examples=100, deadline=None, derandomize=True)
 # Several scripts, runs of spaces, characters of up to four bytes.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from whisper.tokenizer import get_tokenizer
 
-from espnet_medusa.preprocessor import WhisperPreprocessor
-from espnet_medusa.whisper_text import (
+from espnet_medusa.training.preprocessor import WhisperPreprocessor
+from espnet_medusa.whisper.tokens import (
     VOCABULARIES,
     load_tokenizer,
     make_tokenizer,

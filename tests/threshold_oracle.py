@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import EOS, VOCAB_SIZE
 
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
 PROMPT = (3, 1)

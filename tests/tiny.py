@@ -2,9 +2,9 @@
 
 import torch
 
-from espnet_medusa.decoder.llama import SpeechLlamaDecoder
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.encoder import HFWhisperEncoder
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32

@@ -9,11 +9,11 @@ from inputs import Utterance
 from safetensors.torch import save_file
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from espnet_medusa.audio_batch import encode_alike
-from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.audio_batch import encode_alike
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from peers.subject import (
     DRAFT,
     ENCODER,

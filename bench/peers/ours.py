@@ -11,16 +11,16 @@ import torch
 from espnet2.asr.ctc import CTC as CTCBranch
 
 from espnet_medusa.checkpoint import load_weights
-from espnet_medusa.decoder.multi_token import TOKEN_COUNTS
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
 from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
-from espnet_medusa.statistics import DecodingStatistics
-from espnet_medusa.tree import ROOT
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.token_tree import ROOT
 from peers.contestant import Contestant, Decoded, Setup
 from peers.memories import pad_memories, until_end
 from peers.replay import Recorder, Replayer, measured_steps, stated_steps

@@ -17,11 +17,11 @@ from functools import cached_property
 
 import torch
 
-from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.tree.prefix import Prefix
 
 Tokens = tuple[int, ...]
 PATTERN_LENGTH = 1000

@@ -89,7 +89,7 @@ def load_encoder(subject: Subject, setup: Setup) -> Encode | None:
     import torch
 
     from espnet_medusa.checkpoint import load_weights
-    from espnet_medusa.encoder import HFWhisperEncoder
+    from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 
     torch.set_num_threads(setup.threads)
     encoder = HFWhisperEncoder(**subject.encoder_conf)

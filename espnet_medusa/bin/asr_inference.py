@@ -18,13 +18,13 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import int_or_none, str2bool, str_or_none
 
-from espnet_medusa.decode_options import DecodeOptions
-from espnet_medusa.decoding.job import Preprocess, decode_job, read_input
-from espnet_medusa.decoding.journal import Journal
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.job import Preprocess, decode_job, read_input
+from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.allocator import keep_freed_memory
-from espnet_medusa.speech2text import Speech2Text
 
 HELP = {
     "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "

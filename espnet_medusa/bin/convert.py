@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from espnet_medusa.command_line import run_main, str2bool
 from espnet_medusa.errors import InputError
-from espnet_medusa.recipe.command import run_main, str2bool
 
 EXPERIMENT, AIOLA, HUGGING_FACE = "experiment", "aiola", "hugging_face"
 
@@ -63,7 +63,7 @@ def work(args: argparse.Namespace) -> None:
     # Slow to import: torch and transformers.
     from espnet_medusa.convert.experiment import CONFIG, read_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
-    from espnet_medusa.convert.text import TextOptions
+    from espnet_medusa.whisper.text import TextOptions
 
     if args.target.exists():
         raise InputError(f"{args.target}: is there already; remove it, or choose another target")

@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from espnet_medusa.command_line import run_main
 from espnet_medusa.kaldi.csv_data_dir import REGULATION, csv_to_data_dir
-from espnet_medusa.recipe.command import run_main
 
 
 def get_parser() -> argparse.ArgumentParser:

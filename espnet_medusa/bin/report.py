@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
+from espnet_medusa.command_line import run_main
 from espnet_medusa.options import check_choice
 from espnet_medusa.papers.figures import FILE_WORDS, draw_figure
 from espnet_medusa.papers.markdown import figure_markdown, report_markdown, table_markdown
 from espnet_medusa.papers.measured import measure_rows, read_experiments
 from espnet_medusa.papers.plan import read_plan
 from espnet_medusa.papers.published import PUBLISHED, read_corpora, read_published
-from espnet_medusa.recipe.command import run_main
 from espnet_medusa.scoring.tables import environment_lines
 
 

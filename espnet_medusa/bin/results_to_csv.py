@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from espnet_medusa.command_line import run_main
 from espnet_medusa.kaldi.csv_results import write_csv_results
-from espnet_medusa.recipe.command import run_main
 from espnet_medusa.recipe.tokens import make_cleaner
 
 

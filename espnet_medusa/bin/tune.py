@@ -16,14 +16,14 @@ import torch
 import yaml
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.decode_options import DecodeOptions
-from espnet_medusa.decoding.job import JobInput, read_input
+from espnet_medusa.command_line import positive, run_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.recipe.command import positive, run_main
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.job import JobInput, read_input
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.drafters import DRAFTERS, FIXED, MODEL
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.available import Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
@@ -122,7 +122,7 @@ def work(
         raise InputError(f"output: {own.output}; allowed: a name that ends in .yaml")
     if own.data_dir is not None and (own.data_dir / "segments").is_file():
         raise InputError(
-            f"{own.data_dir}: has segments; cut them with espnet_medusa.bin.format_data"
+            f"{own.data_dir}: has segments; cut them with espnet_medusa.recipe.commands.format_data"
         )
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree leaves nothing to tune; remove it")

@@ -10,10 +10,10 @@ of ESPnet, an ESPnet config or its folder.
 import argparse
 from collections.abc import Iterable, Iterator
 
-from espnet_medusa.recipe.command import run_main
-from espnet_medusa.recipe.whisper_tokens import VOCAB_SIZES
-from espnet_medusa.vocabulary import BUNDLED, Vocabulary, open_vocabulary
-from espnet_medusa.vocabulary_map import VocabularyMap, map_vocabularies
+from espnet_medusa.command_line import run_main
+from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
+from espnet_medusa.vocabulary.vocabulary import BUNDLED, Vocabulary, open_vocabulary
+from espnet_medusa.whisper.token_files import VOCAB_SIZES
 
 _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
 

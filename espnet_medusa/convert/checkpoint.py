@@ -8,10 +8,10 @@ from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 
 from espnet_medusa.convert.names import DECODER, ENCODER, ORIGINAL_LAYER
-from espnet_medusa.convert.text import Text
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS, HeadOptions, Trunk, build_heads
-from espnet_medusa.whisper_config import decoder_config, encoder_config
+from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Trunk, build_heads
+from espnet_medusa.whisper.sizes import decoder_config, encoder_config
+from espnet_medusa.whisper.text import Text
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
 from espnet_medusa.convert.checkpoint import CONFIG, GENERATION, Checkpoint
 from espnet_medusa.convert.read_whisper import CHOICES
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS
+from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 
 ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 PENALTY = "exponential_decay_length_penalty"

@@ -11,16 +11,16 @@ import yaml
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.convert.checkpoint import RECORDS, Architecture, Checkpoint
 from espnet_medusa.convert.decode_configs import decode_configs
-from espnet_medusa.convert.text import TOKENIZER_FILES, Text, list_tokens, load_safely, read_json
 from espnet_medusa.convert.write_whisper import write_json
-from espnet_medusa.decoder.whisper import DecoderOptions
-from espnet_medusa.encoder import EncoderOptions
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS, HeadOptions
+from espnet_medusa.model.heads import NO_HEADS, HeadOptions
+from espnet_medusa.model.whisper_decoder import DecoderOptions
+from espnet_medusa.model.whisper_encoder import EncoderOptions
 from espnet_medusa.options import build_options
-from espnet_medusa.pretrained import open_whisper
-from espnet_medusa.whisper_config import decoder_sizes, encoder_sizes, scratch_config
-from espnet_medusa.whisper_text import TRANSCRIBE
+from espnet_medusa.whisper.pretrained import open_whisper
+from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
+from espnet_medusa.whisper.text import TOKENIZER_FILES, Text, list_tokens, load_safely, read_json
+from espnet_medusa.whisper.tokens import TRANSCRIBE
 
 logger = logging.getLogger(__name__)
 

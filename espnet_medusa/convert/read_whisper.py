@@ -17,12 +17,12 @@ from espnet_medusa.convert.checkpoint import (
     check_whisper_fields,
 )
 from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
-from espnet_medusa.convert.text import Text, TextOptions, find_text, read_json
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import HeadOptions
+from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.pretrained import PretrainedWhisper, open_whisper
-from espnet_medusa.whisper_config import scratch_config
+from espnet_medusa.whisper.pretrained import PretrainedWhisper, open_whisper
+from espnet_medusa.whisper.sizes import scratch_config
+from espnet_medusa.whisper.text import Text, TextOptions, find_text, read_json
 
 BASE_HEAD, MEDUSA_BLOCK = "base_head", "medusa_block"
 HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours

@@ -29,10 +29,10 @@ from espnet_medusa.convert.read_whisper import (
     TYPE,
     aiola_names,
 )
-from espnet_medusa.convert.text import Text
 from espnet_medusa.errors import InputError
-from espnet_medusa.heads import NO_HEADS
-from espnet_medusa.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
+from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
+from espnet_medusa.whisper.text import Text
 
 logger = logging.getLogger(__name__)
 

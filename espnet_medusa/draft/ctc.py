@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from espnet_medusa.draft.surrogate import DraftInput, Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 
 ALTERNATIVES = 3  # tokens that CTC names for one place
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.surrogate import DraftCost, DraftInput, head_inputs
-from espnet_medusa.placement import Placement, compact
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.placement import Placement, compact
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftCost, DraftInput, head_inputs
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
 class DraftTree:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.draft.draft_tree import DraftTree
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
 
 UNSAID = -1e4  # logit of a token that the draft model cannot name; finite: some token has to come
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.draft.surrogate import DraftCost, DraftInput, States, Surrogate
 from espnet_medusa.errors import InputError
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftCost, DraftInput, States, Surrogate
 
 
 @dataclass(frozen=True)

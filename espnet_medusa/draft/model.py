@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
-from espnet_medusa.draft.surrogate import DraftCost, DraftInput, Surrogate
-from espnet_medusa.draft.translation import Translation
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftCost, DraftInput, Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.vocabulary.translation import Translation
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.draft.surrogate import HeadsSurrogate
+from espnet_medusa.tree.surrogate import HeadsSurrogate
 
 
 @dataclass(frozen=True)

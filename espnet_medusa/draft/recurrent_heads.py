@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from espnet_medusa.draft.surrogate import HeadsSurrogate
+from espnet_medusa.tree.surrogate import HeadsSurrogate
 
 if TYPE_CHECKING:
     from espnet_medusa.runtime.heads import PackedRecurrentHeads

@@ -20,12 +20,12 @@ import torch
 
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import UNSAID, Interpreter
-from espnet_medusa.prefix import Prefix
-from espnet_medusa.vocabulary import Vocabulary
-from espnet_medusa.vocabulary_map import Follower
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.vocabulary.mapping import Follower
+from espnet_medusa.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from espnet_medusa.draft.translation import Translation
+    from espnet_medusa.vocabulary.translation import Translation
 
 # Tokenizers join what is near: a token stays with so many behind it, where none can come any more
 # that holds all of them and goes on.

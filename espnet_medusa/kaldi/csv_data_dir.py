@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from espnet_medusa.audio.source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio_source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.kaldi.csv_table import (
     AUDIO,
     FACTOR,

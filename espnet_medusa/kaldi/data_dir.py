@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.kaldi.audio_source import is_pipe, source_paths
+from espnet_medusa.audio.source import is_pipe, source_paths
 from espnet_medusa.kaldi.problem import DataError, DataProblem
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import FIX_REMEDY, TableScan, scan_table, sort_ids

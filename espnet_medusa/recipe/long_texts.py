@@ -22,9 +22,9 @@ def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | Non
     """
     if decoder != "whisper_medusa":
         return None
-    from espnet_medusa.decoder.whisper import DecoderOptions  # slow to import
+    from espnet_medusa.model.whisper_decoder import DecoderOptions  # slow to import
     from espnet_medusa.options import build_options
-    from espnet_medusa.pretrained import open_whisper
+    from espnet_medusa.whisper.pretrained import open_whisper
 
     options = build_options(DecoderOptions, decoder_conf, "decoder_conf")
     if options.whisper_model is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_table, write_table
 from espnet_medusa.scoring.trn import list_some
-from espnet_medusa.statistics import merge_statistics
+from espnet_medusa.search.statistics import merge_statistics
 
 RESULT_FILES = ("text", "token", "token_int", "score")
 

@@ -14,7 +14,7 @@ from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.recipe.merge import read_results
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
-from espnet_medusa.statistics import add_eta
+from espnet_medusa.search.statistics import add_eta
 
 Tokenize = Callable[[str], list[str]]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
-from espnet_medusa.masks import padding_mask
+from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, PackedLayer, Packing
 from espnet_medusa.runtime.native.layer import NativeStack, visible_bits
-from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
-from espnet_medusa.tree import TokenTree
+from espnet_medusa.tree.node_cache import NodeCache
+from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 
 class CrossAttentionRuntime(TreeRuntime):

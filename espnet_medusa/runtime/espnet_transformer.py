@@ -16,11 +16,11 @@ from espnet_medusa.compat import (
 from espnet_medusa.runtime.cross_attention import CrossAttentionRuntime, pack_layers
 from espnet_medusa.runtime.layer import AttentionWeights, LayerWeights
 from espnet_medusa.runtime.linear import RELU, pack_norm
-from espnet_medusa.runtime.node_cache import GROWTH
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.node_cache import GROWTH
 
 if TYPE_CHECKING:
-    from espnet_medusa.decoder.espnet_transformer import ESPnetTransformerDecoder
+    from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 
 TOKEN_SCALES = {  # what each positional encoding multiplies token embeddings with
     PositionalEncoding: lambda encoding: encoding.xscale,

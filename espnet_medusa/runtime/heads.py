@@ -4,8 +4,14 @@ from collections.abc import Callable
 
 import torch
 
-from espnet_medusa.heads import Heads, LatentHeads, LinearHeads, ProjectionHeads, RecurrentHeads
-from espnet_medusa.heads.residual import ResidualLayers
+from espnet_medusa.model.heads import (
+    Heads,
+    LatentHeads,
+    LinearHeads,
+    ProjectionHeads,
+    RecurrentHeads,
+)
+from espnet_medusa.model.heads.residual import ResidualLayers
 from espnet_medusa.runtime.linear import (
     SILU,
     Projection,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from espnet_medusa.decoder.tree_decoder import TreeState
 from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
 from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.tree_decoder import TreeState
 
 
 @dataclass(frozen=True)

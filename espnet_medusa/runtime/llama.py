@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
-from espnet_medusa.masks import causal_mask, padding_mask
+from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.linear import pack_module
 from espnet_medusa.runtime.llama_layer import (
@@ -21,13 +20,14 @@ from espnet_medusa.runtime.llama_layer import (
     Rotation,
     pack_llama_layers,
 )
-from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
-from espnet_medusa.tree import TokenTree
+from espnet_medusa.tree.node_cache import NodeCache
+from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 if TYPE_CHECKING:
-    from espnet_medusa.decoder.llama import SpeechLlamaDecoder
+    from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 
 
 class LlamaRuntime(TreeRuntime):

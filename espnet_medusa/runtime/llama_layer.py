@@ -7,8 +7,8 @@ import torch
 
 from espnet_medusa.runtime.layer import Packing, attend
 from espnet_medusa.runtime.linear import pack_linear
-from espnet_medusa.runtime.node_cache import NodeCache
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.node_cache import NodeCache
 
 
 class Rotation(NamedTuple):

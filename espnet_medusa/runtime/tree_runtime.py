@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
 from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
-from espnet_medusa.draft.surrogate import Surrogate
-from espnet_medusa.heads import RecurrentHeads
+from espnet_medusa.model.heads import RecurrentHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.linear import pack_projection
 from espnet_medusa.runtime.precision import Precision, draft_precision
-from espnet_medusa.tree import TokenTree, visibility
+from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.token_tree import TokenTree, visibility
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 
 if TYPE_CHECKING:
-    from espnet_medusa.decoder.multi_token import MultiTokenDecoder
+    from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
 
 class TreeRuntime(TreeDecoder):

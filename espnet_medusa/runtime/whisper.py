@@ -13,7 +13,7 @@ from espnet_medusa.runtime.linear import GELU, pack_norm
 from espnet_medusa.runtime.precision import Precision
 
 if TYPE_CHECKING:
-    from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
+    from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 
 class WhisperRuntime(CrossAttentionRuntime):

@@ -7,7 +7,7 @@ from pathlib import Path
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.scoring.tables import parse_sum
 from espnet_medusa.scoring.trn import read_trn
-from espnet_medusa.statistics import DecodingStatistics, eta, read_statistics
+from espnet_medusa.search.statistics import DecodingStatistics, eta, read_statistics
 
 MODEL_MARK = "_asr_model_"
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.draft.shape import PLAIN, DraftShape
-from espnet_medusa.draft.surrogate import DraftInput, Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.ahead.run_ahead import RunAhead
+from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.loop import run
 from espnet_medusa.search.scores import (
@@ -28,6 +25,9 @@ from espnet_medusa.search.scores import (
     UtteranceScorers,
 )
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk, best_continuations
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
 LENGTH_BONUS = "length_bonus"  # 1 for every token

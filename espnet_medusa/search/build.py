@@ -6,15 +6,13 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.decoder.tree_scorer import TreeScorer
-from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import DraftInput, Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
+from espnet_medusa.runtime.espnet_scorer import TreeScorer
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.drafters import (
     FIXED,
     LOOKAHEAD_DEPTH,
@@ -28,6 +26,8 @@ from espnet_medusa.search.drafters import (
 )
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEAM, GREEDY = "beam", "greedy"
 EXACT, THRESHOLD = "exact", "threshold"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
 
 LOG_ZERO = -1e10
 STATE = "ctc"

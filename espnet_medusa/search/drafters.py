@@ -7,15 +7,15 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.decoder.tree_scorer import TreeScorer
 from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.lookahead import ByAcceptance, ByCost, Lookahead
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
-from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
+from espnet_medusa.runtime.espnet_scorer import TreeScorer
+from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
+from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 logger = logging.getLogger(__name__)
 

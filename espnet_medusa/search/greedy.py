@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.accept import AcceptanceRule
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.draft.shape import PLAIN, DraftShape
-from espnet_medusa.draft.surrogate import DraftInput, Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.acceptance import AcceptanceRule
+from espnet_medusa.search.ahead.run_ahead import RunAhead
+from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.loop import run
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.walk import Draft, Hypothesis, Strategy, Walk
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEST, ALLOWED = "best", "allowed"
 

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import TreeDecoder, TreeState
-from espnet_medusa.draft.surrogate import DraftInput
-from espnet_medusa.placement import Placement, compact
-from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.tree.placement import Placement, compact
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 
 
 class Drafter(Protocol):

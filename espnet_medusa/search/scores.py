@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
+from espnet_medusa.tree.prefix import Prefix
 
 DECODER, CTC = "decoder", "ctc"
 CANDIDATES = "candidates"

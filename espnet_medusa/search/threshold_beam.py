@@ -19,12 +19,9 @@ from itertools import takewhile
 
 import torch
 
-from espnet_medusa.accept import threshold
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.decoder.tree_decoder import TreeDecoder
-from espnet_medusa.draft.run_ahead import count_cost
-from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import DraftInput, Surrogate
+from espnet_medusa.search.acceptance import threshold
+from espnet_medusa.search.ahead.run_ahead import count_cost
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import (
     BeamSearch,
     BeamStrategy,
@@ -32,8 +29,11 @@ from espnet_medusa.search.beam import (
     EndedHypothesis,
     LengthLimits,
 )
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.scores import CANDIDATES, DECODER
 from espnet_medusa.search.walk import Draft, Hypothesis, best_continuations, prompt_draft
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 AS_MANY_AS_FRAMES = LengthLimits()
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from espnet_medusa.prefix import Prefix
 from espnet_medusa.search.scores import PRE_BEAM_RATIO, Candidates, Scoring, UtteranceScorers
-from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.prefix import Prefix
 
 
 @dataclass(frozen=True)

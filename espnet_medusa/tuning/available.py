@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from espnet_medusa.decode_options import DecodeOptions
-from espnet_medusa.draft.surrogate import Surrogate
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.build import GREEDY, draft_shape
 from espnet_medusa.search.drafters import (
     CTC,
@@ -20,7 +20,7 @@ from espnet_medusa.search.drafters import (
     build_surrogate,
     default_budget,
 )
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tuning.setting import DraftSetting
 
 OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one

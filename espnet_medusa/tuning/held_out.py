@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from espnet_medusa.decoding.batches import Utterance, make_batches
-from espnet_medusa.decoding.job import JobInput, Preprocess, read_utterance
-from espnet_medusa.draft.surrogate import DraftInput
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.batches import Utterance, make_batches
+from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import search_within
 from espnet_medusa.search.walk import Walk
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.tuning.stopwatch import Clock
 
 

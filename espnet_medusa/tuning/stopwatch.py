@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import NodeOutputs, TreeState
-from espnet_medusa.draft.run_ahead import RunAhead
-from espnet_medusa.draft.surrogate import DraftInput, States, Surrogate
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.walk import Walk
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput, States, Surrogate
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
-from espnet_medusa.draft.run_ahead import RunAhead
+from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk, LengthLimits
 from espnet_medusa.search.build import SearchOptions, draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
+from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.walk import Walk
-from espnet_medusa.statistics import DecodingStatistics
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import DraftSetting

@@ -13,7 +13,7 @@ from drafting_settings import SEARCHES, Setting
 from experiment import make_experiment, training_config, write_noise
 from inputs import Utterance
 
-from espnet_medusa.statistics import DecodingStatistics
+from espnet_medusa.search.statistics import DecodingStatistics
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 
 from espnet_medusa.bin import convert
-from espnet_medusa.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.task import MedusaASRTask
 
 KINDS = [

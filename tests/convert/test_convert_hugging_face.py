@@ -12,8 +12,8 @@ from test_convert_aiola import load, refused, run
 from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
-from espnet_medusa.speech2text import Speech2Text
-from espnet_medusa.whisper_text import make_tokenizer
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.whisper.tokens import make_tokenizer
 
 
 def logits_of_experiment(experiment, features, tokens):

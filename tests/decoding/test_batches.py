@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 
-from espnet_medusa.decoding import batches
-from espnet_medusa.decoding.batches import Utterance, decode_together, make_batches, read_pools
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference import batches
+from espnet_medusa.inference.batches import Utterance, decode_together, make_batches, read_pools
 
 OutOfMemoryError = torch.cuda.OutOfMemoryError
 

@@ -7,9 +7,9 @@ import pytest
 from experiment import make_experiment, read_lines, write_noise
 
 from espnet_medusa.bin import asr_inference
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.recipe.rtf import calculate_rtf
-from espnet_medusa.speech2text import Speech2Text
-from espnet_medusa.statistics import read_statistics
+from espnet_medusa.search.statistics import read_statistics
 
 FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from espnet_medusa.decoding.timing_log import log_decoded
+from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.recipe.rtf import calculate_rtf
 
 FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"

@@ -25,22 +25,22 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from espnet_medusa.accept import AcceptanceRule, exact
-from espnet_medusa.constraints import Constraints
 from espnet_medusa.draft.ctc import CTCSurrogate
 from espnet_medusa.draft.interpreter import UNSAID, OneToOne
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.draft.respelling import ByteOrder
-from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import DraftInput
-from espnet_medusa.draft.translation import Translation
 from espnet_medusa.errors import InputError
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.vocabulary import (
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.vocabulary.translation import Translation
+from espnet_medusa.vocabulary.vocabulary import (
     BUNDLED,
     hugging_face_vocabulary,
     open_vocabulary,

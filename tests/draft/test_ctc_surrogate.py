@@ -15,8 +15,6 @@ from beam_oracle import (
 from scripted import ScriptedCTC, ScriptedDecoder, edited
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceRule, exact
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.draft.ctc import (
     CTCSurrogate,
     Retokenizer,
@@ -24,11 +22,13 @@ from espnet_medusa.draft.ctc import (
     greedy_hypothesis,
 )
 from espnet_medusa.draft.mixed import MixedSurrogate
-from espnet_medusa.draft.shape import DraftShape
 from espnet_medusa.errors import InputError
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
 BLANK = VOCAB_SIZE  # so that CTC can say every token of the decoder

@@ -8,17 +8,17 @@ from beam_oracle import make_scorers, make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
-from espnet_medusa.constraints import Constraints
 from espnet_medusa.draft.model import DraftModelSurrogate
-from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.draft.surrogate import DraftInput
-from espnet_medusa.prefix import Prefix
 from espnet_medusa.runtime.captured import CapturedWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput
 
 PROMPT = [3, 1]
 

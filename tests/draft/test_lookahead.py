@@ -11,9 +11,8 @@ from beam_oracle import make_scorers, make_weights
 from draft_models import drafted, drafted_by
 from tiny import EOS, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceRule, exact
-from espnet_medusa.constraints import Constraints
-from espnet_medusa.draft.lookahead import (
+from espnet_medusa.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.search.ahead.lookahead import (
     EXPECTED,
     FORGETTING,
     ByAcceptance,
@@ -21,12 +20,13 @@ from espnet_medusa.draft.lookahead import (
     Costs,
     step_acceptance,
 )
-from espnet_medusa.draft.shape import DraftShape
-from espnet_medusa.prefix import Prefix
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.search.scores import UtteranceScorers
 from espnet_medusa.search.walk import Draft
+from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
 

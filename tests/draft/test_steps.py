@@ -15,12 +15,12 @@ from beam_oracle import (
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceOptions, build_rule
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.draft.decoder_steps import DecoderSteps
-from espnet_medusa.draft.scorer_steps import ScorerSteps
-from espnet_medusa.draft.shape import DraftShape
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
+from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
+from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
 
 HEADS = ["linear", "block", "recurrent"]

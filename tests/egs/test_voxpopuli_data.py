@@ -19,8 +19,8 @@ import voxpopuli_miniature as miniature  # noqa: E402
 from voxpopuli_miniature import build_voxpopuli, plan_voxpopuli  # noqa: E402
 from voxpopuli_transcripts import parse_vad, read_rows  # noqa: E402
 
+from espnet_medusa.audio.reader import read_audio  # noqa: E402
 from espnet_medusa.errors import InputError  # noqa: E402
-from espnet_medusa.kaldi.audio import read_audio  # noqa: E402
 from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir  # noqa: E402
 from espnet_medusa.kaldi.problem import DataProblem  # noqa: E402
 from espnet_medusa.kaldi.segments import Segment, parse_segment  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 import soundfile
 from kaldi_builders import peak_frequency_hz, tone
 
-from espnet_medusa.kaldi import audio
-from espnet_medusa.kaldi.audio import AudioError, check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio import reader as audio
+from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, read_audio, resample
 from espnet_medusa.kaldi.table import read_table
 
 NOISE = (0.1 * np.random.default_rng(0).standard_normal((8000, 2))).astype(np.float32)

@@ -10,12 +10,12 @@ import soundfile
 from espnet2.train.dataset import ESPnetDataset
 from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
 
-from espnet_medusa.bin import format_data as command
-from espnet_medusa.kaldi.audio import read_audio
-from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.problem import DataError
 from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.recipe.commands import format_data as command
 
 N_UTTERANCES = 60
 
@@ -135,7 +135,13 @@ def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
     entries = read_table(folder / "wav.scp")
     slow = {key: f"touch {tmp_path}/{key}; sleep 1; cat {x} |" for key, x in entries.items()}
     write_table(folder / "wav.scp", slow)
-    cmd = [sys.executable, "-m", "espnet_medusa.bin.format_data", "--data_dir", str(folder)]
+    cmd = [
+        sys.executable,
+        "-m",
+        "espnet_medusa.recipe.commands.format_data",
+        "--data_dir",
+        str(folder),
+    ]
     cmd += ["--output_dir", str(output), "--nj", "2", "--allow_pipes", "true"]
     process = subprocess.Popen(cmd, stderr=subprocess.DEVNULL)
     first_of_each_worker = {"s0-u000", "s1-u001"}
@@ -241,7 +247,7 @@ def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypa
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("espnet_medusa.kaldi.audio_writer.kaldiio.save_ark", interrupt)
+    monkeypatch.setattr("espnet_medusa.audio.writer.kaldiio.save_ark", interrupt)
     with pytest.raises(KeyboardInterrupt):
         format_data_dir(folder, output, options(fs=8000))
     assert (output / "wav.scp").read_bytes() == before

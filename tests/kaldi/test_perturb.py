@@ -2,11 +2,11 @@ import pytest
 import soundfile
 from kaldi_builders import edit, peak_frequency_hz, tone
 
-from espnet_medusa.bin import perturb_speed as command
-from espnet_medusa.kaldi.audio import read_audio
+from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.perturb import parse_factors
 from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.recipe.commands import perturb_speed as command
 
 
 def run(folder, output, *more):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from espnet_medusa.statistics import DecodingStatistics, add_eta, write_statistics
+from espnet_medusa.search.statistics import DecodingStatistics, add_eta, write_statistics
 
 
 def write_decoding(

@@ -10,7 +10,7 @@ from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_
 
 from espnet_medusa.bin import report
 from espnet_medusa.papers.published import CORPORA, PUBLISHED, read_corpora, read_published
-from espnet_medusa.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
 

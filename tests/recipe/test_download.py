@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from file_server import serve
 
-from espnet_medusa.bin import download as command
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe import download as module
+from espnet_medusa.recipe.commands import download as command
 from espnet_medusa.recipe.download import download, unpack
 
 CONTENT = random.Random(0).randbytes(700_000)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.bin import select_pseudo_labels
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import ValidationOptions, make_spk2utt, validate_data_dir
 from espnet_medusa.kaldi.segments import Segment
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.recipe.commands import select_pseudo_labels
 from espnet_medusa.recipe.pseudo_labels import (
     EMPTY,
     HELD_OUT_ID,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.bin import run_jobs, run_training
+from espnet_medusa.recipe.commands import run_jobs, run_training
 from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
 
 PYTHON = sys.executable
@@ -110,7 +110,7 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 300"
     runner = subprocess.Popen(
-        [PYTHON, "-m", "espnet_medusa.bin.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
+        [PYTHON, "-m", "espnet_medusa.recipe.commands.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
         + ["--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
         # A shell's background jobs ignore Ctrl-C, and so would this one.

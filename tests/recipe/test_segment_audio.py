@@ -6,9 +6,9 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, segment_levels
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio_source import AudioError
-from espnet_medusa.recipe.segment_audio import SegmentOptions, read_levels, segment_levels
 
 RATE_HZ = 16000
 FRAME_S = 0.02

@@ -5,7 +5,7 @@ import sentencepiece
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from espnet_medusa.bin import make_tokens
+from espnet_medusa.recipe.commands import make_tokens
 from espnet_medusa.recipe.tokens import make_cleaner
 
 TEXT = "a one two three\nb two three four\nc three four five\nd\n"

@@ -4,12 +4,12 @@ import pytest
 from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer
 
-from espnet_medusa.bin import collect_shapes, whisper_tokens
 from espnet_medusa.bin.asr_inference import build_preprocess
 from espnet_medusa.kaldi.dump_dir import DumpTables
 from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.recipe.commands import collect_shapes, whisper_tokens
 from espnet_medusa.task import MedusaASRTask
-from espnet_medusa.whisper_text import read_whisper_tokens
+from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 TRAINING = """
 encoder: hf_whisper

@@ -9,7 +9,7 @@ from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
-from espnet_medusa.tree import ROOT, chain_parents
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 DEVICES = [
     "cpu",

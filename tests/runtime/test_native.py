@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.decoder.whisper import WhisperMedusaDecoder
-from espnet_medusa.masks import padding_mask
+from espnet_medusa.model.masks import padding_mask
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime import linear as torch_linear
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
@@ -19,7 +19,7 @@ from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.whisper import whisper_weights
 from espnet_medusa.search.beam import LengthLimits
 from espnet_medusa.search.build import SearchOptions, build_greedy, search_within
-from espnet_medusa.tree import ROOT
+from espnet_medusa.tree.token_tree import ROOT
 
 KINDS = {"": None, " -DPORTABLE=1": "AVX512_VNNI, AVX512_BF16", " -DPORTABLE=2": "AVX512_VNNI"}
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from espnet_medusa.runtime.node_cache import NodeCache
+from espnet_medusa.tree.node_cache import NodeCache
 
 LAYERS, NUM_HEADS, HEAD_SIZE = 3, 2, 4
 

@@ -9,7 +9,7 @@ from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime import precision
-from espnet_medusa.tree import ROOT, chain_parents
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 HEADS = ["none", "linear", "block", "recurrent", "llama none", "llama latent", "llama block"]
 

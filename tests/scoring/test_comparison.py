@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.bin import results
+from espnet_medusa.recipe.commands import results
 from espnet_medusa.scoring.comparison import compare_all, comparison_markdown, find_decodings
 from espnet_medusa.scoring.trn import write_trn
-from espnet_medusa.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 SUM = "| Sum/Avg |  2  8 | 75.0  12.5  12.5  0.0  25.0  50.0 |\n"
 

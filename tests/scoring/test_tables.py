@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.bin import results
+from espnet_medusa.recipe.commands import results
 from espnet_medusa.scoring.tables import SumRow, parse_sum, results_markdown
 
 REPORT = """

@@ -6,13 +6,13 @@ import torch
 from clairvoyant import PathDecoder, PathStates, PathSurrogate, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.accept import AcceptanceRule, exact
-from espnet_medusa.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.decoder.tree_decoder import NodeOutputs
+from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.beam import BeamSearch, LengthLimits
 from espnet_medusa.search.build import SearchOptions
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.drafters import HEADS
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.tree.tree_decoder import NodeOutputs
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import DraftReading, HeldOutBatch
 from espnet_medusa.tuning.trial import Task

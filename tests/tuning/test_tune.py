@@ -11,8 +11,8 @@ from test_espnet_experiment import stock_experiment
 
 from espnet_medusa.bin import asr_inference, tune
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.drafters import DRAFTERS
-from espnet_medusa.speech2text import Speech2Text
 from espnet_medusa.tuning.available import DraftModelFiles, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
 from espnet_medusa.tuning.setting import DraftSetting

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.decoder.tree_decoder import TreeState
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, Packing, join
 from espnet_medusa.runtime.native.library import (
     CallArguments,
@@ -18,7 +17,8 @@ from espnet_medusa.runtime.native.library import (
 )
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native.norm import NativeNorm
-from espnet_medusa.tree import TokenTree
+from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.tree_decoder import TreeState
 
 LANES = 16  # slots that the kernels look at together
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, read_audio
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio import AudioError, check_audio, probe_audio, read_audio
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import scan_table
 

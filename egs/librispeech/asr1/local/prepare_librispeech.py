@@ -27,12 +27,12 @@ from librispeech_files import (
 )
 from librispeech_pc import read_manifest
 
+from espnet_medusa.command_line import positive, run_main, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.recipe.command import positive, run_main, str2bool
 
 INCOMPLETE = 3
 PLAIN_CASES = {"lower": str.lower, "upper": str.upper}

@@ -35,15 +35,15 @@ from voxpopuli_unlabelled import (
     segment_sessions,
 )
 
+from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.speech_segments import SegmentOptions
+from espnet_medusa.command_line import positive, run_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio_source import AudioError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.recipe.command import positive, run_main
 from espnet_medusa.recipe.pseudo_labels import UTT2SESSION
-from espnet_medusa.recipe.segment_audio import SegmentOptions
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.kaldi.audio import check_audio, probe_audio, read_audio
+from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio
 from espnet_medusa.recipe.download import download, unpack
 
 BASE_URL = "https://dl.fbaipublicfiles.com/voxpopuli"

@@ -11,10 +11,10 @@ from tqdm import tqdm
 from voxpopuli_corpus import SEGMENT_TABLE, Corpus, measure_audio
 from voxpopuli_transcripts import FETCH_AGAIN, read_rows
 
+from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, segment_levels
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.audio_source import AudioError
 from espnet_medusa.kaldi.problem import DataProblem
-from espnet_medusa.recipe.segment_audio import SegmentOptions, read_levels, segment_levels
 
 # What Kaldi's extract-segments forgives, as does stage 3.
 MAX_OVERSHOOT_S = 0.5

@@ -1,0 +1,317 @@
+"""Read, check and resample the audio that wav.scp names."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import soundfile
+import soxr
+
+from espnet_medusa.audio.container import (
+    explain_unreadable,
+    frame_count_is_exact,
+    frame_tolerance,
+    missing_bytes,
+)
+from espnet_medusa.audio.source import (
+    COPY_AGAIN,
+    AudioError,
+    AudioSource,
+    open_source,
+)
+
+__all__ = [
+    "AudioError",
+    "AudioInfo",
+    "check_audio",
+    "probe_audio",
+    "read_audio",
+    "read_source",
+    "resample",
+]
+
+BLOCK_FRAMES = 1 << 20
+# libsndfile reports the largest integer for a FLAC stream whose length is not in its header.
+UNKNOWN_FRAMES = 1 << 48
+SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
+# Kaldi's extract-segments lets a segment end this much after its recording.
+MAX_OVERSHOOT_S = 0.5
+# Float audio may exceed 1 by clipping; far beyond, it holds integers that were never scaled.
+MAX_AMPLITUDE = 32.0
+SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
+
+
+@dataclass(frozen=True)
+class AudioInfo:
+    """What the header says.
+
+    Attributes:
+        rate_hz: Sample rate.
+        n_channels: Channels.
+        n_samples: Samples of one channel; None if the header does not say.
+        format_name: libsndfile's name of the container, such as "FLAC".
+        subtype: libsndfile's name of the encoding, such as "PCM_16".
+    """
+
+    rate_hz: int
+    n_channels: int
+    n_samples: int | None
+    format_name: str
+    subtype: str
+
+    @property
+    def duration_s(self) -> float | None:
+        """Duration in seconds; None if the header does not say."""
+        return None if self.n_samples is None else self.n_samples / self.rate_hz
+
+
+def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
+    """Read the header of a wav.scp value without decoding the samples.
+
+    Raises:
+        AudioError: As `read_audio`, but for damage that only decoding shows.
+    """
+    source = open_source(entry, allow_pipes)
+    with _open_sndfile(source) as sound:
+        return _info(sound)
+
+
+def read_audio(
+    entry: str,
+    allow_pipes: bool = False,
+    *,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    max_duration_s: float | None = None,
+) -> tuple[np.ndarray, int]:
+    """Read a wav.scp value; channels are averaged.
+
+    Args:
+        entry: Path of any file that libsndfile reads, `x.ark:offset`, or `command |`.
+        allow_pipes: Whether commands may run.
+        start_s: Where to start.
+        end_s: Where to stop; None or negative is the end, as in Kaldi's segments.
+        max_duration_s: Refuse longer audio from its header, before it takes up memory.
+
+    Returns:
+        Samples, float32 (N,), in [-1, 1] (N may be 0: see `check_audio`), and the rate in Hz.
+
+    Raises:
+        AudioError: The audio is missing, corrupt, truncated, too long, a format that libsndfile
+            lacks, or a command that is not allowed; one line with file, reason and remedy.
+    """
+    source = open_source(entry, allow_pipes)
+    return read_source(source, start_s=start_s, end_s=end_s, max_duration_s=max_duration_s)
+
+
+def read_source(
+    source: AudioSource,
+    *,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    max_duration_s: float | None = None,
+) -> tuple[np.ndarray, int]:
+    """Do what `read_audio` does with a source that is open already."""
+    _check_complete(source)
+    with _open_sndfile(source) as sound:
+        info = _info(sound)
+        start, end = _sample_range(source.name, info, start_s, end_s)
+        if end is not None:
+            _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
+        samples = _decode(source, sound, info, start, end)
+    _check_length(f"{source.name}:", len(samples), info.rate_hz, max_duration_s)
+    return samples, info.rate_hz
+
+
+def _open_sndfile(source: AudioSource) -> soundfile.SoundFile:
+    try:
+        return soundfile.SoundFile(source.sndfile_target())
+    except SNDFILE_ERRORS as error:
+        with source.open() as stream:
+            explained = explain_unreadable(stream.read(1024))
+        if explained is not None:
+            raise AudioError(f"{source.name}: {explained[0]}", explained[1]) from error
+        raise AudioError(
+            f"{source.name}: is no audio that libsndfile reads, or its header is damaged"
+            f" ({_reason(error)})",
+            "convert it to wav or flac, or remove the utterance",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Keep libsndfile's own words, without its address of the stream."""
+    return str(getattr(error, "error_string", error)).strip().rstrip(".").replace("\n", " ")
+
+
+def _info(sound: soundfile.SoundFile) -> AudioInfo:
+    return AudioInfo(
+        rate_hz=sound.samplerate,
+        n_channels=sound.channels,
+        n_samples=sound.frames if sound.frames < UNKNOWN_FRAMES else None,
+        format_name=sound.format,
+        subtype=sound.subtype,
+    )
+
+
+def _check_complete(source: AudioSource) -> None:
+    with source.open() as stream:
+        n_missing = missing_bytes(stream, source.size_bytes)
+    if n_missing:
+        raise AudioError(
+            f"{source.name}: is truncated (the header promises {n_missing} bytes more than the"
+            f" {source.size_bytes} there are)",
+            COPY_AGAIN,
+        )
+
+
+def _sample_range(
+    name: str, info: AudioInfo, start_s: float, end_s: float | None
+) -> tuple[int, int | None]:
+    """Turn a time range into samples and hold it against the recording's length."""
+    start = round(start_s * info.rate_hz)
+    if end_s is None or end_s < 0:
+        end = info.n_samples
+    else:
+        end = round(end_s * info.rate_hz)
+        if info.n_samples is not None:
+            overshoot_s = (end - info.n_samples) / info.rate_hz
+            if overshoot_s > MAX_OVERSHOOT_S:
+                raise AudioError(
+                    f"{name}: the segment ends at {end_s} s but the recording at"
+                    f" {info.duration_s:.2f} s",
+                    "correct segments",
+                )
+            end = min(end, info.n_samples)
+    if start_s < 0 or (end is not None and start > end):
+        raise AudioError(
+            f"{name}: the segment starts at {start_s} s, outside the recording",
+            "correct segments",
+        )
+    return start, end
+
+
+def _decode(
+    source: AudioSource, sound: soundfile.SoundFile, info: AudioInfo, start: int, end: int | None
+) -> np.ndarray:
+    """Decode samples [start, end), averaging channels block by block; returns float32 (N,)."""
+    try:
+        if start:
+            sound.seek(start)
+        blocks = [block.mean(axis=1) for block in _blocks(sound, end)]
+    except SNDFILE_ERRORS as error:
+        raise AudioError(
+            f"{source.name}: is corrupt or truncated ({_reason(error)})", COPY_AGAIN
+        ) from error
+    samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
+    expected = None if end is None else end - start
+    if expected is not None and len(samples) < expected - frame_tolerance(info.format_name):
+        with source.open() as stream:
+            is_exact = frame_count_is_exact(stream, info.format_name)
+        if is_exact:
+            raise AudioError(
+                f"{source.name}: is truncated ({len(samples)} of {expected} samples)", COPY_AGAIN
+            )
+    return samples.astype(np.float32, copy=False)
+
+
+def _blocks(sound: soundfile.SoundFile, end: int | None) -> Iterator[np.ndarray]:
+    """Yield float32 (frames, channels) up to frame `end`, or to the end of the stream."""
+    position = sound.tell()
+    while end is not None and position < end:
+        block = sound.read(min(BLOCK_FRAMES, end - position), dtype="float32", always_2d=True)
+        if len(block) == 0:
+            return
+        yield block
+        position += len(block)
+    is_last = end is not None
+    while not is_last:
+        block, is_last = _read_streamed_flac(sound)
+        if len(block):
+            yield block
+
+
+def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
+    """Read a block of a FLAC stream without a length; returns the block and if it is the last.
+
+    soundfile reads first and then seeks to where a full block would end, which fails at the end
+    of the stream: what it had read by then is what has replaced the NaN, which FLAC cannot hold.
+    """
+    block = np.full((BLOCK_FRAMES, sound.channels), np.nan, dtype=np.float32)
+    try:
+        sound.read(out=block)
+    except soundfile.LibsndfileError as error:
+        if error.code != SEEK_FAILED:
+            raise
+        return block[: int(np.count_nonzero(~np.isnan(block[:, 0])))], True
+    return block, False
+
+
+def _check_length(name: str, n_samples: int, rate_hz: int, max_duration_s: float | None) -> None:
+    if max_duration_s is not None and n_samples > round(max_duration_s * rate_hz):
+        raise AudioError(
+            f"{name} lasts {n_samples / rate_hz:.2f} s, more than the {max_duration_s:g} s that"
+            " are allowed",
+            "cut it into segments",
+        )
+
+
+def check_audio(
+    samples: np.ndarray,
+    rate_hz: int,
+    expected_rate_hz: int | None = None,
+    max_duration_s: float | None = None,
+    min_samples: int = 1,
+) -> None:
+    """Refuse audio that a model cannot take; nothing is cut, padded or resampled silently.
+
+    Args:
+        samples: Mono audio, float (N,).
+        rate_hz: Its sample rate.
+        expected_rate_hz: The rate the model was trained on; None accepts any.
+        max_duration_s: The model's window; None accepts any length.
+        min_samples: The shortest length, such as one frame shift.
+
+    Raises:
+        AudioError: One line with the reason and the remedy; the caller adds file and id.
+    """
+    if samples.ndim != 1:
+        raise AudioError(f"has shape {samples.shape}", "give one channel, shape (N,)")
+    if len(samples) == 0:
+        raise AudioError("has zero length", "remove the utterance")
+    if len(samples) < min_samples:
+        raise AudioError(
+            f"has {len(samples)} samples, fewer than the {min_samples} of one frame",
+            "remove the utterance",
+        )
+    if expected_rate_hz is not None and rate_hz != expected_rate_hz:
+        raise AudioError(
+            f"has a rate of {rate_hz} Hz, the model expects {expected_rate_hz} Hz",
+            f"resample it with espnet_medusa.recipe.commands.format_data --fs {expected_rate_hz}",
+        )
+    _check_length("", len(samples), rate_hz, max_duration_s)
+    peak = float(np.max(np.abs(samples)))
+    if not np.isfinite(peak):
+        n_bad = int(np.count_nonzero(~np.isfinite(samples)))
+        raise AudioError(f"holds {n_bad} NaN or infinite samples", "write the file again")
+    if peak > MAX_AMPLITUDE:
+        raise AudioError(
+            f"reaches an amplitude of {peak:g}, not within [-1, 1]",
+            "scale it, or store integers",
+        )
+
+
+def resample(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
+    """Resample mono audio with soxr's high quality filter.
+
+    Args:
+        samples: Float (N,).
+        from_hz: Its rate.
+        to_hz: The wanted rate.
+
+    Returns:
+        Float32 (N * to_hz / from_hz,), rounded; the samples themselves if the rates agree.
+    """
+    samples = samples.astype(np.float32, copy=False)
+    if from_hz == to_hz:
+        return samples
+    return soxr.resample(samples, from_hz, to_hz)

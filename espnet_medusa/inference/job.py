@@ -1,0 +1,225 @@
+"""Decode the utterances of one job; a bad one stops nobody else."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from tqdm import tqdm
+
+from espnet_medusa.audio.reader import check_audio, read_audio
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.batches import (
+    FRAMES_PER_S,
+    Utterance,
+    decode_together,
+    log_traceback,
+    make_batches,
+    one_line,
+    read_pools,
+)
+from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.speech2text import Decoding, Speech2Text
+from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.kaldi.table import read_table, scan_table
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+
+logger = logging.getLogger(__name__)
+
+AUDIO_TYPES = ("sound", "kaldi_ark")
+
+Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class JobInput:
+    """What a job decodes.
+
+    Attributes:
+        keys: Utterance ids, in order.
+        entries: Utterance id to the value in wav.scp.
+        problems: Utterance id to what is wrong with its line.
+        languages: Utterance id to code, where it differs from the search's own.
+    """
+
+    keys: list[str]
+    entries: Mapping[str, str]
+    problems: Mapping[str, str]
+    languages: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_input(
+    data_path_and_name_and_type: Sequence[tuple[str, str, str]],
+    key_file: str | None,
+    utt2lang: str | None = None,
+) -> JobInput:
+    """Read wav.scp and the key file.
+
+    Args:
+        data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE``.
+        key_file: Ids to decode, first column; None takes all of wav.scp.
+        utt2lang: Languages of utterances; None: the search's own for all.
+
+    Raises:
+        InputError: A file is missing or empty, or the option names other data.
+    """
+    wanted = [entry for entry in data_path_and_name_and_type if entry[1] == "speech"]
+    if len(wanted) != 1 or len(data_path_and_name_and_type) != 1:
+        given = " ".join(",".join(entry) for entry in data_path_and_name_and_type)
+        raise InputError(f"data_path_and_name_and_type: '{given}'; allowed: one FILE,speech,TYPE")
+    path, _, kind = wanted[0]
+    if kind not in AUDIO_TYPES:
+        raise InputError(
+            f"data_path_and_name_and_type: type '{kind}'; allowed: {', '.join(AUDIO_TYPES)}"
+        )
+    audio = scan_table(path)
+    problems = _by_id(audio.problems)
+    keys = [*audio.entries]
+    if key_file is not None:
+        listed = scan_table(key_file, require_value=False)
+        keys = [*listed.entries]
+        missing = [key for key in keys if key not in audio.entries and key not in problems]
+        # Other jobs name the bad lines of wav.scp that they were given.
+        problems = {key: text for key, text in problems.items() if key in ("", *keys)}
+        problems |= _by_id(listed.problems)
+        problems |= {key: f"{path}: {key}: missing; add its line" for key in missing}
+    if "" in problems:
+        raise InputError(problems[""])
+    keys += [key for key in problems if key not in keys]
+    languages = {} if utt2lang is None else read_table(utt2lang)
+    return JobInput(keys, audio.entries, problems, languages)
+
+
+def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
+    # The id of an unreadable line is its number.
+    return {problem.id.replace(" ", "_"): str(problem) for problem in problems}
+
+
+def decode_job(
+    speech2text: Speech2Text,
+    job: JobInput,
+    journal: Journal,
+    allow_pipes: bool,
+    preprocess: Preprocess | None = None,
+    batch_size: int = 1,
+    max_batch_frames: int | None = None,
+) -> int:
+    """Decode what the journal does not hold yet, and write the outputs.
+
+    Args:
+        speech2text: Decodes.
+        job: Ids and audio.
+        journal: Gets results and failures.
+        allow_pipes: Whether commands in wav.scp may run.
+        preprocess: ESPnet's preprocessing function ``(id, data) -> data``, or None.
+        batch_size: Most utterances that are decoded together.
+        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
+
+    Returns:
+        Number of utterances without a result.
+    """
+    todo = [key for key in job.keys if key not in journal.decoded]
+    done = len(job.keys) - len(todo)
+    if done:
+        logger.info(f"resumed: {done} of {len(job.keys)} utterances were decoded before")
+    with tqdm(
+        total=len(job.keys), initial=done, desc="decoding", unit="utt", mininterval=2.0
+    ) as bar:
+        run = _Run(speech2text, job, journal, allow_pipes, preprocess, bar)
+        for pool in read_pools(run.read(todo), batch_size):
+            lengths = [utterance.frames for utterance in pool]
+            for batch in make_batches(lengths, batch_size, max_batch_frames):
+                utterances = [pool[index] for index in batch]
+                for utterance, outcome in decode_together(speech2text.decode, utterances):
+                    run.record(utterance.key, outcome)
+    journal.write_outputs(job.keys)
+    return len(journal.failed)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Between audio files and journal."""
+
+    speech2text: Speech2Text
+    job: JobInput
+    journal: Journal
+    allow_pipes: bool
+    preprocess: Preprocess | None
+    bar: tqdm
+
+    def read(self, keys: Iterable[str]) -> Iterator[Utterance]:
+        """Read one utterance after the other; those that cannot be read go to the journal."""
+        for key in keys:
+            if key in self.job.problems:
+                self._fail(key, self.job.problems[key])
+                continue
+            try:
+                utterance = read_utterance(
+                    self.speech2text,
+                    key,
+                    self.job.entries[key],
+                    self.allow_pipes,
+                    self.preprocess,
+                )
+            except Exception as error:  # whatever it was, the others go on
+                self.record(key, error)
+            else:
+                yield replace(utterance, language=self.job.languages.get(key))
+
+    def record(self, key: str, outcome: Decoding | Exception) -> None:
+        """Put a result or the reason why there is none into the journal."""
+        if isinstance(outcome, Exception):
+            log_traceback(outcome)
+            self._fail(key, f"{self.job.entries[key]}: {key}: {one_line(outcome)}")
+        elif not outcome.results:
+            reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
+            self._fail(key, f"{self.job.entries[key]}: {key}: {reason}")
+        else:
+            nbest = [
+                Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
+                for text, token, token_int, hypothesis in outcome.results
+            ]
+            self.journal.add(Decoded(key, nbest, outcome.statistics))
+            self.bar.update()
+
+    def _fail(self, key: str, reason: str) -> None:
+        self.journal.fail(key, reason)
+        logger.error(f"failed: {self.journal.failed[key]}")
+        self.bar.update()
+
+
+def read_utterance(
+    speech2text: Speech2Text,
+    key: str,
+    entry: str,
+    allow_pipes: bool,
+    preprocess: Preprocess | None = None,
+) -> Utterance:
+    """One utterance's audio, checked and preprocessed.
+
+    Args:
+        speech2text: Says which audio its model takes.
+        key: Utterance id.
+        entry: Its value in wav.scp.
+        allow_pipes: Whether a command there may run.
+        preprocess: ESPnet's preprocessing function, or None.
+
+    Raises:
+        ValueError: The audio cannot be read or does not suit the model.
+    """
+    rate_hz, window_s = speech2text.sample_rate_hz, speech2text.window_s
+    samples, read_rate_hz = read_audio(entry, allow_pipes=allow_pipes, max_duration_s=window_s)
+    check_audio(
+        samples,
+        read_rate_hz,
+        expected_rate_hz=rate_hz,
+        max_duration_s=window_s,
+        min_samples=HOP_SAMPLES,
+    )
+    data = {"speech": samples.astype(np.float32)}
+    if preprocess is not None:
+        data = preprocess(key, data)
+    frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
+    if getattr(speech2text.asr_model.encoder, "pad_to_window", False):
+        frames = round(window_s * FRAMES_PER_S)
+    return Utterance(key, data["speech"], frames)

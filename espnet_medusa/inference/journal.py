@@ -1,0 +1,106 @@
+"""The journal of a decoding job: what is done survives an interruption."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from espnet2.fileio.datadir_writer import DatadirWriter
+
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+
+JOURNAL = "journal.jsonl"
+FAILED = "failed_utterances"
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One line of the n-best list as ESPnet writes it."""
+
+    text: str | None
+    token: list[str]
+    token_int: list[int]
+    score: str
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Result of one utterance."""
+
+    key: str
+    nbest: list[Hypothesis]
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+
+
+class Journal:
+    """Results of a job, written down one by one.
+
+    Args:
+        folder: The job's output folder.
+        made_with: Describes model and options; results of other ones are not taken over.
+    """
+
+    def __init__(self, folder: Path, made_with: dict):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / JOURNAL
+        self.decoded: dict[str, Decoded] = {}
+        self.failed: dict[str, str] = {}
+        header = json.dumps(made_with, sort_keys=True, default=str)
+        lines = self._read_lines()
+        if lines and lines[0] == header:
+            for line in lines[1:]:
+                self._take_over(line)
+        with self.path.open("w", encoding="utf-8") as stream:
+            stream.write(header + "\n")
+            stream.writelines(_as_line(decoded) for decoded in self.decoded.values())
+
+    def add(self, decoded: Decoded) -> None:
+        """Write down a result."""
+        self.decoded[decoded.key] = decoded
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(_as_line(decoded))
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note an utterance without a result; a resumed job tries it again."""
+        self.failed[key] = " ".join(reason.split())
+
+    def write_outputs(self, keys: list[str]) -> None:
+        """Write ESPnet's files, ``statistics.json`` and the list of failures.
+
+        Args:
+            keys: Order of the utterances.
+        """
+        done = [self.decoded[key] for key in keys if key in self.decoded]
+        with DatadirWriter(self.folder) as writer:
+            for decoded in done:
+                for rank, hypothesis in enumerate(decoded.nbest, start=1):
+                    files = writer[f"{rank}best_recog"]
+                    files["token"][decoded.key] = " ".join(hypothesis.token)
+                    files["token_int"][decoded.key] = " ".join(map(str, hypothesis.token_int))
+                    files["score"][decoded.key] = hypothesis.score
+                    if hypothesis.text is not None:
+                        files["text"][decoded.key] = hypothesis.text
+        write_statistics(
+            self.folder / "statistics.json",
+            {decoded.key: decoded.statistics for decoded in done},
+        )
+        failed = "".join(f"{key} {self.failed[key]}\n" for key in keys if key in self.failed)
+        (self.folder / FAILED).write_text(failed, encoding="utf-8")
+
+    def _read_lines(self) -> list[str]:
+        if not self.path.is_file():
+            return []
+        return self.path.read_text(encoding="utf-8").splitlines()
+
+    def _take_over(self, line: str) -> None:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            return  # the line that an interruption cut
+        nbest = [Hypothesis(**hypothesis) for hypothesis in row["nbest"]]
+        statistics = DecodingStatistics(**row["statistics"])
+        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics)
+
+
+def _as_line(decoded: Decoded) -> str:
+    return json.dumps(asdict(decoded), ensure_ascii=False) + "\n"

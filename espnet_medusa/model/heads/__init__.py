@@ -1,0 +1,29 @@
+"""Heads that predict several next tokens from one hidden state, by their config names."""
+
+from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
+from espnet_medusa.model.heads.matrix import LatentHeads, ProjectionHeads
+from espnet_medusa.model.heads.recurrent import RecurrentHeads
+from espnet_medusa.model.heads.residual import BlockHeads, LinearHeads
+from espnet_medusa.options import check_choice
+
+HEAD_TYPES: dict[str, type[Heads]] = {
+    "linear": LinearHeads,
+    "block": BlockHeads,
+    "recurrent": RecurrentHeads,
+    "projection": ProjectionHeads,
+    "latent": LatentHeads,
+}
+NO_HEADS = "none"
+
+
+def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
+    """Make heads by their config name; None for ``none`` or K = 0.
+
+    Raises:
+        InputError: An unknown kind or a size out of range; says what is allowed.
+    """
+    check_choice(kind, [NO_HEADS, *HEAD_TYPES], "decoder_conf.heads")
+    options.check()
+    if kind == NO_HEADS or options.num_heads == 0:
+        return None
+    return HEAD_TYPES[kind](trunk, options)

@@ -1,0 +1,159 @@
+"""Speech-LLaMA: a causal language model that reads speech embeddings, then writes the text.
+
+Multi-token Speech-LLaMA (Raj, Keren et al., arXiv 2409.08148).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.causal_lm import config_fields, pretrained_model, scratch_model
+from espnet_medusa.model.heads import NO_HEADS, Trunk
+from espnet_medusa.model.masks import causal_mask, padding_mask
+from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
+from espnet_medusa.model.speech_adapter import SpeechAdapter
+from espnet_medusa.options import build_options, check_at_least
+from espnet_medusa.runtime.llama import LlamaRuntime
+from espnet_medusa.runtime.precision import resolve_precision
+
+
+@dataclass(frozen=True)
+class LlamaOptions:
+    """``decoder_conf`` of ``decoder: speech_llama``."""
+
+    llama_model: str | None = None  # pretrained: hub name, folder in Hugging Face format
+    llama_conf: dict = field(default_factory=dict)  # from scratch: transformers' LlamaConfig
+    stacked_frames: int = 3  # encoder frames of a speech embedding
+    dropout_rate: float = 0.0  # of embeddings, speech and text
+    freeze_llama: bool = False  # adapter and heads train, the language model does not
+    lora: dict | None = None  # peft's LoraConfig, such as {r: 8, target_modules: [q_proj, v_proj]}
+    heads: str = NO_HEADS  # none, projection, latent, linear, block, recurrent
+    heads_conf: dict = field(default_factory=dict)
+
+
+class SpeechLlamaDecoder(MultiTokenDecoder):
+    """Adapter and language model; the loss is on the text alone.
+
+    An utterance is its speech embeddings, then start symbol and text, at positions that go on
+    without a gap: padding of the speech is masked and takes none.
+
+    Args:
+        vocab_size: V.
+        encoder_output_size: Of a frame of memory.
+        options: Fields of ``LlamaOptions``.
+
+    Raises:
+        InputError: An option or head type is not known, or a model cannot be had.
+    """
+
+    network = "llama"
+    layers_name = "llama.model.layers"
+
+    def __init__(self, vocab_size: int, encoder_output_size: int, **options):
+        super().__init__()
+        options = build_options(LlamaOptions, options, "decoder_conf")
+        check_at_least(options.stacked_frames, 1, "decoder_conf.stacked_frames")
+        if options.llama_model is None:
+            self.llama = scratch_model(options.llama_conf, vocab_size)
+        elif options.llama_conf:
+            raise InputError("decoder_conf: llama_model and llama_conf; allowed: one of them")
+        else:
+            self.llama = pretrained_model(options.llama_model, vocab_size)
+        hidden_size = self.llama.config.hidden_size
+        self.adapter = SpeechAdapter(encoder_output_size, hidden_size, options.stacked_frames)
+        self.dropout = torch.nn.Dropout(options.dropout_rate)
+        self.original_last_layer = None
+        trunk = Trunk(hidden_size, vocab_size, self.layers[-1])
+        self._add_heads(options.heads, options.heads_conf, trunk)
+        if options.freeze_llama or options.lora is not None:
+            self.llama.requires_grad_(False)
+        if options.lora is not None:
+            _add_lora(self.llama.model, options.lora)
+
+    @property
+    def conf(self) -> dict:
+        return {"llama_conf": config_fields(self.llama.config)}
+
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        return self.llama.model.layers
+
+    @property
+    def projection(self) -> torch.Tensor:
+        """(V, D) un-embedding."""
+        return self.llama.lm_head.weight
+
+    def max_depth(self, frames: int) -> int:
+        return self.llama.config.max_position_embeddings - self.adapter.lengths(frames)
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.llama.model.embed_tokens(tokens)
+
+    # Teacher-forced view: transformers' own layers.
+
+    def hidden_states(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        tokens: torch.Tensor,
+        branches: int = 1,
+    ) -> HiddenStates:
+        speech, lengths = self.adapter(memory, memory_lengths)
+        hidden = self.dropout(torch.cat([speech, self.embed_tokens(tokens)], dim=1))
+        num_speech, length = speech.size(1), tokens.size(1) // branches
+        in_speech = torch.arange(num_speech, device=tokens.device).expand(len(tokens), -1)
+        in_text = torch.arange(length, device=tokens.device).repeat(branches)
+        positions = torch.cat([in_speech, lengths[:, None] + in_text], dim=1)
+        mask = causal_mask(length, hidden, branches, num_speech)
+        padding = padding_mask(speech, lengths)
+        if padding is not None:
+            padding = torch.nn.functional.pad(padding, (0, tokens.size(1)))
+            mask = torch.minimum(mask, padding)
+        below = self._run_layers(self.layers[:-1], hidden, mask, positions)
+        hidden = self._run_layers(self.layers[-1:], below, mask, positions)
+        hidden = head_input = self.llama.model.norm(hidden)
+        if self.heads is not None and self.heads.block is not None:
+            head_input = self._run_layers([self.heads.block], hidden, mask, positions)
+        return HiddenStates(*(part[:, num_speech:] for part in (hidden, head_input, below)))
+
+    def _run_layers(
+        self,
+        layers: Iterable[torch.nn.Module],
+        hidden: torch.Tensor,
+        mask: torch.Tensor,
+        positions: torch.Tensor,
+    ) -> torch.Tensor:
+        rotary = self.llama.model.rotary_emb(hidden, positions)
+        for layer in layers:
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False)
+        return hidden
+
+    # What searches call: the same weights at this moment, laid out for it.
+
+    def runtime(self, precision: str | None = None, lasting: bool = True) -> LlamaRuntime:
+        """The decoder over token trees; weights that change later do not reach it.
+
+        Args:
+            precision: As the decode option ``decoder_precision``; None: the weights' own.
+            lasting: Whether many searches will use it; here all the same.
+
+        Raises:
+            InputError: Nothing this device computes with.
+        """
+        weight = self.projection
+        return LlamaRuntime(self, resolve_precision(precision, weight.device, weight.dtype))
+
+
+def _add_lora(model: torch.nn.Module, lora: dict) -> None:
+    """Put low-rank adapters beside the layers' matrices; they alone train."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise InputError("decoder_conf.lora needs peft: pip install espnet_medusa[lora]") from error
+    try:
+        inject_adapter_in_model(LoraConfig(**lora), model)
+    except (TypeError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"decoder_conf.lora: {reason}") from error

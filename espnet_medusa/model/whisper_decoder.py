@@ -1,0 +1,195 @@
+"""Whisper's decoder with Medusa heads, as ESPnet trains it and as searches call it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from transformers.models.whisper.modeling_whisper import WhisperDecoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.heads import NO_HEADS, Trunk
+from espnet_medusa.model.masks import causal_mask, padding_mask
+from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
+from espnet_medusa.options import build_options
+from espnet_medusa.runtime.captured import CapturedWhisperRuntime
+from espnet_medusa.runtime.precision import resolve_precision
+from espnet_medusa.runtime.whisper import WhisperRuntime
+from espnet_medusa.whisper.pretrained import DECODER, open_whisper
+from espnet_medusa.whisper.sizes import (
+    DECODER_SIZES,
+    config_of_options,
+    decoder_config,
+    decoder_sizes,
+)
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """``decoder_conf`` of ``decoder: whisper_medusa``; sizes count only without a model."""
+
+    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
+    num_blocks: int = 4
+    attention_heads: int = 6
+    linear_units: int = 1536
+    max_target_positions: int = 448
+    dropout_rate: float = 0.0
+    heads: str = NO_HEADS  # none, linear, block, recurrent, projection, latent
+    heads_conf: dict = field(default_factory=dict)
+    keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
+
+
+class WhisperMedusaDecoder(MultiTokenDecoder):
+    """Whisper decoder on transformers' modules, with Medusa heads on top.
+
+    Args:
+        vocab_size: V.
+        encoder_output_size: D of the memory; must be the decoder's own.
+        options: Fields of ``DecoderOptions``.
+
+    Raises:
+        InputError: An option or head type is not known, or sizes do not fit.
+    """
+
+    network = "whisper"
+    layers_name = "whisper.layers"
+
+    def __init__(self, vocab_size: int, encoder_output_size: int, **options):
+        super().__init__()
+        options = build_options(DecoderOptions, options, "decoder_conf")
+        if options.whisper_model is not None:
+            pretrained = open_whisper(options.whisper_model)
+            config = decoder_config(pretrained.config, options.dropout_rate)
+            self.whisper = pretrained.build(WhisperDecoder, config, DECODER)
+        else:
+            sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
+            config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
+            self.whisper = WhisperDecoder(config)
+        self._check_sizes(vocab_size, encoder_output_size)
+        last_layer = self.whisper.layers[-1]
+        self.original_last_layer = None
+        if options.keep_original_last_layer:
+            self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
+            self.original_last_layer.load_state_dict(last_layer.state_dict())
+            self.original_last_layer.requires_grad_(False)
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer)
+        self._add_heads(options.heads, options.heads_conf, trunk)
+
+    @property
+    def conf(self) -> dict[str, int]:
+        """The part of ``decoder_conf`` that says the same without ``whisper_model``."""
+        return decoder_sizes(self.whisper.config)
+
+    def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
+        config = self.whisper.config
+        if config.vocab_size != vocab_size:
+            raise InputError(
+                f"token_list has {vocab_size} tokens, decoder_conf.whisper_model "
+                f"{config.vocab_size}: use the vocabulary that belongs to the model"
+            )
+        if config.d_model != encoder_output_size:
+            raise InputError(
+                f"decoder hidden size {config.d_model} differs from the encoder's "
+                f"{encoder_output_size}; they must be the same"
+            )
+
+    def max_depth(self, frames: int) -> int:
+        return self.whisper.config.max_target_positions
+
+    # Teacher-forced view: transformers' own layers.
+
+    def hidden_states(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        tokens: torch.Tensor,
+        branches: int = 1,
+    ) -> HiddenStates:
+        hidden = self._embed_sequence(tokens, branches)
+        seen = memory, memory_lengths, branches
+        below = _run_layers(self.layers[:-1], hidden, *seen)
+        hidden = _run_layers(self.layers[-1:], below, *seen)
+        hidden = self.whisper.layer_norm(hidden)
+        head_input = hidden
+        if self.heads is not None and self.heads.block is not None:
+            head_input = _run_layers([self.heads.block], hidden, *seen)
+        return HiddenStates(hidden, head_input, below)
+
+    @torch.no_grad()
+    def original_hidden(
+        self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """Last hidden states (B, L, D) with the original last layer, for ``project``; no gradient.
+
+        Args:
+            last_layer_input: (B, L, D) of ``hidden_states``: the layers below run once for both.
+            memory: (B, S, D).
+            memory_lengths: (B,).
+
+        Raises:
+            InputError: No original last layer was kept.
+        """
+        if self.original_last_layer is None:
+            raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
+        layers = [self.original_last_layer]
+        hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
+        return self.whisper.layer_norm(hidden)
+
+    # What searches call: the same weights at this moment, laid out for it.
+
+    def runtime(self, precision: str | None = None, lasting: bool = True) -> WhisperRuntime:
+        """The decoder over token trees; weights that change later do not reach it.
+
+        Args:
+            precision: As the decode option ``decoder_precision``; None: the weights' own.
+            lasting: Whether many searches will use it, so that capturing CUDA graphs pays.
+
+        Raises:
+            InputError: Nothing this device computes with.
+        """
+        weight = self.whisper.embed_tokens.weight
+        captured = weight.device.type == "cuda" and lasting
+        kind = CapturedWhisperRuntime if captured else WhisperRuntime
+        return kind(self, resolve_precision(precision, weight.device, weight.dtype))
+
+    # Parts that the views share.
+
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        return self.whisper.layers
+
+    def _embed_sequence(self, tokens: torch.Tensor, branches: int) -> torch.Tensor:
+        """(B, N L) tokens from position 0 on, with dropout while embeddings are trained."""
+        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
+        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
+        return torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
+        )
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.whisper.embed_tokens(tokens) * self.whisper.embed_scale
+
+    @property
+    def projection(self) -> torch.Tensor:
+        """(V, D): the token embedding."""
+        return self.whisper.embed_tokens.weight
+
+
+def _run_layers(
+    layers: Iterable[torch.nn.Module],
+    hidden: torch.Tensor,
+    memory: torch.Tensor,
+    memory_lengths: torch.Tensor,
+    branches: int = 1,
+) -> torch.Tensor:
+    """Whole sequences (B, N L, D) through transformers' layers, teacher-forced."""
+    memory_mask = padding_mask(memory, memory_lengths)
+    causal = causal_mask(hidden.size(1) // branches, hidden, branches)
+    for layer in layers:
+        hidden = layer(
+            hidden,
+            attention_mask=causal,
+            encoder_hidden_states=memory,
+            encoder_attention_mask=memory_mask,
+            use_cache=False,
+        )
+    return hidden

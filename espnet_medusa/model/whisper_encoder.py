@@ -1,0 +1,191 @@
+"""Whisper's encoder for ESPnet: waveform in, memory out."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from espnet2.asr.encoder.abs_encoder import AbsEncoder
+from espnet2.asr.specaug.specaug import SpecAug
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.masks import padding_mask
+from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from espnet_medusa.whisper.pretrained import ENCODER, open_whisper
+from espnet_medusa.whisper.sizes import (
+    ENCODER_SIZES,
+    config_of_options,
+    encoder_config,
+    encoder_sizes,
+)
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """``encoder_conf`` of ``encoder: hf_whisper``; sizes count only without ``whisper_model``."""
+
+    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
+    num_mel_bins: int = 80
+    output_size: int = 384
+    num_blocks: int = 4
+    attention_heads: int = 6
+    linear_units: int = 1536
+    max_source_positions: int = 1500
+    subsampling: int = 2  # log-mel frames per encoder frame: 2 (Whisper) or 4
+    dropout_rate: float = 0.0
+    pad_to_window: bool | None = None  # None: as the model was trained, so true with whisper_model
+    use_specaug: bool = False
+    specaug_conf: dict = field(default_factory=dict)
+
+
+class FeatureKind(NamedTuple):
+    """What features depend on beside the audio.
+
+    Attributes:
+        num_mel_bins: 80, or 128 for large-v3.
+        pad_to_frames: Of all utterances, silence included; None: as many as each has.
+    """
+
+    num_mel_bins: int
+    pad_to_frames: int | None
+
+
+class HFWhisperEncoder(AbsEncoder):
+    """Log-mel, convolution stem and transformer blocks, on transformers' modules.
+
+    Unlike Whisper's own forward it takes any length up to the window and masks padding, through
+    the stem and in attention: a batch gives what single utterances give.
+
+    Args:
+        input_size: 1; ESPnet's word for a waveform.
+        options: Fields of ``EncoderOptions``.
+
+    Raises:
+        InputError: An option is not known or has a value that is not allowed.
+    """
+
+    def __init__(self, input_size: int = 1, **options):
+        super().__init__()
+        options = build_options(EncoderOptions, options, "encoder_conf")
+        if input_size != 1:
+            raise InputError(
+                f"input_size: {input_size}; hf_whisper takes waveforms: set input_size: 1 and "
+                "frontend: null"
+            )
+        check_choice(str(options.subsampling), ["2", "4"], "encoder_conf.subsampling")
+        if options.whisper_model is not None:
+            pretrained = open_whisper(options.whisper_model)
+            config = encoder_config(pretrained.config, options.dropout_rate)
+            self.whisper = pretrained.build(WhisperEncoder, config, ENCODER)
+        else:
+            config = config_of_options(options, ENCODER_SIZES, options.dropout_rate)
+            self.whisper = WhisperEncoder(config)
+        self.whisper.conv1.stride = (options.subsampling // 2,)
+        self.log_mel = LogMel(self.whisper.config.num_mel_bins)
+        self.specaug = SpecAug(**options.specaug_conf) if options.use_specaug else None
+        self.subsampling = options.subsampling
+        pad = options.pad_to_window
+        self.pad_to_window = options.whisper_model is not None if pad is None else pad
+
+    @property
+    def conf(self) -> dict[str, int | bool]:
+        """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
+        return encoder_sizes(self.whisper.config) | {"pad_to_window": self.pad_to_window}
+
+    def output_size(self) -> int:
+        """Hidden size D."""
+        return self.whisper.config.d_model
+
+    @property
+    def window_samples(self) -> int:
+        """Longest audio that the encoder has positions for, in samples."""
+        return self.whisper.config.max_source_positions * self.subsampling * HOP_SAMPLES
+
+    @property
+    def feature_kind(self) -> FeatureKind:
+        """Encoders of the same kind read the same features."""
+        window_frames = self.window_samples // HOP_SAMPLES
+        return FeatureKind(
+            self.whisper.config.num_mel_bins, window_frames if self.pad_to_window else None
+        )
+
+    def features(
+        self, samples: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-mel features, which ``forward`` takes in place of the samples.
+
+        Args:
+            samples: (B, samples) in [-1, 1], 16 kHz.
+            lengths: (B,) samples.
+
+        Returns:
+            Features (B, frames, num_mel_bins) and frames (B,).
+        """
+        features, frames = self.log_mel(samples, lengths, self.feature_kind.pad_to_frames)
+        return features.transpose(1, 2), frames
+
+    def forward(
+        self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Encode.
+
+        Args:
+            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
+            ilens: (B,) samples or frames.
+            prev_states: Not used; ESPnet's interface has it.
+
+        Returns:
+            Memory (B, S, D), lengths (B,) and None.
+
+        Raises:
+            InputError: An utterance is longer than the window, or shorter than one frame.
+        """
+        features, frames = xs_pad, ilens
+        if xs_pad.dim() == 2:
+            self.check_lengths(ilens)
+            features, frames = self.features(xs_pad, ilens)
+        if self.specaug is not None and self.training:
+            features, _ = self.specaug(features, frames)
+        features = features.transpose(1, 2)
+        hidden, lengths = self._stem(features.to(self.whisper.conv1.weight.dtype), frames)
+        mask = padding_mask(hidden, lengths)
+        if mask is not None:
+            mask = mask.expand(-1, 1, hidden.size(1), -1)
+        for layer in self.whisper.layers:
+            hidden = layer(hidden, mask)
+        return self.whisper.layer_norm(hidden), lengths, None
+
+    def check_lengths(self, lengths: torch.Tensor) -> None:
+        """Refuse utterances (B,) of more samples than the window, or of less than one frame.
+
+        Raises:
+            InputError: With the longest or the shortest.
+        """
+        longest, shortest = int(lengths.max()), int(lengths.min())
+        if longest > self.window_samples:
+            raise InputError(
+                f"audio of {longest / SAMPLE_RATE_HZ:.2f} s is longer than the model's window of "
+                f"{self.window_samples / SAMPLE_RATE_HZ:.2f} s; cut it into segments"
+            )
+        if shortest < HOP_SAMPLES:
+            raise InputError(
+                f"audio of {shortest} samples is shorter than one frame ({HOP_SAMPLES} samples)"
+            )
+
+    def _stem(
+        self, features: torch.Tensor, frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two convolutions and positions; frames behind an utterance's end stay zero between."""
+        hidden, lengths = features, frames
+        for convolution in (self.whisper.conv1, self.whisper.conv2):
+            hidden = torch.nn.functional.gelu(convolution(hidden))
+            lengths = torch.div(lengths - 1, convolution.stride[0], rounding_mode="floor") + 1
+            inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
+            hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
+        hidden = hidden.transpose(1, 2)
+        hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
+        hidden = torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.whisper.training
+        )
+        return hidden, lengths

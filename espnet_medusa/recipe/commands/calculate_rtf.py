@@ -1,0 +1,46 @@
+"""Real-time factor from the logs of inference jobs."""
+
+import argparse
+from pathlib import Path
+
+from espnet_medusa.command_line import run_main
+from espnet_medusa.recipe.rtf import calculate_rtf
+
+
+def sample_rate(text: str) -> float:
+    """Parse a rate in Hz; `16k` is 16000.
+
+    Raises:
+        argparse.ArgumentTypeError: Not a rate above 0.
+    """
+    number, factor = (text[:-1], 1000) if text.endswith("k") else (text, 1)
+    try:
+        rate = float(number) * factor
+    except ValueError:
+        rate = 0.0
+    if rate <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a rate such as 16k or 16000")
+    return rate
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        description="Pair `speech length` with `best hypo` lines and report the real-time factor.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--log_dir", type=Path, required=True)
+    parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
+    parser.add_argument("--fs", type=sample_rate, default="16k", help="sample rate")
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
+    run_main("calculate_rtf", lambda: print(calculate_rtf(logs, args.fs).report()))
+
+
+if __name__ == "__main__":
+    main()

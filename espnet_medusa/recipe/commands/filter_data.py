@@ -1,0 +1,69 @@
+"""Stage 4: drop training utterances that are too long, too short or have no text.
+
+    python -m espnet_medusa.recipe.commands.filter_data --input_dir dump/raw/org/train \\
+        --output_dir dump/raw/train --min_wav_duration 0.1 --max_wav_duration 20 --fs 16k
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from espnet2.utils.types import humanfriendly_parse_size_or_none, str2bool
+
+from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
+
+N_SHOWN = 5
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser."""
+    options = FilterOptions()
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--input_dir", required=True, help="what format_data wrote")
+    parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
+    parser.add_argument(
+        "--min_wav_duration", type=float, default=options.min_wav_duration, help="seconds"
+    )
+    parser.add_argument(
+        "--max_wav_duration", type=float, default=options.max_wav_duration, help="seconds"
+    )
+    parser.add_argument(
+        "--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k"
+    )
+    parser.add_argument("--drop_empty_text", type=str2bool, default=options.drop_empty_text)
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Run the command."""
+    args = get_parser().parse_args(cmd)
+    try:
+        options = FilterOptions(
+            min_wav_duration=args.min_wav_duration,
+            max_wav_duration=args.max_wav_duration,
+            fs=args.fs,
+            drop_empty_text=args.drop_empty_text,
+        )
+        n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
+    except (ValueError, OSError) as error:
+        print(error)
+        sys.exit(1)
+    _report(args.output_dir, n_kept, dropped)
+
+
+def _report(output_dir: str, n_kept: int, dropped: Mapping[str, str]) -> None:
+    print(f"{output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in sorted(dropped.items()):
+        by_reason.setdefault(reason.split(":")[0], []).append(key)
+    for reason, keys in by_reason.items():
+        more = ", ..." if len(keys) > N_SHOWN else ""
+        print(f"  {reason}: {len(keys)} ({', '.join(keys[:N_SHOWN])}{more})")
+    if dropped:
+        print(f"  all of them: {output_dir}/{DROPPED_UTTERANCES}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Make a token list from text (bpe, char, word) or from a Hugging Face tokenizer."""
+
+import argparse
+from pathlib import Path
+
+from espnet_medusa.command_line import run_main
+from espnet_medusa.recipe.tokens import TOKEN_TYPES, TokenOptions, make_token_list
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options; their defaults are TokenOptions'."""
+    parser = argparse.ArgumentParser(
+        description="Make a token list.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    default = TokenOptions(token_type="bpe")
+    parser.add_argument("--text", type=Path, nargs="*", default=[], help="Kaldi text files")
+    parser.add_argument("--token_list", type=Path, required=True, help="file to write")
+    parser.add_argument("--token_type", required=True, help=f"one of {', '.join(TOKEN_TYPES)}")
+    parser.add_argument("--nbpe", type=int, default=default.nbpe)
+    parser.add_argument("--bpe_mode", default=default.bpe_mode)
+    parser.add_argument("--character_coverage", type=float, default=default.character_coverage)
+    parser.add_argument("--input_sentence_size", type=int, default=default.input_sentence_size)
+    parser.add_argument("--cleaner", default=default.cleaner)
+    parser.add_argument(
+        "--non_linguistic_symbols", default="none", help="file with one symbol a line, or none"
+    )
+    parser.add_argument("--hugging_face_model", help="name or folder of a tokenizer")
+    parser.add_argument("--blank", default=default.blank)
+    parser.add_argument("--oov", default=default.oov)
+    parser.add_argument("--sos_eos", default=default.sos_eos)
+    return parser
+
+
+def work(args: argparse.Namespace) -> None:
+    """Make the list and say where it is."""
+    symbols = ()
+    if args.non_linguistic_symbols not in ("none", ""):
+        symbols = tuple(Path(args.non_linguistic_symbols).read_text(encoding="utf-8").split())
+    taken = ("text", "token_list", "non_linguistic_symbols")
+    options = {name: value for name, value in vars(args).items() if name not in taken}
+    options = TokenOptions(non_linguistic_symbols=symbols, **options)
+    count = make_token_list(args.text, args.token_list, options)
+    print(f"{args.token_list}: {count} tokens")
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("make_tokens", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

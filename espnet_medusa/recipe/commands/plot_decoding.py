@@ -1,0 +1,43 @@
+"""Draw acceptance per head, tokens per call and, with --plain, speedup."""
+
+import argparse
+from pathlib import Path
+
+from espnet_medusa.command_line import run_main
+from espnet_medusa.scoring.comparison import find_decodings, find_plains
+from espnet_medusa.scoring.plots import plot_acceptance, plot_speedup, plot_tokens_per_call
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description="Draw figures from decoding statistics.")
+    parser.add_argument("--exp_dirs", type=Path, nargs="+", required=True)
+    parser.add_argument("--plain", type=Path, help="EXP_DIR/INFERENCE_TAG to compare with")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    return parser
+
+
+def work(args: argparse.Namespace) -> None:
+    """Draw for each test set, and say where the figures are."""
+    decodings = find_decodings(args.exp_dirs)
+    figures = []
+    for test_set, plain in find_plains(decodings, args.plain).items():
+        same = [item for item in decodings if item.test_set == test_set]
+        figures.append(plot_acceptance(same, args.output_dir / f"acceptance_{test_set}.png"))
+        figures.append(
+            plot_tokens_per_call(same, args.output_dir / f"tokens_per_call_{test_set}.png")
+        )
+        if plain is not None:
+            path = args.output_dir / f"speedup_{test_set}.png"
+            figures.append(plot_speedup(same, plain, path))
+    print("\n".join(str(path) for path in figures if path) or "no decoding statistics to draw")
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("plot_decoding", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

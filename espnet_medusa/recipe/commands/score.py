@@ -1,0 +1,62 @@
+"""Score one decoded test set as ESPnet's stage 13 does: WER, CER and TER folders."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from espnet_medusa.command_line import run_main, str2bool
+from espnet_medusa.recipe.score import ScoreOptions, score
+from espnet_medusa.scoring.tables import parse_sum
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options; their defaults are ScoreOptions'."""
+    parser = argparse.ArgumentParser(
+        description="Score a decoded test set.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    default = ScoreOptions()
+    parser.add_argument("--data_dir", type=Path, required=True, help="holds text and utt2spk")
+    parser.add_argument("--output_dir", type=Path, required=True, help="holds the hypotheses' text")
+    parser.add_argument("--cleaner", default=default.cleaner)
+    parser.add_argument("--hyp_cleaner", default=default.hyp_cleaner)
+    parser.add_argument("--bpemodel", type=Path, help="for the token error rate")
+    parser.add_argument("--non_linguistic_symbols", default="none", help="file, or none")
+    parser.add_argument(
+        "--allow_missing",
+        type=str2bool,
+        default=default.allow_missing,
+        help="missing hypotheses count as deletions",
+    )
+    parser.add_argument("--sclite", help="path of the real sclite")
+    parser.add_argument("--sclite_options", default="", help="such as `-s`: case counts")
+    return parser
+
+
+def work(args: argparse.Namespace) -> None:
+    """Score and print the totals."""
+    symbols = args.non_linguistic_symbols
+    options = ScoreOptions(
+        cleaner=args.cleaner,
+        hyp_cleaner=args.hyp_cleaner,
+        bpe_model=args.bpemodel,
+        non_linguistic_symbols=None if symbols in ("none", "") else Path(symbols),
+        allow_missing=args.allow_missing,
+        sclite=args.sclite,
+        sclite_options=tuple(shlex.split(args.sclite_options)),
+    )
+    rates = []
+    for result in score(args.data_dir, args.output_dir, options):
+        rate = result.parent.name.removeprefix("score_").upper()
+        rates.append(f"{rate} {parse_sum(result).err}")
+    print(f"{args.output_dir}: {', '.join(rates)}")
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("score", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Upload a packed model to the Hugging Face hub (stage 15)."""
+
+import argparse
+import tempfile
+import zipfile
+from pathlib import Path
+
+from espnet_medusa.command_line import run_main
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description="Upload a packed model.")
+    parser.add_argument("--packed_model", type=Path, required=True, help="what stage 14 made")
+    parser.add_argument("--hf_repo", required=True, help="USER/NAME")
+    return parser
+
+
+def work(args: argparse.Namespace) -> None:
+    """Unpack and upload.
+
+    Raises:
+        ValueError: huggingface_hub or the packed model is missing, or the upload fails.
+    """
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        raise ValueError("stage 15 needs huggingface_hub: pip install huggingface_hub") from None
+    if not zipfile.is_zipfile(args.packed_model):
+        raise ValueError(f"{args.packed_model}: not a packed model; run stage 14 first")
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(args.packed_model) as packed:
+            packed.extractall(folder)
+        api = HfApi()
+        try:
+            api.create_repo(args.hf_repo, exist_ok=True)
+            api.upload_folder(repo_id=args.hf_repo, folder_path=folder)
+        except HfHubHTTPError as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"--hf_repo {args.hf_repo}: {reason}; log in with hf auth") from error
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("upload", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

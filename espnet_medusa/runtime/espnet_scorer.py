@@ -1,0 +1,148 @@
+"""A tree decoder as ESPnet's scorer, so that stock BatchBeamSearch runs on cached nodes.
+
+ESPnet's own Whisper decoder recomputes the whole prefix at every step; here a step evaluates one
+new node per hypothesis.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.compat import BatchScorerInterface
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
+
+
+@dataclass
+class SharedTree:
+    """One utterance's tree, shared by all its hypotheses.
+
+    Attributes:
+        decoder: Evaluates nodes.
+        state: Its memory of the utterance.
+        generation: Counts compactions; a hypothesis of an older generation is no longer cached.
+    """
+
+    decoder: TreeDecoder
+    state: TreeState
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class NodeReference:
+    """Scorer state of a hypothesis: the node of the last token that was evaluated."""
+
+    shared: SharedTree
+    node: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """The decoder made last, and from which weights; copies and files of its owner go without."""
+
+    version: list | None = None
+    decoder: TreeDecoder | None = None
+
+    def __reduce__(self) -> tuple:
+        return Made, ()  # blocked weights can be neither copied nor saved
+
+
+class TreeScorer(BatchScorerInterface):
+    """ESPnet's scorer interface over the ``TreeDecoder`` of a trained module.
+
+    That one is made when the first utterance begins, and anew when weights have changed.
+    """
+
+    _made = Made()
+
+    @abstractmethod
+    def runtime(self, precision: str | None = None, lasting: bool = True) -> TreeDecoder:
+        """The decoder over token trees, with the module's weights at this moment.
+
+        Args:
+            precision: As the decode option ``decoder_precision``; None: the weights' own.
+            lasting: Whether many searches will use it, so that preparing it may cost more.
+
+        Raises:
+            InputError: Nothing this device computes with.
+        """
+
+    def _current_runtime(self) -> TreeDecoder:
+        version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
+        if self._made.version != version:
+            self._made = Made(version, self.runtime())
+        return self._made.decoder
+
+    def init_state(self, x: torch.Tensor) -> NodeReference:
+        """Begin an utterance.
+
+        Args:
+            x: (S, D) memory.
+        """
+        lengths = torch.tensor([x.size(0)], device=x.device)
+        decoder = self._current_runtime()
+        shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
+        return NodeReference(shared, ROOT, 0)
+
+    def batch_score(
+        self, ys: torch.Tensor, states: list[NodeReference], xs: torch.Tensor
+    ) -> tuple[torch.Tensor, list[NodeReference]]:
+        """Score the token that follows each hypothesis.
+
+        Args:
+            ys: (hypotheses, L) prefixes, all of one utterance.
+            states: Their scorer states.
+            xs: Memory; the state holds it already.
+
+        Returns:
+            Log-probabilities (hypotheses, V) and new states.
+
+        Raises:
+            RuntimeError: A hypothesis is scored that was dropped earlier.
+        """
+        _check_cached(states)
+        if states[0].node != ROOT:
+            states = self._compact(states[0].shared, states)
+        return self._score(ys, states)
+
+    def score(
+        self, y: torch.Tensor, state: NodeReference, x: torch.Tensor
+    ) -> tuple[torch.Tensor, NodeReference]:
+        """Score one hypothesis (L,) whose siblings live on: nothing is compacted."""
+        _check_cached([state])
+        scores, states = self._score(y[None], [state])
+        return scores[0], states[0]
+
+    def _score(
+        self, ys: torch.Tensor, states: list[NodeReference]
+    ) -> tuple[torch.Tensor, list[NodeReference]]:
+        shared = states[0].shared
+        first = shared.state.num_nodes
+        tokens, parents = ys[:, -1].tolist(), [state.node for state in states]
+        if states[0].node == ROOT:
+            tokens = ys[0].tolist()
+            parents = chain_parents(len(tokens), ROOT, first)
+        outputs = shared.decoder.extend(shared.state, [tokens], [parents])
+        scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-len(states) :]), dim=-1)
+        first = shared.state.num_nodes - len(states)
+        return scores, [
+            NodeReference(shared, first + row, shared.generation) for row in range(len(states))
+        ]
+
+    def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
+        """Drop nodes of dead hypotheses once they outnumber the living."""
+        tree = shared.state.trees[0]
+        alive = sorted({slot for state in states for slot in tree.path(state.node)})
+        if 2 * len(alive) > len(tree):
+            return states
+        shared.decoder.keep(shared.state, [alive])
+        shared.generation += 1
+        slots = {old: new for new, old in enumerate(alive)}
+        return [NodeReference(shared, slots[s.node], shared.generation) for s in states]
+
+
+def _check_cached(states: list[NodeReference]) -> None:
+    if any(state.generation != state.shared.generation for state in states):
+        raise RuntimeError("a hypothesis left the beam and came back: its nodes are gone")

@@ -1,0 +1,343 @@
+"""Steps run ahead where the decoder alone scores: all on the device, read back once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
+from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import States, Surrogate
+
+
+class Step(NamedTuple):
+    """One utterance's beam behind a step.
+
+    Attributes:
+        scores: W; -inf where there is nothing.
+        parents: W places in the beam before.
+        tokens: W.
+    """
+
+    scores: list[float]
+    parents: list[int]
+    tokens: list[int]
+
+
+class DecoderSteps:
+    """The search's step as tensor operations over all beams.
+
+    Args:
+        strategy: The search.
+        scoring: Its scoring while running ahead.
+        surrogate: Stands in for the decoder.
+        shape: How far and how wide.
+
+    Attributes:
+        device: Where states are; known once utterances are.
+    """
+
+    def __init__(
+        self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
+    ):
+        self.scoring, self.surrogate, self.shape = scoring, surrogate, shape
+        self.device: torch.device | None = None
+        self.constrained = not scoring.constraints.is_empty
+        lone = shape.width == 1 and shape.choices is None and shape.budget is None
+        self.normalized = not lone or strategy.needs_draft_scores
+
+    def run(self, walks: Sequence[Walk]) -> None:
+        """Add ``shape.depth`` steps to the walks' drafts."""
+        most = self.shape.depth
+        limits = [
+            min(
+                walk.max_length - walk.draft.beam[0].prefix.length,
+                most if walk.draft.limit is None else walk.draft.limit,
+            )
+            for walk in walks
+        ]
+        depth = min(most, max(limits, default=0))
+        if depth > 0:
+            beams = Beams(walks, self.device)
+            states = beams.start(self.surrogate)
+            steps = self._chain(beams, states, depth)
+            if steps is None:
+                steps = self._steps(beams, states, depth, limits)
+            visit(walks, steps, self.scoring.eos)
+
+    def _chain(self, beams: Beams, states: States, depth: int) -> list[list[Step]] | None:
+        """All steps at once, where the surrogate can and nobody compares scores.
+
+        It minds no constraints: what they forbid, the decoder refuses.
+        """
+        if self.normalized or self.scoring.constraints.forced_prefix or beams.any_evaluated:
+            return None
+        chains = self.surrogate.chain(states, depth)
+        if chains is None:
+            return None
+        return [[Step([0.0], [0], [token]) for token in tokens] for tokens in chains.t().tolist()]
+
+    def _steps(
+        self, beams: Beams, states: States, depth: int, limits: Sequence[int]
+    ) -> list[list[Step]]:
+        known = Known(beams, self.surrogate, self.shape)
+        scores = beams.scores
+        steps, counts = [], []
+        limits = torch.tensor(limits, device=scores.device) if min(limits) < depth else None
+        for step in range(depth):
+            states = known.put_states(states)
+            gains, tokens = self._continuations(states, beams, known, step)
+            count, lone = gains.size(1), gains.shape == (len(scores), 1)
+            counts.append(count)
+            steps.append(self._prune(scores, gains, tokens, lone))
+            scores, places, tokens = steps[-1]
+            ended = tokens == self.scoring.eos
+            if limits is not None:
+                ended |= (limits <= step + 1)[:, None]
+            # On a CPU it costs little to see that nothing can follow.
+            if step + 1 == depth or ended.device.type == "cpu" and bool(ended.all()):
+                break
+            scores = scores.masked_fill(ended, -math.inf)
+            known.go_on(places, count)
+            if not lone:
+                states = states.select(flat_rows(places // count, len(gains)))
+            # Some surrogates save work behind an end, be it one that the search has not drafted.
+            tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
+            states = self.surrogate.advance(states, tokens.flatten())
+        return read(steps, counts)
+
+    def _continuations(
+        self, states: States, beams: Beams, known: Known, step: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best tokens behind each of R prefixes: weighted log-probabilities and ids (R, c).
+
+        Where nobody compares them, gains are logits.
+        """
+        scores = self.surrogate.logits(states)
+        count = min(self.shape.count(step), scores.size(1))
+        first = self.scoring.constrain_logits or not self.constrained
+        if not first:
+            scores = scores.float().log_softmax(dim=-1)
+        scores = self._constrain(scores, beams, step)
+        gains, columns = top_scores(scores, count)
+        gains = gains.float()
+        if first and self.normalized:
+            gains -= scores.float().logsumexp(dim=-1, keepdim=True)
+        if (weight := self.scoring.weights[DECODER]) != 1:
+            gains *= weight
+        return known.put_candidates(gains, self.surrogate.token_ids(columns))
+
+    def _constrain(self, scores: torch.Tensor, beams: Beams, step: int) -> torch.Tensor:
+        if not self.constrained and not any(beams.least):
+            return scores
+        lengths, least = torch.tensor([beams.lengths, beams.least], device=scores.device)
+        repeats = len(scores) // len(lengths)
+        return self.scoring.constraints.apply(
+            scores.float(),
+            (lengths + step).repeat_interleave(repeats),
+            least.repeat_interleave(repeats),
+        )
+
+    def _prune(
+        self, scores: torch.Tensor, gains: torch.Tensor, tokens: torch.Tensor, lone: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The next beams (U, W): scores, places among all continuations, tokens."""
+        if lone:
+            return scores + gains, torch.zeros_like(tokens), tokens
+        scores = (scores[:, :, None] + gains.view(*scores.shape, -1)).flatten(1)
+        tokens = tokens.view(len(scores), -1)
+        if self.shape.choices is None and scores.size(1) > self.shape.width:
+            scores, places = scores.topk(self.shape.width, dim=-1)
+            return scores, places, tokens.gather(1, places)
+        places = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
+        return scores, places, tokens
+
+
+def read(
+    steps: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: Sequence[int]
+) -> list[list[Step]]:
+    """All steps to the host at once.
+
+    Args:
+        steps: Scores, places among all continuations and tokens, (U, W) each.
+        counts: Continuations of each prefix, step by step.
+    """
+    rows = len(steps[0][0])
+    columns = [torch.cat(parts, dim=1).double() for parts in zip(*steps, strict=True)]
+    scores, places, tokens = torch.stack(columns).tolist()
+    found, begin = [], 0
+    for (step_scores, _, _), count in zip(steps, counts, strict=True):
+        end = begin + step_scores.size(1)
+        found.append(
+            [
+                Step(
+                    scores[row][begin:end],
+                    [int(place) // count for place in places[row][begin:end]],
+                    [int(token) for token in tokens[row][begin:end]],
+                )
+                for row in range(rows)
+            ]
+        )
+        begin = end
+    return found
+
+
+class Beams:
+    """Where the run-ahead begins: the hypotheses of U walks, W of each.
+
+    Args:
+        walks: U.
+        device: Where states are.
+
+    Attributes:
+        prefixes: U W; a walk that has fewer repeats its first.
+        scores: (U, W), -inf for repeated ones.
+        lengths: U, tokens of the hypotheses behind the prompt.
+        least: U, tokens before an end symbol may come.
+    """
+
+    def __init__(self, walks: Sequence[Walk], device: torch.device):
+        width = max(len(walk.draft.beam) for walk in walks)
+        self.prefixes, scores = [], []
+        for walk in walks:
+            beam, missing = walk.draft.beam, width - len(walk.draft.beam)
+            self.prefixes += [h.prefix for h in beam] + [beam[0].prefix] * missing
+            scores.append([h.score for h in beam] + [-math.inf] * missing)
+        self.lengths = [walk.draft.beam[0].prefix.length for walk in walks]
+        self.least = [walk.scorers.min_length for walk in walks]
+        self.device = device
+        self.scores = torch.tensor(scores, device=self.device)
+
+    @property
+    def any_evaluated(self) -> bool:
+        """Whether the decoder has said already what follows one of them."""
+        return any(prefix.evaluated for prefix in self.prefixes)
+
+    def start(self, surrogate: Surrogate) -> States:
+        """States of U W prefixes; those of evaluated ones count for nothing."""
+        if self.prefixes[0].parent is None:  # prompts, one each
+            return surrogate.start(self.prefixes)
+        sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
+        rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
+        states = surrogate.start([*rows])
+        if len(rows) < len(sources):
+            rows = torch.tensor([rows[source] for source in sources], device=self.device)
+            states = states.select(rows)
+        tokens = torch.tensor([prefix.token for prefix in self.prefixes], device=self.device)
+        return surrogate.advance(states, tokens)
+
+
+class Known:
+    """What the decoder has said already: evaluated prefixes of the beams and below them.
+
+    A beam that walks over them follows the decoder, and has a surrogate start afresh from there.
+
+    Args:
+        beams: Where the run-ahead begins.
+        surrogate: Gives the states.
+        shape: How many continuations are asked for.
+
+    Attributes:
+        nodes: (U W,) the evaluated prefix that each place of the beams stands on; -1 for none.
+    """
+
+    def __init__(self, beams: Beams, surrogate: Surrogate, shape: DraftShape):
+        self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
+        for prefix in self.prefixes:  # grows on the way
+            # Where drafts leave a scorer out, only the beam's own have candidates yet.
+            self.prefixes += [
+                child
+                for child in prefix.children.values()
+                if child.evaluated and CANDIDATES in child.memo
+            ]
+        if not self.prefixes:
+            return
+        device = beams.device
+        index = {prefix: node for node, prefix in enumerate(self.prefixes)}
+        self.nodes = torch.tensor([index.get(p, -1) for p in beams.prefixes], device=device)
+        self.states = surrogate.start(self.prefixes)
+        rows = [_table_row(prefix, index, shape.width) for prefix in self.prefixes]
+        gains, tokens, children = zip(*rows, strict=True)
+        self.gains = torch.tensor(gains, device=device)
+        self.tokens = torch.tensor(tokens, device=device)
+        self.children = torch.tensor(children, device=device)
+
+    def put_states(self, states: States) -> States:
+        """The surrogate starts afresh from evaluated prefixes."""
+        if not self.prefixes:
+            return states
+        places = torch.arange(len(self.nodes), device=self.nodes.device)
+        rows = torch.where(self.nodes >= 0, self.nodes + len(self.nodes), places)
+        return states.join(self.states).select(rows)
+
+    def put_candidates(
+        self, gains: torch.Tensor, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(U W, c) gains and tokens, the decoder's behind evaluated prefixes."""
+        if not self.prefixes:
+            return gains, tokens
+        here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)
+        count = gains.size(1)
+        return (
+            torch.where(here, self.gains[nodes, :count], gains),
+            torch.where(here, self.tokens[nodes, :count], tokens),
+        )
+
+    def go_on(self, places: torch.Tensor, count: int) -> None:
+        """One step further.
+
+        Args:
+            places: (U, W') of the chosen ones among the continuations, ``count`` each.
+        """
+        if not self.prefixes:
+            return
+        nodes = self.nodes[flat_rows(places // count, len(self.nodes))]
+        children = self.children[nodes.clamp(min=0), (places % count).flatten()]
+        self.nodes = torch.where(nodes >= 0, children, nodes)
+
+
+def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Places (U, W') within each of U equal parts of ``num_rows`` rows, as row numbers (U W',)."""
+    first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
+    return (places + first[:, None]).flatten()
+
+
+def _table_row(
+    prefix: Prefix, index: dict[Prefix, int], count: int
+) -> tuple[list[float], list[int], list[int]]:
+    """Gains and tokens of the best continuations, and which of these are evaluated."""
+    candidates = prefix.memo[CANDIDATES]
+    gains, tokens = candidates.gains[:count], candidates.tokens[:count]
+    children = [index.get(prefix.children.get(token), -1) for token in tokens]
+    missing = count - len(tokens)
+    return (
+        gains + [-math.inf] * missing,
+        tokens + [0] * missing,
+        children + [-1] * missing,
+    )
+
+
+def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> None:
+    """Put the prefixes of the steps into the walks' drafts."""
+    for row, walk in enumerate(walks):
+        beam = [hypothesis.prefix for hypothesis in walk.draft.beam]
+        for step in steps:
+            if not (walk.draft.beam and walk.draft.may_go_on):
+                break
+            going = {hypothesis.prefix for hypothesis in walk.draft.beam}
+            beam = [
+                beam[parent].child(token) if score > -math.inf and beam[parent] in going else None
+                for score, parent, token in zip(*step[row], strict=True)
+            ]
+            reached = [
+                Hypothesis(prefix, score)
+                for prefix, score in zip(beam, step[row].scores, strict=True)
+                if prefix is not None
+            ]
+            walk.draft.depth += 1
+            walk.draft.visit(reached, walk.max_length, eos)

@@ -1,0 +1,252 @@
+"""ESPnet's hybrid CTC / attention model with a multi-head decoder loss."""
+
+import inspect
+from dataclasses import dataclass
+
+import torch
+from espnet2.asr.espnet_model import ESPnetASRModel
+from espnet2.torch_utils.device_funcs import force_gatherable
+
+from espnet_medusa.compat import add_sos_eos
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
+from espnet_medusa.training.mwer import MWERObjective, word_pieces
+from espnet_medusa.training.projection_loss import (
+    HeadSums,
+    Objective,
+    labels_that_count,
+    projected_loss,
+    rows_that_count,
+)
+
+Stats = dict[str, torch.Tensor | None]
+LOSS_WEIGHTS = (
+    "base_loss_weight",
+    "head_loss_weight",
+    "head_loss_decay",
+    "kl_weight",
+    "mwer_weight",
+)
+FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
+
+    The decoder's loss is the weighted mean of the heads' cross-entropies plus
+    ``kl_weight`` times the mean of their divergences.
+    """
+
+    base_loss_weight: float = 1.0  # 0 where the base is frozen
+    head_loss_weight: float = 1.0  # of the first head
+    head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
+    kl_weight: float = 0.0  # Whisper-Medusa: 0.01
+    # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
+    mwer_weight: float = 0.0
+    mwer_beam: int = 4
+    mwer_threshold: float = 0.8
+    # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
+    # layer is the decoder's. Heads always train.
+    freeze_whisper: str = "nothing"
+
+
+class MedusaASRModel(ESPnetASRModel):
+    """CTC / attention model whose decoder predicts several tokens ahead.
+
+    Args:
+        model_conf: ESPnet's keys and those of ``TrainingOptions``.
+
+    Raises:
+        InputError: A key is not known, or the decoder is not ours.
+    """
+
+    def __init__(self, **model_conf):
+        own = {name: model_conf.pop(name) for name in [*model_conf] if name in _own_keys()}
+        allowed = inspect.signature(ESPnetASRModel.__init__).parameters
+        unknown = {name: value for name, value in model_conf.items() if name not in allowed}
+        options = build_options(TrainingOptions, {**own, **unknown}, "model_conf")
+        super().__init__(**model_conf)
+        if not isinstance(self.decoder, MultiTokenDecoder):
+            raise InputError(
+                f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "
+                "whisper_medusa or speech_llama, and model_conf.ctc_weight below 1"
+            )
+        for name in LOSS_WEIGHTS:
+            check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
+        check_at_least(options.mwer_beam, 2, "model_conf.mwer_beam")
+        check_above(options.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
+        check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
+        self.options = options
+        if options.kl_weight > 0 and any(
+            own is not self.decoder.projection for own in self.decoder.projections
+        ):
+            raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
+        if options.freeze_whisper != "nothing":
+            self.encoder.requires_grad_(False)
+            self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
+        if options.freeze_whisper == "all_but_last_layer":
+            self.decoder.layers[-1].requires_grad_(True)
+
+        self.mwer = None
+        if options.mwer_weight > 0:
+            start, end = self.token_list[self.sos], self.token_list[self.eos]
+            symbols = {model_conf.get("sym_blank", "<blank>"), start, end}
+            self.mwer = MWERObjective(
+                word_pieces(self.token_list, symbols),
+                self.sos,
+                self.eos,
+                options.mwer_beam,
+                options.mwer_threshold,
+            )
+
+    def train(self, mode: bool = True) -> "MedusaASRModel":
+        """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""
+        super().train(mode)
+        for module in self.modules():
+            parameters = list(module.parameters())
+            if parameters and not any(parameter.requires_grad for parameter in parameters):
+                module.eval()
+        return self
+
+    def forward(
+        self,
+        speech: torch.Tensor,
+        speech_lengths: torch.Tensor,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+        **kwargs,
+    ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
+        """Loss of a batch.
+
+        Args:
+            speech: (B, samples).
+            speech_lengths: (B,).
+            text: (B, L) tokens, -1 where padded.
+            text_lengths: (B,).
+            kwargs: ``utt_id``, for messages.
+
+        Returns:
+            Loss, stats to log (loss and accuracy per head among them) and the batch size.
+
+        Raises:
+            InputError: A text is longer than the decoder has positions for.
+        """
+        text = text[:, : text_lengths.max()]
+        memory, memory_lengths = self.encode(speech, speech_lengths)
+        self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
+        stats: Stats = {}
+        loss_ctc = loss = None
+        if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
+            loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(
+                memory, memory_lengths, text, text_lengths
+            )
+            stats["loss_ctc"] = loss_ctc.detach()
+        if loss_ctc is None or _trains(self.decoder) or _trains(self.encoder):
+            loss = self._decoder_loss(memory, memory_lengths, text, stats)
+        if loss is None:  # CTC alone trains
+            loss = loss_ctc
+        elif loss_ctc is not None:
+            loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
+        if self.mwer is not None:
+            references = [row[row != self.ignore_id].tolist() for row in text]
+            loss_mwer, of_words = self.mwer(self.decoder, memory, memory_lengths, references)
+            loss = loss + self.options.mwer_weight * loss_mwer
+            stats |= of_words
+        stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
+        loss, stats, weight = force_gatherable((loss, stats, speech.size(0)), loss.device)
+        return loss, stats, weight
+
+    def _check_lengths(
+        self,
+        memory_lengths: torch.Tensor,
+        text_lengths: torch.Tensor,
+        utterances: list[str] | None,
+    ) -> None:
+        pairs = zip(memory_lengths.tolist(), text_lengths.tolist(), strict=True)
+        for row, (frames, length) in enumerate(pairs):
+            longest = self.decoder.max_depth(frames) - 1  # the start takes one
+            if length > longest:
+                name = utterances[row] if utterances else f"row {row} of the batch"
+                raise InputError(
+                    f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
+                    "leave the utterance out or cut it (stage 10 of asr.sh leaves such texts out)"
+                )
+
+    def _decoder_loss(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        text: torch.Tensor,
+        stats: Stats,
+    ) -> torch.Tensor:
+        tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
+        if self.training and self.decoder.num_heads > 0:
+            self.decoder.count_tokens(labels[labels != self.ignore_id])
+        outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
+        unrolled = self.decoder.unroll_hidden(outputs, labels.clamp(min=0))
+        hidden = [rows_that_count(states, labels, head) for head, states in enumerate(unrolled)]
+        teacher = None
+        if self.options.kl_weight > 0:
+            teacher = unrolled[0].detach()
+            if self.decoder.original_last_layer is not None:
+                teacher = self.decoder.original_hidden(
+                    outputs.last_layer_input, memory, memory_lengths
+                )
+            teacher = rows_that_count(teacher, labels, 0)
+        per_token = self.criterion_att.normalize_length
+        counts = [max(len(rows), 1) if per_token else labels.size(0) for rows in hidden]
+        loss, sums = projected_loss(
+            hidden,
+            labels_that_count(labels),
+            self.decoder.projections,
+            self._objectives(counts, labels.size(0)),
+            teacher,
+        )
+        self._log_heads(sums, counts, [len(rows) for rows in hidden], labels.size(0), stats)
+        return loss
+
+    def _objectives(self, counts: list[int], batch_size: int) -> list[Objective]:
+        """What each head's sums weigh, the base head first; counts are cross-entropy's."""
+        options = self.options
+        heads = range(len(counts) - 1)
+        weights = [
+            options.base_loss_weight,
+            *(options.head_loss_weight * options.head_loss_decay**head for head in heads),
+        ]
+        total = sum(weights) or 1.0
+        divergence = options.kl_weight / len(counts) / batch_size
+        smoothing = [self.criterion_att.smoothing, *(0.0 for _ in heads)]
+        return [
+            Objective(weight / total / count, divergence, smooth)
+            for weight, count, smooth in zip(weights, counts, smoothing, strict=True)
+        ]
+
+    def _log_heads(
+        self,
+        sums: HeadSums,
+        counts: list[int],
+        labels: list[int],
+        batch_size: int,
+        stats: Stats,
+    ) -> None:
+        """Mean losses and accuracies; nan where a head has no label, which no mean counts."""
+        losses = sums.cross_entropy / sums.cross_entropy.new_tensor(counts)
+        accuracies = sums.correct / sums.correct.new_tensor(labels)
+        stats["loss_att"], stats["acc"] = losses[0], accuracies[0]
+        for head in range(1, len(counts)):
+            stats[f"loss_head{head}"] = losses[head]
+            stats[f"acc_head{head}"] = accuracies[head]
+        if self.decoder.num_heads > 0:
+            stats["acc_heads"] = accuracies[1:].nanmean()
+        if self.options.kl_weight > 0:
+            stats["loss_kl"] = sums.divergence.mean() / batch_size
+
+
+def _own_keys() -> list[str]:
+    return list(TrainingOptions.__dataclass_fields__)
+
+
+def _trains(module: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())

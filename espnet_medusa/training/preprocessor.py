@@ -1,0 +1,70 @@
+"""Whisper's labels for ESPnet's training: prompt and text, the language per utterance."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from espnet2.train.preprocessor import CommonPreprocessor
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens
+
+
+class WhisperPreprocessor(CommonPreprocessor):
+    """ESPnet's preprocessor (``preprocessor: whisper``) that writes labels as Whisper does.
+
+    A label is language, task, the token for no timestamps, then the text behind a space; ESPnet's
+    model puts the start before it (``sym_sos``) and the end behind it. ``preprocessor_conf``:
+
+    Args:
+        train: Whether noise and reverberation may be added.
+        language: Code of the language; None for models of English alone.
+        task: ``transcribe`` or ``translate``.
+        utt2lang: Kaldi file, utterance to code; the language of those that it lists.
+        leading_space: Whisper's own texts begin with a space; other tokenizers may not want it.
+        options: ESPnet's own; ``token_type`` must be ``hugging_face``.
+
+    Raises:
+        InputError: Another token type, a tokenizer that is not Whisper's, or a language that it
+            does not have.
+    """
+
+    def __init__(
+        self,
+        train: bool,
+        language: str | None = "en",
+        task: str = TRANSCRIBE,
+        utt2lang: str | None = None,
+        leading_space: bool = True,
+        **options,
+    ):
+        if options.get("token_type") not in (None, "hugging_face"):
+            raise InputError(
+                f"token_type: {options['token_type']}; allowed with preprocessor: whisper: "
+                "hugging_face, with bpemodel: the folder of Whisper's tokenizer"
+            )
+        super().__init__(train, **options)
+        self.leading_space = leading_space
+        self.prefixes: Mapping[str | None, list[int]] = {}
+        self.languages: Mapping[str, str] = {}
+        self.language = language
+        if self.tokenizer is None:
+            return
+        if utt2lang is not None:
+            self.languages = read_table(Path(utt2lang))
+        tokens = read_whisper_tokens(self.token_id_converter.tokenizer)
+        self.prefixes = {
+            code: tokens.prompt(code, task)[1:] for code in {language, *self.languages.values()}
+        }
+
+    def __call__(self, uid: str, data: dict) -> dict[str, np.ndarray]:
+        """Samples as ESPnet has them; the text as token ids (L,)."""
+        data = self._speech_process(data)
+        if self.text_name in data and self.tokenizer is not None:
+            text = self.text_cleaner(str(data[self.text_name])).strip()
+            tokens = self.tokenizer.text2tokens(" " + text if self.leading_space else text)
+            ids = self.token_id_converter.tokens2ids(tokens)
+            prefix = self.prefixes[self.languages.get(uid, self.language)]
+            data[self.text_name] = np.array([*prefix, *ids], dtype=np.int64)
+        return data

@@ -1,0 +1,213 @@
+"""Pretrained Whispers: a hub name, a folder in Hugging Face format, or an OpenAI ``.pt`` file.
+
+Encoder and decoder are built apart, so each reads its own half of the weights, once.
+"""
+
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import WhisperConfig
+
+from espnet_medusa.checkpoint import check_shapes
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.sizes import config_of_openai
+
+ENCODER, DECODER = "encoder", "decoder"
+CONFIG, PICKLED = "config.json", "pytorch_model.bin"
+SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
+HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
+
+# OpenAI's names of a half's tensors, and transformers'; applied one after the other.
+OPENAI_NAMES = [
+    (r"^token_embedding\.", "embed_tokens."),
+    (r"^positional_embedding$", "embed_positions.weight"),
+    (r"^blocks\.", "layers."),
+    (r"^(ln|ln_post)\.", "layer_norm."),
+    (r"\.attn_ln\.", ".self_attn_layer_norm."),
+    (r"\.cross_attn_ln\.", ".encoder_attn_layer_norm."),
+    (r"\.mlp_ln\.", ".final_layer_norm."),
+    (r"\.attn\.", ".self_attn."),
+    (r"\.cross_attn\.", ".encoder_attn."),
+    (r"attn\.(query|key|value|out)\.", r"attn.\1_proj."),
+    (r"\.query_proj\.", ".q_proj."),
+    (r"\.key_proj\.", ".k_proj."),
+    (r"\.value_proj\.", ".v_proj."),
+    (r"\.mlp\.0\.", ".fc1."),
+    (r"\.mlp\.2\.", ".fc2."),
+]
+
+
+@dataclass(frozen=True)
+class PretrainedWhisper:
+    """A Whisper whose weights are read when asked for.
+
+    Attributes:
+        name: As given.
+        config: Its sizes.
+        files: Where its weights are.
+    """
+
+    name: str
+    config: WhisperConfig
+    files: tuple[Path, ...]
+
+    def build(self, kind: type[torch.nn.Module], config: WhisperConfig, half: str):
+        """A half with its weights, in float32.
+
+        Args:
+            kind: transformers' ``WhisperEncoder`` or ``WhisperDecoder``.
+            config: To build it with.
+            half: ``ENCODER`` or ``DECODER``.
+
+        Raises:
+            InputError: A file cannot be read, holds more than weights, or has other tensors.
+        """
+        with torch.device("meta"):
+            module = kind(config)
+        weights = self.weights(half)
+        check_shapes(weights, module.state_dict(), self.name, complete=True)
+        module.load_state_dict(weights, assign=True)
+        return module
+
+    def weights(self, half: str) -> dict[str, torch.Tensor]:
+        """Tensors of a half by transformers' names within it, in float32."""
+        weights = {}
+        for path in self.files:
+            read = _read_safetensors if path.suffix == ".safetensors" else _read_pickled
+            weights |= read(path, half)
+        return {name: value.float() for name, value in weights.items()}
+
+
+def open_whisper(whisper_model: str) -> PretrainedWhisper:
+    """Find a Whisper and read its config.
+
+    Args:
+        whisper_model: A hub name such as ``openai/whisper-large-v3``, a folder in Hugging Face
+            format, or an OpenAI ``.pt`` file.
+
+    Raises:
+        InputError: There is no such model, or it is no Whisper.
+    """
+    path = Path(whisper_model).expanduser()
+    if path.is_file() or path.suffix == ".pt":
+        return _open_openai(whisper_model, path)
+    looks_local = whisper_model.startswith((".", "/", "~")) or path.exists()
+    folder = path if looks_local else _download(whisper_model)
+    if not (folder / CONFIG).is_file():
+        raise InputError(
+            f"whisper_model: '{whisper_model}' holds no {CONFIG}; give a folder in Hugging Face "
+            "format (save_pretrained), an OpenAI .pt file or a name such as openai/whisper-base"
+        )
+    try:
+        fields = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{folder / CONFIG}: no JSON: {error}; fetch it again") from error
+    if not isinstance(fields, dict) or fields.get("model_type") != "whisper":
+        raise InputError(
+            f"{folder / CONFIG}: model_type is not whisper; give a Whisper model (aiola's "
+            "checkpoints: espnet-medusa-convert)"
+        )
+    return PretrainedWhisper(
+        whisper_model, WhisperConfig.from_dict(fields), _weight_files(folder, whisper_model)
+    )
+
+
+def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
+    if (folder / SAFE_INDEX).is_file():
+        index = json.loads((folder / SAFE_INDEX).read_text(encoding="utf-8"))
+        found = sorted({folder / file for file in index["weight_map"].values()})
+    else:
+        found = [path for path in (folder / SAFE, folder / PICKLED) if path.is_file()][:1]
+    missing = [path for path in found if not path.is_file()]
+    if missing or not found:
+        raise InputError(
+            f"whisper_model: '{name}' lacks {missing[0].name if missing else SAFE}; fetch the "
+            "model again"
+        )
+    return tuple(found)
+
+
+def _download(name: str) -> Path:
+    """The folder of a hub model in the local cache, fetched where it is not there yet."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=HUB_PATTERNS))
+        if not [*folder.glob("*.safetensors")]:
+            folder = Path(snapshot_download(name, allow_patterns=["*.json", PICKLED]))
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"whisper_model: '{name}' is no folder here and was not fetched from the hub: "
+            f"{reason}; check the name and the network, or give a folder"
+        ) from error
+    return folder
+
+
+def _open_openai(name: str, path: Path) -> PretrainedWhisper:
+    checkpoint = _load_pickled(path)
+    try:
+        config = config_of_openai(checkpoint["dims"])
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"whisper_model: '{name}' has no 'dims' as OpenAI's .pt files do ({error}); give a "
+            "folder in Hugging Face format"
+        ) from error
+    return PretrainedWhisper(name, config, (path,))
+
+
+def _load_pickled(path: Path) -> Mapping:
+    """A ``.pt`` or ``.bin`` file without running code in it, mapped rather than read."""
+    if not path.is_file():
+        raise InputError(f"whisper_model: {path}: no such file; mend the path")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"whisper_model: {path}: not a checkpoint of weights alone ({reason}); fetch it again"
+        ) from error
+    if not isinstance(loaded, Mapping):
+        raise InputError(f"whisper_model: {path}: holds no names to tensors; fetch it again")
+    return loaded
+
+
+def _read_pickled(path: Path, half: str) -> dict[str, torch.Tensor]:
+    loaded = _load_pickled(path)
+    openai = "model_state_dict" in loaded
+    tensors = loaded["model_state_dict"] if openai else loaded
+    names = {name: _name_within(name, half) for name in tensors}
+    return {
+        _from_openai(inner) if openai else inner: tensors[name]
+        for name, inner in names.items()
+        if inner is not None
+    }
+
+
+def _read_safetensors(path: Path, half: str) -> dict[str, torch.Tensor]:
+    try:
+        with safe_open(path, framework="pt") as stored:
+            names = {name: _name_within(name, half) for name in stored.keys()}  # noqa: SIM118
+            return {
+                inner: stored.get_tensor(name) for name, inner in names.items() if inner is not None
+            }
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"whisper_model: {path}: {error}; fetch it again") from error
+
+
+def _name_within(name: str, half: str) -> str | None:
+    """``model.decoder.layers...`` to ``layers...``; None for tensors of something else."""
+    inner = name.removeprefix("model.").removeprefix(f"{half}.")
+    return inner if inner != name.removeprefix("model.") else None
+
+
+def _from_openai(name: str) -> str:
+    for pattern, replacement in OPENAI_NAMES:
+        name = re.sub(pattern, replacement, name)
+    return name

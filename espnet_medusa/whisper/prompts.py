@@ -1,0 +1,69 @@
+"""Which prompt each utterance starts from: its language given, detected or the search's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.whisper.language import detect_languages
+from espnet_medusa.whisper.tokens import DETECT, WhisperTokens
+
+
+@dataclass(frozen=True)
+class WhisperPrompts:
+    """Prompts of a Whisper.
+
+    Attributes:
+        tokens: Its special tokens.
+        language: Code, ``detect``, or None with models of English alone.
+        task: ``transcribe`` or ``translate``.
+
+    Raises:
+        InputError: The model does not have the language or the task.
+    """
+
+    tokens: WhisperTokens
+    language: str | None
+    task: str
+
+    def __post_init__(self):
+        self.tokens.prompt(self._known(self.language), self.task)
+
+    def make(
+        self,
+        decoder: TreeDecoder,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        languages: Sequence[str | None],
+    ) -> list[list[int]]:
+        """U prompts of P tokens.
+
+        Args:
+            decoder: Detects.
+            memory: (U, S, D) encoder output.
+            memory_lengths: (U,) frames.
+            languages: U codes or ``detect``; None: the search's own.
+
+        Raises:
+            InputError: The model does not have a language.
+        """
+        chosen = [language or self.language for language in languages]
+        rows = [row for row, language in enumerate(chosen) if language == DETECT]
+        if rows and self.tokens.languages:
+            found = detect_languages(
+                decoder,
+                memory[rows],
+                memory_lengths[rows],
+                self.tokens.start,
+                self.tokens.languages,
+            )
+            for row, language in zip(rows, found, strict=True):
+                chosen[row] = language
+        return [self.tokens.prompt(self._known(code), self.task) for code in chosen]
+
+    def _known(self, language: str | None) -> str | None:
+        """A code in place of ``detect``, which models of English alone need not do."""
+        if language != DETECT:
+            return language
+        return next(iter(self.tokens.languages), None)

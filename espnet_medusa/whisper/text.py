@@ -1,0 +1,190 @@
+"""The vocabulary that belongs to a model: its own tokenizer, a given one, or OpenAI's."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.tokens import (
+    VOCABULARIES,
+    WhisperTokens,
+    load_tokenizer,
+    make_tokenizer,
+    read_whisper_tokens,
+)
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_FILES = (
+    TOKENIZER_CONFIG, "tokenizer.json", "vocab.json", "merges.txt", "normalizer.json",
+    "added_tokens.json", "special_tokens_map.json",
+)  # fmt: skip
+HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with a token a line"
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Where the vocabulary comes from; all None: the model's own folder, or OpenAI's."""
+
+    tokenizer: str | None = None  # folder or hub name
+    token_list: Path | None = None  # one token a line, in the order of ids
+
+
+@dataclass(frozen=True)
+class Text:
+    """Vocabulary and tokenizer.
+
+    Attributes:
+        tokens: V names, by id.
+        start, end: Ids of the symbols around a transcript.
+        tokenizer: None where text is not in a tokenizer of Hugging Face's kind.
+        folder: Files to copy as they are; None: they are made from ``tokenizer``.
+    """
+
+    tokens: tuple[str, ...]
+    start: int
+    end: int
+    tokenizer: PreTrainedTokenizerBase | None = None
+    folder: Path | None = None
+
+    @property
+    def whisper(self) -> WhisperTokens | None:
+        """Whisper's special tokens; None where the vocabulary is not Whisper's."""
+        if self.tokenizer is None:
+            return None
+        try:
+            return read_whisper_tokens(self.tokenizer)
+        except InputError:
+            return None
+
+    def save(self, folder: Path) -> None:
+        """Write a tokenizer folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.folder is None:
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(folder)
+            return
+        for name in TOKENIZER_FILES:
+            if (self.folder / name).is_file():
+                shutil.copyfile(self.folder / name, folder / name)
+
+
+def find_text(
+    vocab_size: int, folder: Path | None, options: TextOptions, ids: Mapping[str, object]
+) -> Text:
+    """The vocabulary of a model.
+
+    Args:
+        vocab_size: V.
+        folder: The model's own, or None.
+        options: What to take instead.
+        ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
+            where it lacks them, they are Whisper's.
+
+    Raises:
+        InputError: There is none, or one that does not fit; says what to give.
+    """
+    kept = None
+    if options.token_list is not None:
+        tokenizer = _word_level(options.token_list, vocab_size, ids)
+    elif options.tokenizer is not None:
+        tokenizer = load_safely(options.tokenizer)
+        kept = Path(options.tokenizer)
+    elif folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES):
+        tokenizer, kept = load_safely(folder), folder
+    elif vocab_size in VOCABULARIES:
+        tokenizer = make_tokenizer(vocab_size)
+    else:
+        allowed = ", ".join(map(str, VOCABULARIES))
+        raise InputError(
+            f"vocab_size: {vocab_size}; the model brings no tokenizer, and OpenAI's have {allowed} "
+            f"tokens; {HOW_TO_GIVE}"
+        )
+    tokens = list_tokens(tokenizer, vocab_size)
+    start, end = (_find_id(name, ids, tokenizer) for name in ("start", "end"))
+    for symbol in (start, end):
+        if not 0 <= symbol < vocab_size:
+            raise InputError(f"token id {symbol}: out of the vocabulary of {vocab_size} tokens")
+    if kept is not None and not (kept / TOKENIZER_CONFIG).is_file():
+        kept = None  # without it nobody can tell what kind of tokenizer the files make
+    return Text(tokens, start, end, tokenizer, kept)
+
+
+def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer that brings no code.
+
+    Raises:
+        InputError: There is none, or it names code of its own.
+    """
+    config = Path(name) / TOKENIZER_CONFIG
+    if config.is_file() and "auto_map" in read_json(config):
+        raise InputError(
+            f"{config}: auto_map names code that comes with the tokenizer; it is not run; "
+            f"{HOW_TO_GIVE}"
+        )
+    return load_tokenizer(name)
+
+
+def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
+    """Names of V ids; an id that the tokenizer does not use still has its place.
+
+    Raises:
+        InputError: The tokenizer has more tokens than the model.
+    """
+    names = {number: name for name, number in tokenizer.get_vocab().items()}
+    if max(names) >= vocab_size:
+        raise InputError(
+            f"tokenizer of {max(names) + 1} tokens, vocab_size: {vocab_size}; {HOW_TO_GIVE}, the "
+            "one that belongs to the model"
+        )
+    return tuple(names.get(number, f"<unused{number}>") for number in range(vocab_size))
+
+
+def read_json(path: Path) -> dict:
+    """A JSON file that holds names and values.
+
+    Raises:
+        InputError: It cannot be read, or holds something else.
+    """
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{path}: holds no names with values; fetch it again")
+    return fields
+
+
+def _find_id(which: str, ids: Mapping[str, object], tokenizer: PreTrainedTokenizerBase) -> int:
+    name = {"start": "decoder_start_token_id", "end": "eos_token_id"}[which]
+    value = ids.get(name)
+    if type(value) is int:
+        return value
+    if value is not None:
+        raise InputError(f"config.json: {name}: {value}; allowed: one token id")
+    return getattr(read_whisper_tokens(tokenizer), which)
+
+
+def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words from a token list; tokens with a role are no text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    try:
+        words = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--token_list {path}: cannot be read ({error}); mend the path") from error
+    if len(words) != vocab_size or len(set(words)) != vocab_size:
+        raise InputError(
+            f"--token_list {path}: {len(words)} lines, {len(set(words))} different; the model has "
+            f"{vocab_size} tokens: give one a line, in the order of ids"
+        )
+    roles = {ids[name] for name in ids if name.endswith("_token_id") and type(ids[name]) is int}
+    special = [words[number] for number in sorted(roles & {*range(vocab_size)})]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, additional_special_tokens=special)
