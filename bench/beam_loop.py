@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -32,8 +33,11 @@ from tqdm import tqdm
 
 from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.runtime import espnet_scorer
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.search.build import SearchOptions, build_beam
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 WHISPER_SHAPES = {  # layers, hidden size
@@ -49,15 +53,20 @@ PARTS = (*RUNTIME_PARTS, "forward", CTC_PROJECTION)
 UNCACHED, CACHED, OURS, DRAFTED = "uncached", "cached", "ours", "drafted"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Model:
     """A decoder with its CTC branch."""
 
-    decoder: WhisperMedusaDecoder
+    decoder: ScoringWhisperDecoder
     ctc: CTC
     vocab_size: int
     sos: int
     eos: int
+
+    @cached_property
+    def runtime(self) -> TreeDecoder:
+        """The decoder as searches call it."""
+        return build_runtime(self.decoder)
 
 
 class UncachedScorer(BatchScorerInterface):
@@ -81,12 +90,9 @@ class Clock:
         self.busy = False
         self._time(model.ctc, [CTC_PROJECTION])
         self._time(model.decoder, ["forward"])
-        make = model.decoder.runtime
-
-        def runtime(precision: str | None = None) -> TreeDecoder:
-            return self._time(make(precision), RUNTIME_PARTS)
-
-        model.decoder.runtime = runtime
+        self._time(model.runtime, RUNTIME_PARTS)
+        # ESPnet's scorer would make one of its own.
+        espnet_scorer.build_runtime = lambda decoder: model.runtime
 
     def _time(self, part: Any, names: Sequence[str]) -> Any:
         for name in names:
@@ -197,7 +203,7 @@ def random_model(shape: str, frames: int, count: int) -> tuple[Model, list]:
     """A model of Whisper's shape without heads, and random memories (frames, D)."""
     torch.manual_seed(0)
     layers, hidden_size = WHISPER_SHAPES[shape]
-    decoder = WhisperMedusaDecoder(
+    decoder = ScoringWhisperDecoder(
         vocab_size=WHISPER_VOCAB_SIZE,
         encoder_output_size=hidden_size,
         num_blocks=layers,
@@ -238,7 +244,7 @@ def make_ways(
 
     def ours(depth: int | None) -> Callable:
         search = build_beam(
-            *(SearchOptions(draft_depth=depth), model.decoder, {}, ctc, weights, beam_size),
+            *(SearchOptions(draft_depth=depth), model.runtime, {}, ctc, weights, beam_size),
             *(model.vocab_size, model.eos, False, torch.device("cpu")),
         )
 

@@ -24,10 +24,12 @@ from inputs import Utterance, enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.search.beam import BeamSearch, BeamWalk
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.limits import LengthLimits
 
 LIMITS = LengthLimits()  # ESPnet's defaults
 
@@ -149,12 +151,13 @@ def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | Be
         draft_width=None if setting.choices else setting.width or None,
         medusa_choices=[1, *setting.choices] if setting.choices else None,
     )
+    runtime = build_runtime(model.decoder)
     if not search.beam_size:
-        return build_greedy(options, model.decoder, *sizes, torch.device("cpu"))
+        return build_greedy(options, runtime, *sizes, torch.device("cpu"))
     weights = {"decoder": 1 - search.ctc_weight, "ctc": search.ctc_weight}
     ctc = model.ctc if search.ctc_weight else None
     built = build_beam(
-        *(options, model.decoder, {}, ctc, weights, search.beam_size, *sizes, False),
+        *(options, runtime, {}, ctc, weights, search.beam_size, *sizes, False),
         torch.device("cpu"),
     )
     # What decode options offer for a language model alone.
@@ -172,7 +175,7 @@ def run_once(
     frames = [len(one.memory) for one in encoded]
     prompt = torch.full((len(encoded), 1), model.asr_model.sos)
     started = time.perf_counter()
-    walks = search_within(search, memory, torch.tensor(frames), prompt, LIMITS)
+    walks = search(memory, torch.tensor(frames), prompt, LIMITS)
     seconds = (time.perf_counter() - started) / len(encoded)
     outcomes = []
     for one, walk in zip(encoded, walks, strict=True):

@@ -18,6 +18,7 @@ from machine import machine_name
 from tqdm import tqdm
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 ENCODER_SIZE = 64
@@ -46,7 +47,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Callable[[], None]:
     """One iteration behind ten tokens."""
-    runtime, device = decoder.runtime(precision), decoder.projection.device
+    runtime, device = build_runtime(decoder, precision), decoder.projection.device
     surrogate = runtime.surrogate()
     memory = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
     state = runtime.start(memory, torch.tensor([FRAMES], device=device))

@@ -1,14 +1,39 @@
-"""Option dataclasses from YAML dictionaries, refusing what they do not know."""
+"""Options from YAML files and dictionaries, refusing what they do not know."""
 
 import dataclasses
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from espnet_medusa.errors import InputError
 
 Options = TypeVar("Options")
+# A Whisper's token list takes pure Python seconds.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_config(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a YAML file that holds options.
+
+    Args:
+        path: The file.
+        remedy: What to give instead, for messages.
+
+    Raises:
+        InputError: It cannot be read, is no YAML, or holds something else than a mapping.
+    """
+    try:
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: holds no options; {remedy}")
+    return config
 
 
 def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: str) -> Options:

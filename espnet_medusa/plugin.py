@@ -10,9 +10,8 @@ from espnet2.tasks.asr import (
 from espnet2.train.class_choices import ClassChoices
 from transformers.optimization import Adafactor
 
-from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
 from espnet_medusa.training.asr_model import MedusaASRModel
 from espnet_medusa.training.preprocessor import WhisperPreprocessor
 
@@ -20,8 +19,8 @@ WHISPER = "whisper"
 
 TABLES: list[tuple[ClassChoices, str, type]] = [
     (encoder_choices, "hf_whisper", HFWhisperEncoder),
-    (decoder_choices, "whisper_medusa", WhisperMedusaDecoder),
-    (decoder_choices, "speech_llama", SpeechLlamaDecoder),
+    (decoder_choices, "whisper_medusa", ScoringWhisperDecoder),
+    (decoder_choices, "speech_llama", ScoringLlamaDecoder),
     (model_choices, "medusa", MedusaASRModel),
     (preprocessor_choices, WHISPER, WhisperPreprocessor),
 ]

@@ -6,6 +6,7 @@ import torch
 from tiny import EOS, tiny_decoder
 
 from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.runtime.build import build_runtime
 
 DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
 
@@ -39,6 +40,6 @@ def nearly(module, seed: int, noise: float = 0.05):
 
 def drafted_by(module, draft):
     """The module's ``TreeDecoder``; its surrogate is the draft module."""
-    decoder, surrogate = module.runtime(), DraftModelSurrogate(draft.runtime(), EOS)
+    decoder, surrogate = build_runtime(module), DraftModelSurrogate(build_runtime(draft), EOS)
     decoder.surrogate = lambda vocabulary=None, precision=None: surrogate
     return decoder

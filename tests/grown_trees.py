@@ -3,6 +3,7 @@
 import torch
 from tiny import VOCAB_SIZE
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
@@ -19,7 +20,7 @@ class Grown:
     """
 
     def __init__(self, decoder, memory, lengths, **options):
-        self.decoder, self.runtime = decoder, decoder.runtime()
+        self.decoder, self.runtime = decoder, build_runtime(decoder)
         self.memory, self.lengths = memory, lengths
         self.state = self.runtime.start(memory, lengths, **options)
         self.tokens = [[] for _ in lengths]  # by slot

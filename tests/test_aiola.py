@@ -7,10 +7,12 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from tiny import bounds
 from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.bin import convert
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import Constraints
@@ -70,7 +72,7 @@ def test_logits_of_every_head(fixture):
 
 def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
     """What each head drafts behind every position (B, L, D), as searches ask for it: (B, L, V)."""
-    surrogate, found = decoder.runtime().surrogate(), []
+    surrogate, found = build_runtime(decoder).surrogate(), []
     states = surrogate.start_from(head_input.flatten(0, 1))
     for _ in range(NUM_HEADS):
         # Parallel heads do not look at the tokens.
@@ -128,9 +130,9 @@ def test_divergence_of_every_head_but_for_padding(fixture):
 def search(fixture, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
     memory = fixture.memory(sample)
-    decoder = fixture.decoder.runtime()
+    decoder = build_runtime(fixture.decoder)
     greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.surrogate(), shape)
-    return greedy(memory, torch.tensor([150]), prompt, [MAX_LENGTH - 2], [0])[0].tokens
+    return greedy(memory, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
 
 
 @pytest.mark.parametrize("shape", [CHAIN, CHOICES], ids=["chain", "choices"])

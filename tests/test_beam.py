@@ -17,9 +17,11 @@ from draft_models import DRAFT_MODELS, drafted
 from espnet.nets.e2e_asr_common import end_detect
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, LengthLimits, end_detected
+from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, end_detected
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.limits import LengthLimits
 
 IMPOSSIBLE = -1e8
 HEADS = [
@@ -31,7 +33,7 @@ DRAFTING = ["linear", "block", "recurrent", "llama projection", "llama latent"]
 
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **options):
     """Beam search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
-    decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
+    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     scorers, ctc = make_scorers(seed)
     constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     return BeamSearch(
@@ -42,7 +44,9 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
 
 def random_shape(rng, decoder, beam_size):
     """How to draft: from nothing to twice the beam's width."""
-    surrogate = (decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder).surrogate()
+    surrogate = (
+        build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
+    ).surrogate()
     most = 0 if surrogate is None else surrogate.max_steps or 7
     return DraftShape(
         rng.randint(0, most),
@@ -219,7 +223,7 @@ def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
     decoder = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16])
 
-    drafting = PathDecoder(decoder.runtime(), PathSurrogate(foresight(decoder, memory)))
+    drafting = PathDecoder(build_runtime(decoder), PathSurrogate(foresight(decoder, memory)))
     search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
     walk = compare(search, memory, lengths, oracle, LengthLimits())[0]
@@ -228,7 +232,7 @@ def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
 
 
 def test_memory_holds_cross_attention_once_and_few_nodes():
-    decoder = tiny_decoder(1, "block", max_target_positions=64).runtime()
+    decoder = build_runtime(tiny_decoder(1, "block", max_target_positions=64))
     memory, lengths = random_memory(1, [40, 33])
     states, start = [], decoder.start
 

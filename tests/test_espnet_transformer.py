@@ -20,12 +20,13 @@ from espnet_medusa.compat import (
     PositionalEncoding,
     ScaledPositionalEncoding,
 )
-from espnet_medusa.model.espnet_transformer import tree_scorer_of, unknown_part
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.runtime import espnet_transformer, precision
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.layer import NativeStack
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 KINDS = [
@@ -53,7 +54,7 @@ class Module:
     """ESPnet's module as ``Grown`` asks a trained one."""
 
     def __init__(self, module):
-        self.module, self.runtime = module, tree_scorer_of(module).runtime
+        self.module, self.projection = module, module.output_layer.weight
 
     def hidden_states(self, memory, lengths, tokens):
         sizes = torch.full((len(tokens),), tokens.size(1))
@@ -71,7 +72,7 @@ def test_chain_in_pieces_equals_forward(options):
     memory, lengths = random_memory(0, [9, 4, 1])
     tokens = torch.randint(0, VOCAB_SIZE, (3, 12))
     expected, _ = module(memory, lengths, tokens, torch.tensor([12] * 3))
-    runtime = tree_scorer_of(module).runtime()
+    runtime = build_runtime(searchable(module))
     state, begin = runtime.start(memory, lengths), 0
     for size in (1, 5, 2, 4):
         part = slice(begin, begin + size)
@@ -99,7 +100,7 @@ def test_positions_never_run_out(options, monkeypatch):
     tokens = torch.randint(0, VOCAB_SIZE, (1, 300))
     expected, _ = module(memory, lengths, tokens, torch.tensor([300]))
     monkeypatch.setattr(espnet_transformer, "FIRST_POSITIONS", 7)
-    runtime = tree_scorer_of(module).runtime()
+    runtime = build_runtime(searchable(module))
     state = runtime.start(memory, lengths)
     outputs = runtime.extend(state, tokens.tolist(), [chain_parents(300, ROOT, 0)])
     torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
@@ -117,7 +118,7 @@ def test_other_precisions_stay_near(options):
     memory, lengths = random_memory(0, [9, 4])
     found = {}
     for name in (None, precision.BFLOAT16, precision.INT8):
-        runtime = tree_scorer_of(module).runtime(name)
+        runtime = build_runtime(searchable(module), name)
         state = runtime.start(memory, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
@@ -135,7 +136,7 @@ def test_modules_of_other_dtypes():
     for options in KINDS:
         module = espnet_decoder(0, **options).double()
         expected, _ = module(memory.double(), lengths, tokens, torch.tensor([3]))
-        runtime = tree_scorer_of(module).runtime()
+        runtime = build_runtime(searchable(module))
         state = runtime.start(memory.double(), lengths)
         outputs = runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]])
         found = runtime.logits(outputs.hidden)
@@ -145,8 +146,8 @@ def test_modules_of_other_dtypes():
 @torch.no_grad()
 def test_released_weights_live_on_in_the_runtime():
     module = espnet_decoder(0, concat_after=True)
-    scorer, (memory, lengths) = tree_scorer_of(module), random_memory(0, [5])
-    runtime = scorer.runtime()
+    scorer, (memory, lengths) = searchable(module), random_memory(0, [5])
+    runtime = build_runtime(scorer)
 
     def logits():
         state = runtime.start(memory, lengths)
@@ -169,7 +170,7 @@ def test_nbest_is_that_of_espnets_search_over_the_module(seed):
     frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 5))]
     memory, lengths = random_memory(seed, frames)
     options = {"normalize_length": rng.random() < 0.3}
-    decoder = tree_scorer_of(module).runtime()
+    decoder = build_runtime(searchable(module))
     search = our_search(decoder, seed, weights, beam_size, NO_DRAFTS, **options)
     oracle = espnet_search(module, seed, weights, beam_size, **options)
     compare(search, memory, lengths, oracle, limits)
@@ -179,13 +180,13 @@ def test_nbest_is_that_of_espnets_search_over_the_module(seed):
 def test_greedy_equals_plain_greedy(options):
     module = espnet_decoder(3, **options)
     memory, lengths = random_memory(3, [6, 3, 9])
-    found = decode(tree_scorer_of(module).runtime(), memory, lengths, [20, 30, 12])
+    found = decode(build_runtime(searchable(module)), memory, lengths, [20, 30, 12])
     assert_plain(module, memory, lengths, found, [20, 30, 12])
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_batch_equals_singles(seed):
-    decoder = tree_scorer_of(espnet_decoder(seed, **KINDS[seed])).runtime()
+    decoder = build_runtime(searchable(espnet_decoder(seed, **KINDS[seed])))
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, NO_DRAFTS)
     together = search(memory, lengths, torch.tensor([[EOS]] * 4))
@@ -221,7 +222,7 @@ class LoraLinear(torch.nn.Linear):
 )
 def test_options_that_are_not_known_are_named(options, reason):
     module = espnet_decoder(0, **options)
-    assert unknown_part(module) == reason and tree_scorer_of(module) is None
+    assert unknown_part(module) == reason and searchable(module) is None
 
 
 def test_parts_that_are_not_known_are_named():

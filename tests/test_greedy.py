@@ -6,8 +6,9 @@ import pytest
 import torch
 from clairvoyant import PathDecoder, PathSurrogate
 from draft_models import DRAFT_MODELS, drafted
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, AcceptanceRule, build_rule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
@@ -32,13 +33,12 @@ def decode(
     **constraints,
 ):
     """Greedy search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
-    decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
+    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
     search = GreedySearch(decoder, rule, limits, decoder.surrogate(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
-    least = min_lengths or [0] * len(lengths)
-    return search(memory, lengths, prompt, max_lengths, least)
+    return search(memory, lengths, prompt, bounds(max_lengths, min_lengths))
 
 
 def assert_plain(decoder, memory, lengths, found, max_lengths, min_lengths=None):
@@ -125,7 +125,7 @@ def test_end_symbol_inside_a_draft(depth):
     memory, lengths = random_memory(seed, [5])
     decoder = tiny_decoder(seed, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
-    decoder = PathDecoder(decoder.runtime(), known_future([*tokens, EOS, *([0] * 20)]))
+    decoder = PathDecoder(build_runtime(decoder), known_future([*tokens, EOS, *([0] * 20)]))
     found = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
     assert ended and found.ended
     assert found.tokens == tokens
@@ -181,7 +181,7 @@ def test_batch_equals_singles():
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
     """The rules' oracle: each draft is judged by a forward of everything before it."""
     written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     with torch.no_grad():
         while len(written) < max_length:
             outputs = decoder.hidden_states(memory, lengths, torch.tensor([[*PROMPT, *written]]))
@@ -272,7 +272,7 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     bold = build_rule(AcceptanceOptions("threshold", threshold=1e-9))
     found = decode(decoder, memory, lengths, [31], rule=bold)[0]
     # Every call writes the base token and all drafts.
-    expected, counts, surrogate = [], found.statistics, decoder.runtime().surrogate()
+    expected, counts, surrogate = [], found.statistics, build_runtime(decoder).surrogate()
     with torch.no_grad():
         while len(expected) < 31 and EOS not in expected:
             prefix = torch.tensor([[*PROMPT, *expected]])

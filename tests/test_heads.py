@@ -6,6 +6,7 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
 from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -26,7 +27,7 @@ KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (hea
 @pytest.mark.parametrize(("heads", "num_layers"), KINDS)
 def test_heads_start_untrained_and_say_so(heads, num_layers):
     decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
-    assert not decoder.runtime().heads_trained
+    assert not build_runtime(decoder).heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
     for step, logits in enumerate(decoder.unroll_heads(head_input, labels), start=1):
@@ -39,14 +40,14 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
         ..., 0
     ].sum().backward()
     optimizer.step()
-    assert decoder.runtime().heads_trained
+    assert build_runtime(decoder).heads_trained
 
 
 def test_training_the_base_head_trains_no_drafts():
     decoder = decoder_of("linear", num_heads=2, base_head=True)
     torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
-    assert not decoder.runtime().heads_trained
-    assert not decoder_of("none").runtime().heads_trained
+    assert not build_runtime(decoder).heads_trained
+    assert not build_runtime(decoder_of("none")).heads_trained
 
 
 @pytest.mark.parametrize("heads", ["projection", "latent"])

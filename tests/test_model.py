@@ -6,6 +6,7 @@ from espnet2.asr.ctc import CTC
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, tiny_decoder, tiny_encoder
 from whole_logits import head_cross_entropy, head_divergence
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
@@ -72,7 +73,7 @@ def test_head_losses_pair_with_labels_further_on(heads):
     data = batch()
     _, stats, _ = model(**data)
     memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-    surrogate = model.decoder.runtime().surrogate()
+    surrogate = build_runtime(model.decoder).surrogate()
     expected = []
     for row, length in enumerate(data["text_lengths"]):
         labels = [*data["text"][row, :length].tolist(), EOS]

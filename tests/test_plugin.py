@@ -7,8 +7,8 @@ import pytest
 from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
 
 import espnet_medusa
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 
@@ -20,7 +20,7 @@ def test_register_fills_the_tables_and_may_be_repeated():
     espnet_medusa.register()
     espnet_medusa.register()
     assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
-    assert decoder_choices.get_class("whisper_medusa") is WhisperMedusaDecoder
+    assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
 
 

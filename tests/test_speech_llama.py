@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Mi
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
@@ -46,7 +47,7 @@ def test_speech_is_a_prefix_of_embeddings_without_gaps():
 
 @torch.no_grad()
 def test_the_speech_is_computed_and_stored_once():
-    runtime = tiny_decoder(0, "llama latent").runtime()
+    runtime = build_runtime(tiny_decoder(0, "llama latent"))
     memory, lengths = random_memory(0, [9, 4])
     state = runtime.start(memory, lengths)
     assert (state.cache.num_prefix, state.offsets, state.calls) == (3, [3, 2], 0)
@@ -81,7 +82,7 @@ def test_a_pretrained_language_model_and_what_its_experiment_writes_down(tmp_pat
     expected = model(inputs_embeds=embeddings).logits[:, speech.size(1) :]
     found, _ = decoder(memory, lengths, tokens, torch.tensor([5]))
     torch.testing.assert_close(found, expected, **CLOSE)
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2, 3]])
     torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
     alone = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **decoder.conf, heads="latent").eval()
@@ -125,7 +126,7 @@ def test_low_rank_adapters_train_alone_and_are_merged_for_searches():
     memory, lengths = random_memory(0, [7, 3])
     tokens = torch.randint(0, VOCAB_SIZE, (2, 4))
     expected = decoder.eval().hidden_states(memory, lengths, tokens)
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     parents = [[ROOT, 0, 1, 2]] * 2
     found = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
     torch.testing.assert_close(found.hidden, expected.hidden.flatten(0, 1), **CLOSE)
@@ -154,7 +155,7 @@ def test_int8_is_near_float32():
     memory, lengths = random_memory(0, [9, 4])
     found = []
     for name in ("float32", "int8"):
-        runtime = decoder.runtime(name)
+        runtime = build_runtime(decoder, name)
         state = runtime.start(memory, lengths)
         outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         surrogate = runtime.surrogate()
@@ -168,7 +169,7 @@ def test_int8_is_near_float32():
 
 def test_a_text_longer_than_the_positions_behind_the_speech_is_named():
     decoder = tiny_decoder(0, "llama none", llama_conf={"max_position_embeddings": 22})
-    assert decoder.max_depth(25) == decoder.runtime().max_depth(25) == 13
+    assert decoder.max_depth(25) == build_runtime(decoder).max_depth(25) == 13
     frames = model_of(decoder).encode(*(batch()[name] for name in ("speech", "speech_lengths")))[1]
     assert [decoder.max_depth(int(size)) - 1 for size in frames] == [4, 8, 12]
     with pytest.raises(InputError, match="second: a text of 9 tokens; .* positions for 8"):

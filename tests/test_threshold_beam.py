@@ -16,15 +16,17 @@ from threshold_oracle import (
     constraints_of,
     find,
 )
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
 from espnet_medusa.compat import LengthBonus
 from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.build import SearchOptions, build_beam, check_options
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
 HEADS = ["linear", "block", "recurrent", "latent", "llama projection", "llama latent"]
@@ -117,11 +119,11 @@ def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [9, 6, 12])
     beam_size, limits = 1 + seed, LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
-    depth = decoder.runtime().num_heads
+    depth = build_runtime(decoder).num_heads
     setting = Setting(beam_size, NOTHING_REACHES, depth, limits)
     lists, walks = find(decoder, memory, lengths, setting, (EOS,))
     plain = BeamSearch(
-        decoder.runtime(), {}, None, make_weights(), beam_size, setting.constraints
+        build_runtime(decoder), {}, None, make_weights(), beam_size, setting.constraints
     )(memory, lengths, torch.tensor([[EOS]] * 3), limits)  # fmt: skip
     espnet = espnet_search(UncachedScorer(decoder), seed, make_weights(), beam_size)
     ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
@@ -151,14 +153,14 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
         1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
     )
     lists, walks = find(decoder, memory, lengths, setting)
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     rule = build_rule(AcceptanceOptions("threshold", threshold=threshold))
     greedy = GreedySearch(
         runtime, rule, setting.constraints, runtime.surrogate(), DraftShape(setting.depth)
     )
     prompt = torch.tensor([[*PROMPT]] * 3)
     for found, walk, plain in zip(
-        lists, walks, greedy(memory, lengths, prompt, [max_length] * 3, [0] * 3), strict=True
+        lists, walks, greedy(memory, lengths, prompt, bounds([max_length] * 3)), strict=True
     ):
         [(tokens, heads_used, score)] = found
         assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
@@ -199,7 +201,7 @@ def certain(path_tokens):
 def test_end_symbol_inside_a_draft_ends_without_a_further_call():
     decoder = tiny_decoder(0, "none")
     memory, lengths = random_memory(0, [6])
-    drafting = PathDecoder(decoder.runtime(), certain([5, 7, EOS]))
+    drafting = PathDecoder(build_runtime(decoder), certain([5, 7, EOS]))
     setting = Setting(2, 0.9, depth=6, constraints=constraints_of(begin_suppress_tokens=[EOS]))
     [found], [walk] = find(drafting, memory, lengths, setting)
     with torch.no_grad():
@@ -217,7 +219,7 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 def test_the_maximum_length_holds_inside_drafts(max_length):
     decoder = tiny_decoder(1, "none")
     memory, lengths = random_memory(1, [6])
-    drafting = PathDecoder(decoder.runtime(), certain([5]))
+    drafting = PathDecoder(build_runtime(decoder), certain([5]))
     setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
     [found], [walk] = find(drafting, memory, lengths, setting)
     full = [row for row in found if len(row[1]) == max_length]
@@ -263,7 +265,7 @@ def test_positions_run_out_before_the_maximum_length():
 def test_only_the_ends_of_hypotheses_meet_the_vocabulary():
     decoder = tiny_decoder(0, "none")
     memory, lengths = random_memory(0, [6, 4])
-    drafting = PathDecoder(decoder.runtime(), certain([5]))
+    drafting = PathDecoder(build_runtime(decoder), certain([5]))
     rows, logits = [], drafting.logits
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
@@ -293,8 +295,8 @@ def build(decoder, beam_size=4, scorers=(), weights=(), **options):
     check_options(options, beam_size)
     scorers = dict.fromkeys(scorers, LengthBonus(VOCAB_SIZE))
     return build_beam(
-        options, decoder, scorers, None, {"decoder": 1.0, **dict(weights)}, beam_size,
-        VOCAB_SIZE, EOS, False, torch.device("cpu"),
+        options, build_runtime(decoder), scorers, None, {"decoder": 1.0, **dict(weights)},
+        beam_size, VOCAB_SIZE, EOS, False, torch.device("cpu"),
     )  # fmt: skip
 
 
@@ -338,8 +340,8 @@ def test_ctc_and_untrained_heads_are_refused():
     options = SearchOptions(acceptance="threshold")
     with pytest.raises(InputError, match="ctc_weight: 0.3; allowed with search: beam.*: 0, as"):
         build_beam(
-            options, decoder, {}, torch.nn.Identity(), {"decoder": 0.7, "ctc": 0.3}, 4,
-            VOCAB_SIZE, EOS, False, torch.device("cpu"),
+            options, build_runtime(decoder), {}, torch.nn.Identity(), {"decoder": 0.7, "ctc": 0.3},
+            4, VOCAB_SIZE, EOS, False, torch.device("cpu"),
         )  # fmt: skip
     for parameter in decoder.heads.parameters():
         torch.nn.init.zeros_(parameter)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from tiny import EOS, VOCAB_SIZE
 
-from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
 PROMPT = (3, 1)
@@ -31,7 +32,7 @@ class Setting:
     vocabulary: torch.Tensor | None = None  # that heads draft from; None: all
 
     def search(self, decoder) -> ThresholdBeamSearch:
-        decoder = decoder.runtime() if isinstance(decoder, torch.nn.Module) else decoder
+        decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
         return ThresholdBeamSearch(
             decoder, self.constraints, decoder.surrogate(self.vocabulary), self.threshold,
             self.beam_size, self.depth, self.normalize_length,

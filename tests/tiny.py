@@ -2,9 +2,9 @@
 
 import torch
 
-from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
+from espnet_medusa.search.limits import LengthLimits
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32
@@ -28,11 +28,11 @@ def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options
         }
         options["llama_conf"] = sizes | options.get("llama_conf", {})
         options["heads"] = heads.removeprefix(LLAMA)
-        decoder = SpeechLlamaDecoder(vocab_size, HIDDEN_SIZE, **options)
+        decoder = ScoringLlamaDecoder(vocab_size, HIDDEN_SIZE, **options)
     else:
         sizes = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
         options = {"max_target_positions": 64, "heads": heads} | sizes | options
-        decoder = WhisperMedusaDecoder(vocab_size, HIDDEN_SIZE, **options)
+        decoder = ScoringWhisperDecoder(vocab_size, HIDDEN_SIZE, **options)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return decoder.eval()
@@ -50,6 +50,13 @@ def tiny_encoder(seed: int, **options) -> HFWhisperEncoder:
         "max_source_positions": 100,
     }
     return HFWhisperEncoder(input_size=1, **{**sizes, **options}).eval()
+
+
+def bounds(most: list[int], least: list[int] | None = None) -> list[LengthLimits]:
+    """Limits of U utterances in tokens."""
+    return [
+        LengthLimits(-high, -low) for high, low in zip(most, least or [0] * len(most), strict=True)
+    ]
 
 
 def random_memory(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

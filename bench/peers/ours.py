@@ -15,10 +15,12 @@ from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.allocator import keep_freed_memory
-from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.beam import BeamSearch, BeamWalk
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.token_tree import ROOT
 from peers.contestant import Contestant, Decoded, Setup
@@ -96,25 +98,26 @@ class Ours(Contestant):
             search="greedy" if greedy else "beam",
             drafter=drafter,
             draft_depth=0 if way.drafts == PLAIN else None,
-            decoder_precision=self.weights,
             draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
         )
         sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
-        sources = self._sources(drafter)
+        runtime, sources = build_runtime(self.decoder, self.weights), self._sources(drafter)
         if greedy:
-            return build_greedy(options, self.decoder, *sizes, torch.device(device), sources)
+            return build_greedy(options, runtime, *sizes, torch.device(device), sources)
         return build_beam(
-            *(options, self.decoder, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
+            *(options, runtime, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
             *(torch.device(device), sources),
         )
 
     def _sources(self, drafter: str | None) -> DraftSources:
         """What a drafter needs beside heads; a way holds no memory for the drafters of others."""
+        counted = self.decoder.draft_vocabulary
         if drafter == MODEL:
             return DraftSources(model=self._draft_model)
         if drafter in (CTC, CTC_HEADS):
-            return DraftSources(self.ctc.log_softmax, self.subject.ctc_blank)
-        return DraftSources()
+            ctc = self.ctc.log_softmax
+            return DraftSources(ctc, self.subject.ctc_blank, frequent_tokens=counted)
+        return DraftSources(frequent_tokens=counted)
 
     @cached_property
     def ctc(self) -> CTCBranch:
@@ -124,7 +127,7 @@ class Ours(Contestant):
     def _draft_model(self) -> DraftModelSurrogate:
         """The draft model with the decoder's type of weights."""
         decoder = load_draft_decoder(self.subject).to(self.setup.device)
-        return DraftModelSurrogate(decoder.runtime(self.weights), self.subject.eos)
+        return DraftModelSurrogate(build_runtime(decoder, self.weights), self.subject.eos)
 
     def decode(self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]) -> Decoded:
         if way.drafts == REPLAYED:
@@ -140,7 +143,7 @@ class Ours(Contestant):
         frames = torch.tensor([len(one) for one in memories], device=device)
         prompt = torch.full((len(memories), 1), self.subject.eos, device=device)
         limits = LengthLimits(max_length_ratio(self.subject))
-        return search_within(search, memory, frames, prompt, limits)
+        return search(memory, frames, prompt, limits)
 
     def _decoded(self, walks: Sequence[GreedyWalk | BeamWalk]) -> Decoded:
         statistics = sum((walk.statistics for walk in walks), DecodingStatistics())

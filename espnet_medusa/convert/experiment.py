@@ -16,7 +16,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import EncoderOptions
-from espnet_medusa.options import build_options
+from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
 from espnet_medusa.whisper.text import TOKENIZER_FILES, Text, list_tokens, load_safely, read_json
@@ -29,8 +29,6 @@ TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
 # Of ESPnet's model, but of no other format.
 LEFT_OUT = ("ctc.", "decoder.token_counts")
-# Whisper's token list takes pure Python seconds.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -154,13 +152,7 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
 
 
 def _read_config(path: Path) -> dict:
-    try:
-        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read ({reason}); give an experiment folder") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: holds no options; give the config.yaml that training wrote")
+    config = read_config(path, "give the folder of an experiment, as training left it")
     for part, kind in KINDS.items():
         if config.get(part) != kind:
             raise InputError(

@@ -11,6 +11,7 @@ import torch
 
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
+from espnet_medusa.draft.respelling import Respelling
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftCost, DraftInput, Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -73,10 +74,7 @@ class DraftModelSurrogate(Surrogate):
     ) -> DraftModelSurrogate:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, draft_inputs)
-        if self.translation is None:
-            begun._interpreter = OneToOne(begun.tree, self.eos)
-        else:
-            begun._interpreter = self.translation.interpreter(begun.tree, self.eos)
+        begun._interpreter = interpret(begun.tree, self.eos, self.translation)
         begun._roots = dict(zip(roots, begun.tree.roots, strict=True))
         begun._places = {
             root: begun._interpreter.begin(node) for root, node in begun._roots.items()
@@ -121,3 +119,18 @@ class DraftModelSurrogate(Surrogate):
         for prefix in reversed(path):
             place = self._places[prefix] = self._interpreter.follow(place, prefix.token)
         return place
+
+
+def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
+    """How one run of a search walks the draft model's tree.
+
+    Args:
+        tree: The draft model's.
+        eos: The main model's end symbol.
+        translation: Between both vocabularies; None: they are one.
+    """
+    if translation is None:
+        return OneToOne(tree, eos)
+    if translation.forth.same_text:
+        return OneToOne(tree, translation.feed[eos], translation.feed, translation.columns)
+    return Respelling(tree, translation, eos)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
 from espnet_medusa.tree.surrogate import HeadsSurrogate
 
-if TYPE_CHECKING:
-    from espnet_medusa.runtime.heads import PackedRecurrentHeads
+
+class Cell(Protocol):
+    """Recurrent heads with weights laid out for drafting."""
+
+    def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
+        """One token further: (R, D) and its embeddings (R, D) to (R, D)."""
+
+    def output(self, states: torch.Tensor) -> torch.Tensor:
+        """What the vocabulary projection reads: (R, D) to (R, D)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class RecurrentHeadsSurrogate(HeadsSurrogate):
 
     def __init__(
         self,
-        heads: PackedRecurrentHeads,
+        heads: Cell,
         embed: Callable[[torch.Tensor], torch.Tensor],
         projection: Callable[[torch.Tensor], torch.Tensor],
         vocabulary: torch.Tensor | None = None,

@@ -10,11 +10,10 @@ which is often known only when the word is over.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -22,10 +21,7 @@ from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import UNSAID, Interpreter
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.mapping import Follower
-from espnet_medusa.vocabulary.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from espnet_medusa.vocabulary.translation import Translation
+from espnet_medusa.vocabulary.translation import Translation
 
 # Tokenizers join what is near: a token stays with so many behind it, where none can come any more
 # that holds all of them and goes on.
@@ -86,38 +82,6 @@ class Continuation(NamedTuple):
     token: int
     log_prob: float
     follows: int | None
-
-
-class ByteOrder:
-    """Tokens of a vocabulary by how they begin.
-
-    Args:
-        vocabulary: Any.
-    """
-
-    def __init__(self, vocabulary: Vocabulary):
-        self.ids = vocabulary.ids
-        self.texts = sorted(self.ids)
-        self.longest = max(map(len, self.texts), default=0)
-
-    def longer(self, ahead: bytes) -> list[int]:
-        """Tokens that begin with these bytes, of which there is one, and have more."""
-        first, last = self._longer(ahead)
-        return [self.ids[text] for text in self.texts[first:last]]
-
-    def goes_on(self, ahead: bytes) -> bool:
-        """Whether there are any."""
-        first, last = self._longer(ahead)
-        return first < last
-
-    def _longer(self, ahead: bytes) -> tuple[int, int]:
-        first = bisect_right(self.texts, ahead)
-        return first, bisect_left(self.texts, ahead + b"\xff" * (self.longest + 1))
-
-    def agreeing(self, ahead: bytes) -> list[int]:
-        """Those, and tokens that these bytes begin with."""
-        beginnings = (ahead[:size] for size in range(1, len(ahead) + 1))
-        return [self.ids[text] for text in beginnings if text in self.ids] + self.longer(ahead)
 
 
 class Respelling(Interpreter):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.speech2text import Decoding
+from espnet_medusa.inference.decoding import Decoding
 
 logger = logging.getLogger(__name__)
 

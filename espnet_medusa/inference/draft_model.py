@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
-import yaml
 
-from espnet_medusa.checkpoint import check_shapes, load_weights
+from espnet_medusa.checkpoint import load_weights
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import (
     AudioBatch,
     SpeechEncoder,
     audio_limits,
+    encode_alike,
     model_encoder,
     whisper_encoder,
 )
-from espnet_medusa.model.espnet_transformer import tree_scorer_of, unknown_part
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.experiment import check_weights
+from espnet_medusa.model.espnet_transformer import (
+    ESPnetTransformerDecoder,
+    searchable,
+    unknown_part,
+)
 from espnet_medusa.model.heads import NO_HEADS
-from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.options import read_config
 from espnet_medusa.plugin import WHISPER, register
-from espnet_medusa.runtime.espnet_scorer import TreeScorer
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import (
@@ -50,8 +58,6 @@ CHECKPOINTS = (  # of an experiment, the first that is there
     "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
     "valid.acc.best.pth", "valid.loss.best.pth",
 )  # fmt: skip
-# Whisper's token list takes pure Python seconds.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FALLBACK = "en"  # a draft need not know the language, only be right now and then
 
 
@@ -62,7 +68,7 @@ class DraftModel:
     Attributes:
         name: As given.
         encoder: Its encoder.
-        scorer: Its trained decoder.
+        decoder: Its trained decoder.
         tokens: V names, by id.
         start, end: Ids of the symbols around a text.
         vocabulary: Opens what its tokens stand for.
@@ -73,7 +79,7 @@ class DraftModel:
 
     name: str
     encoder: SpeechEncoder
-    scorer: TreeScorer
+    decoder: MultiTokenDecoder | ESPnetTransformerDecoder
     tokens: list[str]
     start: int
     end: int
@@ -103,7 +109,7 @@ class DraftModel:
         translation = None
         if self.tokens != [*tokens] or self.end != eos:
             translation = Translation.between(vocabulary(), self.vocabulary(), len(tokens))
-        return DraftModelSurrogate(self.scorer.runtime(precision), eos, translation)
+        return DraftModelSurrogate(build_runtime(self.decoder, precision), eos, translation)
 
     def read(
         self, audio: AudioBatch, prompts: Sequence[Sequence[int]], whisper: WhisperTokens | None
@@ -137,7 +143,42 @@ class DraftModel:
 
     def release(self) -> None:
         """Give back the memory of decoder weights that a surrogate has laid out anew."""
-        self.scorer.release()
+        self.decoder.release()
+
+
+class MainModel(Protocol):
+    """What a draft model has to suit: ``Speech2Text``."""
+
+    asr_model: torch.nn.Module
+    asr_train_args: Namespace
+    search_options: DecodeOptions
+    encoder: SpeechEncoder
+    sample_rate_hz: int
+    device: str
+    dtype: str
+
+
+def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftModel]:
+    """Open what the options name, and refuse what cannot draft for the main model.
+
+    Raises:
+        InputError: There is no such model, or it reads other audio.
+    """
+    options, model, args = main.search_options, main.asr_model, main.asr_train_args
+    draft = open_draft_model(
+        options.draft_model, options.draft_model_file, main.device, getattr(torch, main.dtype)
+    )
+    if draft.sample_rate_hz != main.sample_rate_hz:
+        raise InputError(
+            f"draft_model: {draft.name} expects {draft.sample_rate_hz} Hz; allowed: the main "
+            f"model's {main.sample_rate_hz} Hz"
+        )
+    vocabulary = partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel)
+    precision = options.draft_precision or options.decoder_precision
+    surrogate = draft.surrogate(model.token_list, model.eos, vocabulary, precision)
+    if encode_alike(main.encoder, draft.encoder):
+        draft = replace(draft, encoder=main.encoder)
+    return surrogate, draft
 
 
 def open_draft_model(
@@ -181,23 +222,18 @@ def _open_experiment(
     register()
     weights_file = _checkpoint(config.parent) if model_file is None else Path(model_file)
     weights = load_weights(weights_file)
-    args = _read_config(config)
+    args = Namespace(**read_config(config, "give draft_model the folder that training left"))
     try:
         model = ASRTask.build_model(args)
     except (AttributeError, TypeError) as error:
         raise InputError(f"draft_model: {config}: {error}; give an experiment of ASR") from error
-    scorer = tree_scorer_of(getattr(model, "decoder", None))
-    if scorer is None:
+    decoder = searchable(getattr(model, "decoder", None))
+    if decoder is None:
         raise InputError(
             f"draft_model: {name}: {unknown_part(getattr(model, 'decoder', None))}; allowed: "
             "decoder: whisper_medusa, speech_llama or ESPnet's transformer"
         )
-    expected = {
-        part: value
-        for part, value in model.state_dict().items()
-        if part in weights or not part.endswith(TOKEN_COUNTS)
-    }
-    check_shapes(weights, expected, weights_file, complete=True)
+    check_weights(weights, model, weights_file)
     model.load_state_dict(weights, strict=False)
     model.to(device=device, dtype=dtype).eval()
     whisper = None
@@ -205,21 +241,10 @@ def _open_experiment(
         whisper = read_whisper_tokens(load_safely(args.bpemodel))
     limits = audio_limits(model.encoder, args)
     return DraftModel(
-        name, model_encoder(model), scorer, [*model.token_list], model.sos, model.eos,
+        name, model_encoder(model), decoder, [*model.token_list], model.sos, model.eos,
         partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel),
         whisper, *limits,
     )  # fmt: skip
-
-
-def _read_config(path: Path) -> Namespace:
-    try:
-        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"draft_model: {path}: cannot be read ({reason})") from error
-    if not isinstance(config, dict):
-        raise InputError(f"draft_model: {path}: holds no options; give what training wrote")
-    return Namespace(**config)
 
 
 def _checkpoint(folder: Path) -> Path:

@@ -18,8 +18,9 @@ from espnet_medusa.inference.batches import (
     one_line,
     read_pools,
 )
+from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
-from espnet_medusa.inference.speech2text import Decoding, Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES

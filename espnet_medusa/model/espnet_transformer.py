@@ -1,4 +1,4 @@
-"""ESPnet's own ``decoder: transformer`` for searches over token trees: the module as it is."""
+"""ESPnet's own ``decoder: transformer`` as our runtime reads it: the module as it is."""
 
 import sys
 
@@ -9,15 +9,21 @@ from torch.nn import Dropout, Identity, Linear, ReLU
 from espnet_medusa.compat import (
     DecoderLayer,
     LayerNorm,
+    LearnableFourierPosEnc,
     MultiHeadedAttention,
     MultiSequential,
+    PositionalEncoding,
     PositionwiseFeedForward,
+    ScaledPositionalEncoding,
 )
 from espnet_medusa.errors import InputError
-from espnet_medusa.runtime.espnet_scorer import TreeScorer
-from espnet_medusa.runtime.espnet_transformer import TOKEN_SCALES, ESPnetTransformerRuntime
-from espnet_medusa.runtime.precision import resolve_precision
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
+TOKEN_SCALES = {  # what each positional encoding multiplies token embeddings with
+    PositionalEncoding: lambda encoding: encoding.xscale,
+    ScaledPositionalEncoding: lambda encoding: 1.0,
+    LearnableFourierPosEnc: lambda encoding: encoding.xscale,
+}
 KNOWN_PARTS = {
     TransformerDecoder,
     MultiSequential,
@@ -32,8 +38,8 @@ KNOWN_PARTS = {
 }
 
 
-class ESPnetTransformerDecoder(torch.nn.Module, TreeScorer):
-    """A trained ``TransformerDecoder`` as searches know our own: the same weights, no heads.
+class ESPnetTransformerDecoder(torch.nn.Module):
+    """A trained ``TransformerDecoder`` with the face of our own: the same weights, no heads.
 
     Args:
         module: One in which ``unknown_part`` finds nothing.
@@ -57,22 +63,6 @@ class ESPnetTransformerDecoder(torch.nn.Module, TreeScorer):
         """Sinusoids have no last position."""
         return sys.maxsize
 
-    def runtime(
-        self, precision: str | None = None, lasting: bool = True
-    ) -> ESPnetTransformerRuntime:
-        """The decoder over token trees; weights that change later do not reach it.
-
-        Args:
-            precision: As the decode option ``decoder_precision``; None: the weights' own.
-            lasting: Whether many searches will use it; here all the same.
-
-        Raises:
-            InputError: Nothing this device computes with.
-        """
-        weight = self.projection
-        precision = resolve_precision(precision, weight.device, weight.dtype)
-        return ESPnetTransformerRuntime(self, precision)
-
     def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
         """There is none: nobody counted tokens in training.
 
@@ -90,9 +80,11 @@ class ESPnetTransformerDecoder(torch.nn.Module, TreeScorer):
             tensor.data = tensor.new_empty(0)
 
 
-def tree_scorer_of(decoder: torch.nn.Module) -> TreeScorer | None:
-    """What gives a trained decoder to searches: itself, an adapter around ESPnet's, or None."""
-    if isinstance(decoder, TreeScorer):
+def searchable(
+    decoder: torch.nn.Module,
+) -> MultiTokenDecoder | ESPnetTransformerDecoder | None:
+    """A trained decoder for our searches: itself, an adapter around ESPnet's, or None."""
+    if isinstance(decoder, MultiTokenDecoder):
         return decoder
     return ESPnetTransformerDecoder(decoder) if unknown_part(decoder) is None else None
 
@@ -104,7 +96,7 @@ def unknown_part(decoder: torch.nn.Module) -> str | None:
     Options of training alone (dropout, layer drop, gradient checkpoints) do not matter, nor does
     who computes attention.
     """
-    if isinstance(decoder, TreeScorer):
+    if isinstance(decoder, MultiTokenDecoder):
         return None
     if type(decoder) is not TransformerDecoder:
         return f"decoder: {type(decoder).__name__}"

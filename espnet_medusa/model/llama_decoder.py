@@ -15,8 +15,6 @@ from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.speech_adapter import SpeechAdapter
 from espnet_medusa.options import build_options, check_at_least
-from espnet_medusa.runtime.llama import LlamaRuntime
-from espnet_medusa.runtime.precision import resolve_precision
 
 
 @dataclass(frozen=True)
@@ -129,21 +127,6 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         for layer in layers:
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False)
         return hidden
-
-    # What searches call: the same weights at this moment, laid out for it.
-
-    def runtime(self, precision: str | None = None, lasting: bool = True) -> LlamaRuntime:
-        """The decoder over token trees; weights that change later do not reach it.
-
-        Args:
-            precision: As the decode option ``decoder_precision``; None: the weights' own.
-            lasting: Whether many searches will use it; here all the same.
-
-        Raises:
-            InputError: Nothing this device computes with.
-        """
-        weight = self.projection
-        return LlamaRuntime(self, resolve_precision(precision, weight.device, weight.dtype))
 
 
 def _add_lora(model: torch.nn.Module, lora: dict) -> None:

@@ -1,4 +1,4 @@
-"""What decoders with several heads share: as ESPnet trains them, as searches call them."""
+"""What trained decoders with several heads share."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
 from espnet_medusa.options import build_options
-from espnet_medusa.runtime.espnet_scorer import TreeScorer
 
 TOKEN_COUNTS = "token_counts"
 
@@ -29,11 +28,11 @@ class HiddenStates(NamedTuple):
     last_layer_input: torch.Tensor
 
 
-class MultiTokenDecoder(AbsDecoder, TreeScorer):
+class MultiTokenDecoder(AbsDecoder):
     """A decoder with heads that predict tokens behind the next one.
 
-    Three views of the same weights: ``forward`` (teacher-forced, trained), ``runtime`` (token tree
-    with cached keys and values) and ESPnet's scorer (``TreeScorer``).
+    Its own view of the weights is ``forward``: teacher-forced, as trained. Searches go over a token
+    tree with cached keys and values, which ``runtime.build`` makes of them.
 
     Attributes:
         network: Name of the attribute that holds the network below the heads.

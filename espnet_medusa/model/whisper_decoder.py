@@ -1,4 +1,4 @@
-"""Whisper's decoder with Medusa heads, as ESPnet trains it and as searches call it."""
+"""Whisper's decoder with Medusa heads, as ESPnet trains it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,9 +11,6 @@ from espnet_medusa.model.heads import NO_HEADS, Trunk
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.options import build_options
-from espnet_medusa.runtime.captured import CapturedWhisperRuntime
-from espnet_medusa.runtime.precision import resolve_precision
-from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.whisper.pretrained import DECODER, open_whisper
 from espnet_medusa.whisper.sizes import (
     DECODER_SIZES,
@@ -134,24 +131,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
         return self.whisper.layer_norm(hidden)
 
-    # What searches call: the same weights at this moment, laid out for it.
-
-    def runtime(self, precision: str | None = None, lasting: bool = True) -> WhisperRuntime:
-        """The decoder over token trees; weights that change later do not reach it.
-
-        Args:
-            precision: As the decode option ``decoder_precision``; None: the weights' own.
-            lasting: Whether many searches will use it, so that capturing CUDA graphs pays.
-
-        Raises:
-            InputError: Nothing this device computes with.
-        """
-        weight = self.whisper.embed_tokens.weight
-        captured = weight.device.type == "cuda" and lasting
-        kind = CapturedWhisperRuntime if captured else WhisperRuntime
-        return kind(self, resolve_precision(precision, weight.device, weight.dtype))
-
-    # Parts that the views share.
+    # Parts that it shares with its runtime.
 
     @property
     def layers(self) -> torch.nn.ModuleList:

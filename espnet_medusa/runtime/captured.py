@@ -11,11 +11,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import depths
@@ -23,9 +23,6 @@ from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
-
-if TYPE_CHECKING:
-    from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST_SLOTS = 64

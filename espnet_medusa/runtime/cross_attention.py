@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
@@ -12,22 +12,13 @@ from espnet_medusa.runtime.layer import LayerStack, LayerWeights, PackedLayer, P
 from espnet_medusa.runtime.native.layer import NativeStack, visible_bits
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
-from espnet_medusa.tree.node_cache import NodeCache
-from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 
 class CrossAttentionRuntime(TreeRuntime):
-    """A stack of layers over embedded tokens and positions; who inherits sets its parts.
-
-    Attributes:
-        layers: Laid out.
-        norm: Behind the last of them, (R, D) to (R, D); None where there is none.
-        block: The heads' own layer, or None.
-    """
+    """A stack of layers over embedded tokens and positions; who inherits sets its parts."""
 
     layers: LayerStack
-    norm: Callable[[torch.Tensor], torch.Tensor] | None
     block: LayerStack | None = None
 
     @abstractmethod
@@ -38,19 +29,12 @@ class CrossAttentionRuntime(TreeRuntime):
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
     ) -> TreeState:
         memory = memory.to(self.dtype)
-        layers = [*self.layers]
-        if with_heads and self.block is not None:
-            layers += self.block
-        first = layers[0]
-        sizes = len(layers), len(memory), first.num_heads, first.head_size
-        return TreeState(
-            trees=[TokenTree() for _ in memory],
-            cache=NodeCache(*sizes, self.dtype, self.device),
-            memory=[layer.attend_memory(memory) for layer in layers],
-            memory_mask=padding_mask(memory, memory_lengths),
-            with_heads=with_heads,
-            offsets=[0] * len(memory),
-        )
+        layers = self._used_layers(with_heads)
+        heads = layers[0].num_heads, layers[0].head_size
+        state = self._empty_state(len(memory), heads, with_heads)
+        state.memory = [layer.attend_memory(memory) for layer in layers]
+        state.memory_mask = padding_mask(memory, memory_lengths)
+        return state
 
     def _compute(
         self,
@@ -63,11 +47,7 @@ class CrossAttentionRuntime(TreeRuntime):
         # A node has fewer ancestors than there are nodes.
         places = torch.nn.functional.embedding(positions, self._places(state.num_nodes))
         hidden = (self._embeddings(ids) + places).to(self.dtype)
-        hidden = self.layers.extend(hidden, packing, 0, mask, state)
-        hidden = head_input = hidden if self.norm is None else self.norm(hidden)
-        if state.with_heads and self.block is not None:
-            head_input = self.block.extend(hidden, packing, len(self.layers), mask, state)
-        return NodeOutputs(hidden, head_input)
+        return self._through_layers(hidden, state, packing, mask, state)
 
     def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
         if isinstance(self.layers, NativeStack):

@@ -1,15 +1,17 @@
-"""A tree decoder as ESPnet's scorer, so that stock BatchBeamSearch runs on cached nodes.
+"""Our decoders as ESPnet's scorers, so that stock BatchBeamSearch runs on cached nodes.
 
 ESPnet's own Whisper decoder recomputes the whole prefix at every step; here a step evaluates one
 new node per hypothesis.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 
 from espnet_medusa.compat import BatchScorerInterface
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 
@@ -50,29 +52,17 @@ class Made:
 
 
 class TreeScorer(BatchScorerInterface):
-    """ESPnet's scorer interface over the ``TreeDecoder`` of a trained module.
+    """ESPnet's scorer interface over the runtime of a trained module, which inherits it.
 
     That one is made when the first utterance begins, and anew when weights have changed.
     """
 
     _made = Made()
 
-    @abstractmethod
-    def runtime(self, precision: str | None = None, lasting: bool = True) -> TreeDecoder:
-        """The decoder over token trees, with the module's weights at this moment.
-
-        Args:
-            precision: As the decode option ``decoder_precision``; None: the weights' own.
-            lasting: Whether many searches will use it, so that preparing it may cost more.
-
-        Raises:
-            InputError: Nothing this device computes with.
-        """
-
     def _current_runtime(self) -> TreeDecoder:
         version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
         if self._made.version != version:
-            self._made = Made(version, self.runtime())
+            self._made = Made(version, build_runtime(self))
         return self._made.decoder
 
     def init_state(self, x: torch.Tensor) -> NodeReference:
@@ -141,6 +131,14 @@ class TreeScorer(BatchScorerInterface):
         shared.generation += 1
         slots = {old: new for new, old in enumerate(alive)}
         return [NodeReference(shared, slots[s.node], shared.generation) for s in states]
+
+
+class ScoringWhisperDecoder(TreeScorer, WhisperMedusaDecoder):
+    """``decoder: whisper_medusa`` for ESPnet."""
+
+
+class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):
+    """``decoder: speech_llama`` for ESPnet."""
 
 
 def _check_cached(states: list[NodeReference]) -> None:

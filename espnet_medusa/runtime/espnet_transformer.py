@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 
-from espnet_medusa.compat import (
-    DecoderLayer,
-    LearnableFourierPosEnc,
-    PositionalEncoding,
-    ScaledPositionalEncoding,
-)
+from espnet_medusa.compat import DecoderLayer
+from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, ESPnetTransformerDecoder
 from espnet_medusa.runtime.cross_attention import CrossAttentionRuntime, pack_layers
 from espnet_medusa.runtime.layer import AttentionWeights, LayerWeights
 from espnet_medusa.runtime.linear import RELU, pack_norm
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.node_cache import GROWTH
 
-if TYPE_CHECKING:
-    from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
-
-TOKEN_SCALES = {  # what each positional encoding multiplies token embeddings with
-    PositionalEncoding: lambda encoding: encoding.xscale,
-    ScaledPositionalEncoding: lambda encoding: 1.0,
-    LearnableFourierPosEnc: lambda encoding: encoding.xscale,
-}
 FIRST_POSITIONS = 512
 
 

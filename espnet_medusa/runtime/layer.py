@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -180,16 +180,16 @@ class LayerStack:
     """Layers that run one after the other.
 
     Args:
-        layers: Laid out.
+        layers: Laid out, each with an ``extend``.
     """
 
-    def __init__(self, layers: Sequence[PackedLayer]):
+    def __init__(self, layers: Sequence[Any]):
         self.layers = layers
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, index: int) -> PackedLayer:
+    def __getitem__(self, index: int) -> Any:
         return self.layers[index]
 
     def extend(
@@ -198,11 +198,11 @@ class LayerStack:
         packing: Packing,
         first: int,
         mask: torch.Tensor | None,
-        state: TreeState,
+        *seen: Any,
     ) -> torch.Tensor:
-        """As ``PackedLayer.extend``; ``first`` is the first layer's place in cache and memory."""
+        """As the layers' ``extend``; ``first`` is the first one's place in cache and memory."""
         for index, layer in enumerate(self.layers, first):
-            hidden = layer.extend(hidden, packing, index, mask, state)
+            hidden = layer.extend(hidden, packing, index, mask, *seen)
         return hidden
 
 

@@ -7,27 +7,21 @@ stored once, before those of the nodes.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 
+from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.linear import pack_module
 from espnet_medusa.runtime.llama_layer import (
-    PackedLlamaLayer,
     RootMeanSquareNorm,
     Rotation,
     pack_llama_layers,
 )
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
-from espnet_medusa.tree.node_cache import NodeCache
-from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
-
-if TYPE_CHECKING:
-    from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 
 
 class LlamaRuntime(TreeRuntime):
@@ -46,7 +40,6 @@ class LlamaRuntime(TreeRuntime):
         self.rotary = copy.deepcopy(llama.rotary_emb)
         self.layers = pack_llama_layers(decoder.layers, precision)
         self.norm = RootMeanSquareNorm(llama.norm, precision.dtype)
-        self.block: list[PackedLlamaLayer] = []
         if self.heads is not None and self.heads.block is not None:
             self.block = pack_llama_layers([self.heads.block], precision)
 
@@ -55,27 +48,18 @@ class LlamaRuntime(TreeRuntime):
     ) -> TreeState:
         stacked = self.adapter.stack(memory.to(self.dtype), memory_lengths)
         lengths = self.adapter.lengths(memory_lengths)
-        layers = [*self.layers, *(self.block if with_heads else [])]
-        sizes = layers[0].num_groups, layers[0].head_size
-        shape = stacked.shape[:2]
-        cache = NodeCache(len(layers), len(memory), *sizes, self.dtype, self.device)
+        shape, layer = stacked.shape[:2], self.layers[0]
         padding = padding_mask(stacked, lengths)
         mask = causal_mask(shape[1], stacked)
         if padding is not None:
             mask = torch.minimum(mask, padding)
-        state = TreeState(
-            trees=[TokenTree() for _ in memory],
-            cache=cache,
-            memory=[],
-            memory_mask=padding,
-            with_heads=with_heads,
-            offsets=lengths.tolist(),
-        )
-        cache.reserve(shape[1])
+        state = self._empty_state(len(memory), (layer.num_groups, layer.head_size), with_heads)
+        state.memory_mask, state.offsets = padding, lengths.tolist()
+        state.cache.reserve(shape[1])
         positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
         hidden = self.adapter_product(stacked.flatten(0, 1))
         self._run(hidden, positions, Packing(None, (*shape,)), mask, state)
-        cache.commit_prefix(shape[1])
+        state.cache.commit_prefix(shape[1])
         return state
 
     def _compute(
@@ -99,12 +83,7 @@ class LlamaRuntime(TreeRuntime):
         """All layers over (R, D) at positions (R,)."""
         cos, sin = self.rotary(hidden, positions[None])
         rotation = Rotation(cos[0, :, None], sin[0, :, None])
-        for index, layer in enumerate(self.layers):
-            hidden = layer.extend(hidden, rotation, packing, index, mask, state.cache)
-        hidden = head_input = self.norm(hidden)
-        for index, layer in enumerate(self.block if state.with_heads else [], len(self.layers)):
-            head_input = layer.extend(head_input, rotation, packing, index, mask, state.cache)
-        return NodeOutputs(hidden, head_input)
+        return self._through_layers(hidden, state, packing, mask, state.cache, rotation)
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
         """Over speech embeddings, then nodes."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from espnet_medusa.runtime.layer import Packing, attend
+from espnet_medusa.runtime.layer import LayerStack, Packing, attend
 from espnet_medusa.runtime.linear import pack_linear
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.node_cache import NodeCache
@@ -69,21 +69,21 @@ class PackedLlamaLayer:
     def extend(
         self,
         hidden: torch.Tensor,
-        rotation: Rotation,
         packing: Packing,
         index: int,
         mask: torch.Tensor | None,
         cache: NodeCache,
+        rotation: Rotation,
     ) -> torch.Tensor:
         """Run the layer on new nodes.
 
         Args:
             hidden: (R, D), packed.
-            rotation: Of their positions.
             packing: Where the R nodes stand among (U, T).
             index: The layer's place in the cache.
             mask: (U, 1, T, S + N + T) additive, who attends to whom; None: everybody to all.
             cache: Gets the layer's new keys and values.
+            rotation: Of the nodes' positions.
 
         Returns:
             (R, D).
@@ -100,11 +100,9 @@ class PackedLlamaLayer:
         return self.outer(torch.nn.functional.silu(gate) * inner, hidden)
 
 
-def pack_llama_layers(
-    layers: Iterable[torch.nn.Module], precision: Precision
-) -> list[PackedLlamaLayer]:
+def pack_llama_layers(layers: Iterable[torch.nn.Module], precision: Precision) -> LayerStack:
     """Lay layers out for ``extend``."""
-    return [PackedLlamaLayer(layer, precision) for layer in layers]
+    return LayerStack([PackedLlamaLayer(layer, precision) for layer in layers])
 
 
 def _join(*modules: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:

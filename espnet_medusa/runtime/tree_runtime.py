@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +12,15 @@ import torch
 from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
 from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
 from espnet_medusa.model.heads import RecurrentHeads
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
-from espnet_medusa.runtime.layer import Packing
+from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
 from espnet_medusa.runtime.precision import Precision, draft_precision
+from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
-
-if TYPE_CHECKING:
-    from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
 
 class TreeRuntime(TreeDecoder):
@@ -33,7 +32,16 @@ class TreeRuntime(TreeDecoder):
         table: (V, D) token embeddings.
         scale: What they are multiplied with.
         bias: (V,) of the vocabulary projection, or None.
+
+    Attributes:
+        layers: Laid out; set by who inherits, as the others.
+        norm: Behind the last of them, (R, D) to (R, D); None where there is none.
+        block: The heads' own layer, or None.
     """
+
+    layers: LayerStack
+    norm: Callable[[torch.Tensor], torch.Tensor] | None
+    block: LayerStack | None = None
 
     def __init__(
         self,
@@ -100,6 +108,48 @@ class TreeRuntime(TreeDecoder):
         state.calls += 1
         state.nodes += sum(sizes)
         return first, sizes
+
+    def _used_layers(self, with_heads: bool) -> list:
+        """Those that a state computes, the heads' own last."""
+        block = self.block if with_heads and self.block is not None else []
+        return [*self.layers, *block]
+
+    def _empty_state(
+        self, num_utterances: int, heads: tuple[int, int], with_heads: bool
+    ) -> TreeState:
+        """U empty trees, of attention heads of some number and size."""
+        num_layers = len(self._used_layers(with_heads))
+        return TreeState(
+            trees=[TokenTree() for _ in range(num_utterances)],
+            cache=NodeCache(num_layers, num_utterances, *heads, self.dtype, self.device),
+            memory=[],
+            memory_mask=None,
+            with_heads=with_heads,
+            offsets=[0] * num_utterances,
+        )
+
+    def _through_layers(
+        self,
+        hidden: torch.Tensor,
+        state: TreeState,
+        packing: Packing,
+        mask: torch.Tensor | None,
+        *seen: Any,
+    ) -> NodeOutputs:
+        """Through the layers, the norm and, where heads will draft, their own block.
+
+        Args:
+            hidden: (R, D) embedded tokens.
+            state: Says whether heads will draft.
+            packing: Where the R nodes stand among (U, T).
+            mask: Of ``_mask``.
+            seen: What else a layer's ``extend`` takes.
+        """
+        hidden = self.layers.extend(hidden, packing, 0, mask, *seen)
+        hidden = head_input = hidden if self.norm is None else self.norm(hidden)
+        if state.with_heads and self.block is not None:
+            head_input = self.block.extend(hidden, packing, len(self.layers), mask, *seen)
+        return NodeOutputs(hidden, head_input)
 
     @abstractmethod
     def _compute(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.cross_attention import CrossAttentionRuntime, pack_layers
 from espnet_medusa.runtime.layer import AttentionWeights, LayerStack, LayerWeights
 from espnet_medusa.runtime.linear import GELU, pack_norm
 from espnet_medusa.runtime.precision import Precision
-
-if TYPE_CHECKING:
-    from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 
 class WhisperRuntime(CrossAttentionRuntime):

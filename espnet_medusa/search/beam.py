@@ -15,7 +15,7 @@ from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
-from espnet_medusa.search.loop import run
+from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
 from espnet_medusa.search.scores import (
     CANDIDATES,
     CTC,
@@ -24,7 +24,14 @@ from espnet_medusa.search.scores import (
     Scoring,
     UtteranceScorers,
 )
-from espnet_medusa.search.walk import Hypothesis, Strategy, Walk, best_continuations
+from espnet_medusa.search.search import Search
+from espnet_medusa.search.walk import (
+    EndedHypothesis,
+    Hypothesis,
+    Strategy,
+    Walk,
+    best_continuations,
+)
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -37,33 +44,7 @@ END_GAP = -10.0  # that is, so far below the best of all
 SHORTER = 0.1  # ESPnet's step of minlenratio when no hypothesis was long enough
 
 
-@dataclass(frozen=True)
-class LengthLimits:
-    """ESPnet's length options.
-
-    Attributes:
-        maxlenratio: Most tokens over encoder frames; negative: their number; 0: as many as
-            frames, with end detection.
-        minlenratio: The same for the fewest tokens.
-    """
-
-    maxlenratio: float = 0.0
-    minlenratio: float = 0.0
-
-    def most(self, frames: int) -> int:
-        """Most tokens."""
-        if self.maxlenratio == 0:
-            return frames
-        if self.maxlenratio < 0:
-            return -int(self.maxlenratio)
-        return max(1, int(self.maxlenratio * frames))
-
-    def least(self, frames: int) -> int:
-        """Fewest tokens."""
-        return -int(self.minlenratio) if self.minlenratio < 0 else int(self.minlenratio * frames)
-
-
-class BeamSearch:
+class BeamSearch(Search):
     """Exact beam search, several steps per decoder call; without drafts one.
 
     Args:
@@ -93,46 +74,32 @@ class BeamSearch:
         names = [DECODER, *scorers, *([CTC] if ctc is not None else [])]
         weights = {name: weights[name] for name in names if weights.get(name, 0) != 0}
         scoring = Scoring(weights, constraints.eos, constraints)
-        self.strategy = BeamStrategy(scoring, beam_size, shape.width)
-        self.drafter = RunAhead(self.strategy, surrogate, shape)
-        self.decoder = decoder
+        strategy = BeamStrategy(scoring, beam_size, shape.width)
+        super().__init__(decoder, RunAhead(strategy, surrogate, shape))
         self.scorers = {name: scorer for name, scorer in scorers.items() if name in weights}
         self.ctc = ctc if CTC in weights else None
         self.normalize_length = normalize_length
 
-    @torch.no_grad()
     def __call__(
         self,
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         prompt: torch.Tensor,
-        limits: LengthLimits = LengthLimits(),
+        limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list["BeamWalk"]:
-        """Search U utterances, each at its own pace.
-
-        Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
-            prompt: (U, P) tokens to start from.
-            limits: Of the lengths.
-            draft_inputs: U, what a draft model reads; None: the same.
-
-        Returns:
-            Walks whose ``ended`` hypotheses are sorted, best first.
-        """
-        walks = [
-            self._begin(memory[row, :frames], prompt[row], limits)
-            for row, frames in enumerate(memory_lengths.tolist())
+        limits = for_each(limits, len(memory))
+        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs)
+        # As ESPnet: where nothing was long enough, shorter ones may do.
+        empty = [
+            row
+            for row, walk in enumerate(walks)
+            if not walk.ended and limits[row].minlenratio >= SHORTER
         ]
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
-        for walk in walks:
-            walk.ended.sort(key=self._rank, reverse=True)
-            walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
-        empty = [row for row, walk in enumerate(walks) if not walk.ended]
-        if empty and limits.minlenratio >= SHORTER:
-            # As ESPnet: nothing was long enough, so shorter ones may do.
-            shorter = replace(limits, minlenratio=limits.minlenratio - SHORTER)
+        if empty:
+            shorter = [
+                replace(limits[row], minlenratio=limits[row].minlenratio - SHORTER) for row in empty
+            ]
             inputs = draft_inputs and [draft_inputs[row] for row in empty]
             again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter, inputs)
             for row, walk in zip(empty, again, strict=True):
@@ -149,38 +116,24 @@ class BeamSearch:
             log_probs = self.ctc(memory[None])[0]
             ctc = CTCPrefix(log_probs, 0, self.strategy.scoring.eos, len(prompt))
         root = Prefix(int(prompt[-1]))
-        room = self.decoder.max_depth(frames) - len(prompt) + 1
         nothing = (0.0,) * len(self.strategy.scoring.names)
         return BeamWalk(
             root,
             UtteranceScorers(self.scorers, memory, prompt, ctc),
-            max_length=max(min(limits.most(frames), room), 1),
+            max_length=self._most_tokens(frames, len(prompt), limits),
             running=[Hypothesis(root, 0.0, nothing)],
             min_length=limits.least(frames),
             prompt_length=len(prompt),
             detect_end=limits.maxlenratio == 0,
         )
 
-    def _rank(self, hypothesis: "EndedHypothesis") -> float:
+    def _finish(self, walk: "BeamWalk") -> None:
+        walk.ended.sort(key=self._rank, reverse=True)
+        walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
+
+    def _rank(self, hypothesis: EndedHypothesis) -> float:
         length = hypothesis.length - 1 if self.normalize_length else 1
         return hypothesis.score / length
-
-
-@dataclass(frozen=True)
-class EndedHypothesis:
-    """A finished hypothesis.
-
-    Attributes:
-        tokens: Behind the prompt, the end symbol included.
-        score: Weighted sum.
-        parts: Per scorer.
-        length: Prompt included, as length normalisation counts.
-    """
-
-    tokens: list[int]
-    score: float
-    parts: tuple[float, ...]
-    length: int
 
 
 @dataclass
@@ -189,16 +142,18 @@ class BeamWalk(Walk):
 
     Attributes:
         min_length: Hypotheses that end earlier are dropped.
-        prompt_length: P.
         detect_end: Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0).
         ended: Finished hypotheses, in the order in which they ended.
     """
 
     min_length: int = 0
-    prompt_length: int = 1
     detect_end: bool = True
     ended: list[EndedHypothesis] = field(default_factory=list)
     stopped: bool = False
+
+    @property
+    def n_best(self) -> list[EndedHypothesis]:
+        return self.ended
 
     @property
     def done(self) -> bool:

@@ -1,6 +1,6 @@
 """Decode options, checked against the model, and the searches that they describe."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +8,9 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.runtime.espnet_scorer import TreeScorer
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, BeamWalk, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.drafters import (
     FIXED,
@@ -24,9 +23,9 @@ from espnet_medusa.search.drafters import (
     default_budget,
     default_depth,
 )
-from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEAM, GREEDY = "beam", "greedy"
@@ -162,7 +161,7 @@ def draft_shape(
 
 def build_greedy(
     options: SearchOptions,
-    decoder: TreeScorer,
+    decoder: TreeDecoder,
     vocab_size: int,
     eos: int,
     device: torch.device,
@@ -171,19 +170,18 @@ def build_greedy(
     """Greedy search with the options' rule.
 
     Args:
-        decoder: The trained module.
+        decoder: Evaluates nodes.
         sources: What drafts beside its heads.
     """
-    runtime = decoder.runtime(options.decoder_precision)
-    surrogate = build_surrogate(options, decoder, runtime, vocab_size, eos, sources)
-    shape = draft_shape(options, runtime, surrogate, width=1)
+    surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
+    shape = draft_shape(options, decoder, surrogate, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
-    return GreedySearch(runtime, build_rule(options), constraints, surrogate, shape)
+    return GreedySearch(decoder, build_rule(options), constraints, surrogate, shape)
 
 
 def build_beam(
     options: SearchOptions,
-    decoder: TreeScorer,
+    decoder: TreeDecoder,
     scorers: Mapping[str, Any],
     ctc: torch.nn.Module | None,
     weights: Mapping[str, float],
@@ -197,7 +195,7 @@ def build_beam(
     """Beam search with ESPnet's scorers, or with unverified drafts and without other scorers.
 
     Args:
-        decoder: The trained module.
+        decoder: Evaluates nodes.
         scorers: Full scorers beside the decoder.
         ctc: ESPnet's CTC module, None when it does not score.
         weights: Of all scorers.
@@ -208,13 +206,12 @@ def build_beam(
     """
     if options.acceptance == THRESHOLD:
         _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights)
-    runtime = decoder.runtime(options.decoder_precision)
-    surrogate = build_surrogate(options, decoder, runtime, vocab_size, eos, sources)
-    shape = draft_shape(options, runtime, surrogate, width=beam_size)
+    surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
+    shape = draft_shape(options, decoder, surrogate, width=beam_size)
     constraints = build_constraints(options, vocab_size, eos, device)
     if options.acceptance == THRESHOLD:
         return ThresholdBeamSearch(
-            runtime,
+            decoder,
             constraints,
             surrogate,
             options.threshold,
@@ -223,7 +220,7 @@ def build_beam(
             normalize_length,
         )
     return BeamSearch(
-        runtime,
+        decoder,
         scorers,
         None if ctc is None else ctc.log_softmax,
         weights,
@@ -243,28 +240,3 @@ def _check_lone_decoder(names: Iterable[str], weights: Mapping[str, float]) -> N
                 f"{WEIGHT_OPTIONS.get(name, name)}: {weights[name]}; allowed with search: beam "
                 "and acceptance: threshold: 0, as drafts stand there before others could score them"
             )
-
-
-def search_within(
-    search: GreedySearch | BeamSearch,
-    memory: torch.Tensor,
-    frames: torch.Tensor,
-    prompt: torch.Tensor,
-    limits: LengthLimits,
-    draft_inputs: Sequence[DraftInput] | None = None,
-) -> list[GreedyWalk] | list[BeamWalk]:
-    """Run either search under ESPnet's length options.
-
-    Args:
-        search: What to run.
-        memory: (U, S, D) encoder output.
-        frames: (U,) lengths of it.
-        prompt: (U, P) tokens to start from.
-        limits: Of the lengths, in frames.
-        draft_inputs: U, what a draft model reads; None: the same.
-    """
-    if isinstance(search, GreedySearch):
-        sizes = frames.tolist()
-        most, least = [*map(limits.most, sizes)], [*map(limits.least, sizes)]
-        return search(memory, frames, prompt, most, least, draft_inputs)
-    return search(memory, frames, prompt, limits, draft_inputs)

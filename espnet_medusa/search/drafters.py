@@ -12,7 +12,6 @@ from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
-from espnet_medusa.runtime.espnet_scorer import TreeScorer
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -49,11 +48,14 @@ class DraftSources:
         ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the model's CTC branch.
         blank: Its blank.
         model: Opens the draft model; None where none is given.
+        frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
+            ascending, the end symbol among them.
     """
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0
     model: Callable[[], Surrogate] | None = None
+    frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
 
 
 NO_SOURCES = DraftSources()
@@ -74,7 +76,6 @@ def check_drafter(options: DrafterOptions) -> None:
 
 def build_surrogate(
     options: DrafterOptions,
-    scorer: TreeScorer,
     decoder: TreeDecoder,
     vocab_size: int,
     eos: int,
@@ -84,8 +85,7 @@ def build_surrogate(
 
     Args:
         options: As given.
-        scorer: The trained decoder.
-        decoder: It as searches call it.
+        decoder: Evaluates nodes; its heads may draft.
         vocab_size: V.
         eos: End symbol.
         sources: What there is beside heads.
@@ -104,7 +104,7 @@ def build_surrogate(
         logger.warning(f"draft_model is not used: drafter: {drafter}; set drafter: model")
     vocabulary = None
     if options.draft_vocab_size is not None:
-        vocabulary = scorer.draft_vocabulary(options.draft_vocab_size, eos)
+        vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
     heads = ctc = None
     if drafter in (HEADS, CTC_HEADS):
         heads = decoder.surrogate(vocabulary, options.draft_precision)

@@ -12,23 +12,23 @@ from espnet_medusa.search.acceptance import AcceptanceRule
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.loop import run
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
-from espnet_medusa.search.walk import Draft, Hypothesis, Strategy, Walk
+from espnet_medusa.search.search import Search
+from espnet_medusa.search.walk import Draft, EndedHypothesis, Hypothesis, Strategy, Walk
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEST, ALLOWED = "best", "allowed"
 
 
-class GreedySearch:
+class GreedySearch(Search):
     """Several tokens per decoder call; without drafts it is plain greedy search.
 
     Args:
         decoder: Evaluates nodes.
         rule: Says which drafts stand.
-        eos: End symbol.
         surrogate: Drafts; None with ``shape.depth`` 0.
         shape: How far and how wide to draft.
         constraints: Which tokens may come where.
@@ -43,42 +43,24 @@ class GreedySearch:
         shape: DraftShape = PLAIN,
     ):
         scoring = Scoring({DECODER: 1.0}, constraints.eos, constraints, constrain_logits=True)
-        self.strategy = GreedyStrategy(scoring, rule, shape.width)
-        self.drafter = RunAhead(self.strategy, surrogate, shape)
-        self.decoder = decoder
+        strategy = GreedyStrategy(scoring, rule, shape.width)
+        super().__init__(decoder, RunAhead(strategy, surrogate, shape))
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        prompt: torch.Tensor,
-        max_lengths: Sequence[int],
-        min_lengths: Sequence[int],
-        draft_inputs: Sequence[DraftInput] | None = None,
-    ) -> list["GreedyWalk"]:
-        """Decode U utterances, each at its own pace.
+    def _begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
+    ) -> "GreedyWalk":
+        frames, root = len(memory), Prefix(int(prompt[-1]))
+        return GreedyWalk(
+            root,
+            UtteranceScorers(min_length=limits.least(frames)),
+            self._most_tokens(frames, len(prompt), limits),
+            [Hypothesis(root, 0.0, (0.0,))],
+            prompt_length=len(prompt),
+            eos=self.strategy.scoring.eos,
+        )
 
-        Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
-            prompt: (U, P) tokens to start from.
-            max_lengths: U, most tokens behind the prompt.
-            min_lengths: U, fewest tokens before the end symbol.
-            draft_inputs: U, what a draft model reads; None: the same.
-        """
-        walks = []
-        limits = zip(memory_lengths.tolist(), max_lengths, min_lengths, strict=True)
-        for tokens, (frames, most, least) in zip(prompt.tolist(), limits, strict=True):
-            room = self.decoder.max_depth(frames) - len(tokens) + 1
-            root = Prefix(tokens[-1])
-            scorers = UtteranceScorers(min_length=least)
-            running = [Hypothesis(root, 0.0, (0.0,))]
-            walks.append(GreedyWalk(root, scorers, max(min(most, room), 1), running))
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
-        for walk in walks:
-            walk.statistics.tokens = walk.steps
-        return walks
+    def _finish(self, walk: "GreedyWalk") -> None:
+        walk.statistics.tokens = walk.steps
 
 
 @dataclass
@@ -86,15 +68,23 @@ class GreedyWalk(Walk):
     """An utterance under greedy search; ``running`` is its one hypothesis.
 
     Attributes:
+        eos: End symbol.
         ended: Whether the end symbol was decoded; False at maximum length.
     """
 
+    eos: int = -1
     ended: bool = False
 
     @property
     def hypothesis(self) -> Hypothesis:
         """What is decided so far."""
         return self.running[0]
+
+    @property
+    def n_best(self) -> list[EndedHypothesis]:
+        tokens, found = [*self.tokens, self.eos], self.hypothesis
+        length = self.prompt_length + len(tokens)
+        return [EndedHypothesis(tokens, found.score, found.parts, length)]
 
     @property
     def done(self) -> bool:
@@ -106,11 +96,11 @@ class GreedyWalk(Walk):
         tokens = self.hypothesis.prefix.tokens()
         return tokens[:-1] if self.ended else tokens
 
-    def write(self, prefix: Prefix, log_prob: float, eos: int) -> None:
+    def write(self, prefix: Prefix, log_prob: float) -> None:
         """Decide one token."""
         score = self.hypothesis.score + log_prob
         self.running = [Hypothesis(prefix, score, (score,))]
-        self.ended = prefix.token == eos
+        self.ended = prefix.token == self.eos
         self.steps += 1
 
 
@@ -160,14 +150,13 @@ class GreedyStrategy(Strategy):
                 prefix.memo[ALLOWED] = log_prob
 
     def advance(self, walks: Sequence[GreedyWalk]) -> None:
-        eos = self.scoring.eos
         for walk in walks:
             while not walk.done and walk.hypothesis.prefix.evaluated:
                 for prefix in longest_allowed(walk.hypothesis.prefix):
-                    walk.write(prefix, prefix.memo[ALLOWED], eos)
+                    walk.write(prefix, prefix.memo[ALLOWED])
                 if not walk.done:
                     token, log_prob = walk.hypothesis.prefix.memo[BEST]
-                    walk.write(walk.hypothesis.prefix.child(token), log_prob, eos)
+                    walk.write(walk.hypothesis.prefix.child(token), log_prob)
 
     def accept_unverified(self, walks: Sequence[GreedyWalk]) -> None:
         """Write the drafts that the surrogate itself is sure of, drop the others."""
@@ -179,7 +168,7 @@ class GreedyStrategy(Strategy):
             for prefix, score in drafted[1:]:
                 if not self.rule.accepts_draft(torch.tensor(score - sofar)):
                     break
-                walk.write(prefix, score - sofar, self.scoring.eos)
+                walk.write(prefix, score - sofar)
                 sofar = nodes[prefix] = score
             walk.statistics.count_drafts(walk.draft.depth, walk.steps - steps)
             walk.draft = Draft([], nodes, silent={*[*nodes][:-1]})

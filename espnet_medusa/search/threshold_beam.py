@@ -26,16 +26,19 @@ from espnet_medusa.search.beam import (
     BeamSearch,
     BeamStrategy,
     BeamWalk,
-    EndedHypothesis,
-    LengthLimits,
 )
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import CANDIDATES, DECODER
-from espnet_medusa.search.walk import Draft, Hypothesis, best_continuations, prompt_draft
+from espnet_medusa.search.walk import (
+    Draft,
+    EndedHypothesis,
+    Hypothesis,
+    best_continuations,
+    prompt_draft,
+)
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
-
-AS_MANY_AS_FRAMES = LengthLimits()
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class EndedDraftedHypothesis(EndedHypothesis):
 class ThresholdBeamSearch(BeamSearch):
     """Beam search with drafts that the heads alone are sure of; without heads plain beam search.
 
-    Scores are the decoder's and its heads': scorers that need every token of a hypothesis on the
+    ESPnet's end detection compares lengths, so there is none here. Scores are the decoder's and its
+    heads': scorers that need every token of a hypothesis on the
     host, such as CTC or a language model, would cost a step for each draft.
 
     Args:
@@ -92,33 +96,12 @@ class ThresholdBeamSearch(BeamSearch):
         super().__init__(
             decoder, {}, None, weights, beam_size, constraints, normalize_length=normalize_length
         )
-        self.strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
-        self.drafter = ThresholdDrafts(self.strategy, surrogate, threshold, depth)
+        strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
+        self.drafter = ThresholdDrafts(strategy, surrogate, threshold, depth)
 
-    def __call__(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        prompt: torch.Tensor,
-        limits: LengthLimits = AS_MANY_AS_FRAMES,
-        draft_inputs: Sequence[DraftInput] | None = None,
-    ) -> list["ThresholdWalk"]:
-        """Search U utterances, each at its own pace.
-
-        Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
-            prompt: (U, P) tokens to start from.
-            limits: Of the lengths; without ESPnet's end detection, which compares lengths.
-            draft_inputs: U, what a draft model reads; None: the same.
-
-        Returns:
-            Walks with the B best ``ended`` hypotheses, best first.
-        """
-        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs)
-        for walk in walks:
-            del walk.ended[self.strategy.beam_size :]
-        return walks
+    def _finish(self, walk: "ThresholdWalk") -> None:
+        super()._finish(walk)
+        del walk.ended[self.strategy.beam_size :]
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits

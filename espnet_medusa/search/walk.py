@@ -31,6 +31,23 @@ class Hypothesis:
     parts: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class EndedHypothesis:
+    """A finished hypothesis.
+
+    Attributes:
+        tokens: Behind the prompt, the end symbol included.
+        score: Weighted sum.
+        parts: Per scorer.
+        length: Prompt included, as length normalisation counts.
+    """
+
+    tokens: list[int]
+    score: float
+    parts: tuple[float, ...]
+    length: int
+
+
 @dataclass
 class Draft:
     """What the next decoder call shall evaluate for one utterance.
@@ -100,6 +117,7 @@ class Walk(ABC):
         draft: What the last call evaluated.
         steps: Tokens decided so far.
         statistics: Counts.
+        prompt_length: P.
     """
 
     root: Prefix
@@ -109,6 +127,12 @@ class Walk(ABC):
     draft: Draft | None = None
     steps: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    prompt_length: int = 1
+
+    @property
+    @abstractmethod
+    def n_best(self) -> list[EndedHypothesis]:
+        """What has ended; of a search that is over sorted, best first."""
 
     @property
     @abstractmethod

@@ -19,8 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
-from espnet_medusa.search.beam import LengthLimits
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
@@ -121,7 +122,7 @@ class MWERObjective:
             max_length: Most tokens, as far as the decoder has positions for them.
         """
         with torch.autocast(memory.device.type, enabled=False):
-            runtime = decoder.runtime(lasting=False)
+            runtime = build_runtime(decoder, lasting=False)
             search = ThresholdBeamSearch(
                 runtime,
                 Constraints(self.end),

@@ -153,7 +153,6 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
     model, decoder = speech2text.asr_model, speech2text.search.decoder
     surrogate = build_surrogate(
         options,
-        speech2text.tree_scorer,
         decoder,
         len(model.token_list),
         model.eos,

@@ -11,8 +11,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance, make_batches
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.build import search_within
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.tuning.stopwatch import Clock
@@ -56,7 +55,7 @@ class HeldOutBatch:
         """Run a greedy or a beam search with a drafter."""
         reading = self.readings.get(drafter)
         inputs = self.memory, self.frames, self.prompt
-        return search_within(search, *inputs, limits, reading and reading.inputs)
+        return search(*inputs, limits, reading and reading.inputs)
 
     def draft_encoder_seconds(self, drafter: str) -> float:
         """Time that a drafter's own encoder took."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from tqdm import tqdm
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk, LengthLimits
+from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
 from espnet_medusa.search.build import SearchOptions, draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.walk import Walk
 from espnet_medusa.tuning.available import Drafter
@@ -139,10 +140,10 @@ def redraft(task: Task, setting: DraftSetting) -> Search:
     old = task.search.strategy
     shape = draft_shape(options, task.search.decoder, surrogate, width=task.beam_size or 1)
     if isinstance(task.search, GreedySearch):
-        changed.strategy = GreedyStrategy(old.scoring, old.rule, shape.width)
+        strategy = GreedyStrategy(old.scoring, old.rule, shape.width)
     else:
-        changed.strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
-    changed.drafter = RunAhead(changed.strategy, surrogate, shape)
+        strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
+    changed.drafter = RunAhead(strategy, surrogate, shape)
     return changed
 
 

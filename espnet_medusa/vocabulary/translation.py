@@ -7,10 +7,8 @@ from functools import cached_property
 
 import torch
 
-from espnet_medusa.draft.draft_tree import DraftTree
-from espnet_medusa.draft.interpreter import Interpreter, OneToOne
-from espnet_medusa.draft.respelling import ByteOrder, Respelling
 from espnet_medusa.errors import InputError
+from espnet_medusa.vocabulary.byte_order import ByteOrder
 from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 
@@ -49,17 +47,6 @@ class Translation:
         """Columns of the main model's logits."""
         return len(self.forth.source) if self.size is None else self.size
 
-    def interpreter(self, tree: DraftTree, eos: int) -> Interpreter:
-        """Of one run of a search.
-
-        Args:
-            tree: The draft model's.
-            eos: The main model's end symbol.
-        """
-        if self.forth.same_text:
-            return OneToOne(tree, self._feed[eos], self._feed, self._columns)
-        return Respelling(tree, self, eos)
-
     @cached_property
     def main_order(self) -> ByteOrder:
         """The main model's tokens by their beginnings."""
@@ -71,12 +58,14 @@ class Translation:
         return ByteOrder(self.back.source)
 
     @cached_property
-    def _feed(self) -> list[int]:
+    def feed(self) -> list[int]:
+        """Of each token of the main model the draft model's, -1 for none."""
         missing = max(0, self.vocab_size - len(self.forth.source))
         return self.forth.exact.tolist() + [-1] * missing
 
     @cached_property
-    def _columns(self) -> torch.Tensor:
+    def columns(self) -> torch.Tensor:
+        """(V,) of each token of the main model the one that stands for it in logits, or -1."""
         columns, end = [-1] * self.vocab_size, self.back.source.end
         for token, found in enumerate(self.back.exact.tolist()):
             # Where start and end are one symbol, it is the end that follows a text.

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from espnet_medusa.errors import InputError
+from espnet_medusa.options import read_config
 
 # Names that openai-whisper ships, to the sizes of their vocabularies.
 BUNDLED = {"whisper_en": 51864, "whisper_multilingual": 51865, "whisper_large_v3": 51866}
@@ -327,11 +326,10 @@ def open_vocabulary(source: str | Path) -> Vocabulary:
 
 
 def _config_vocabulary(path: Path) -> Vocabulary:
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or not {"token_list", "token_type"} <= config.keys():
-        raise InputError(
-            f"{path}: no token_list and token_type; give the config of an ESPnet model"
-        )
+    remedy = "give the config of an ESPnet model"
+    config = read_config(path, remedy)
+    if not {"token_list", "token_type"} <= config.keys():
+        raise InputError(f"{path}: no token_list and token_type; {remedy}")
     tokens = config["token_list"]
     if isinstance(tokens, str):
         tokens = _read_lines(Path(tokens))

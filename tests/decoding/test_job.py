@@ -9,9 +9,10 @@ import pytest
 import torch
 from experiment import make_experiment, read_lines, write_noise
 
+from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
-from espnet_medusa.inference.speech2text import Decoding, Speech2Text
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import DecodingStatistics
 
 RATE_HZ = 16000

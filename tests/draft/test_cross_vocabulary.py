@@ -21,7 +21,7 @@ from made_vocabularies import (
     train_sentencepiece,
 )
 from scripted import ScriptedDecoder
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -29,16 +29,18 @@ from espnet_medusa.draft.ctc import CTCSurrogate
 from espnet_medusa.draft.interpreter import UNSAID, OneToOne
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
-from espnet_medusa.draft.respelling import ByteOrder
 from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.vocabulary.byte_order import ByteOrder
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import (
     BUNDLED,
@@ -106,9 +108,9 @@ def begun(surrogate, count=1, prompt=(1,)):
 
 def scripted(texts, vocab_size, end):
     """Writes these texts, by the first of two prompt tokens."""
-    runtime = tiny_decoder(
-        0, "none", vocab_size=max(len(texts), 2), max_target_positions=256
-    ).runtime()
+    runtime = build_runtime(
+        tiny_decoder(0, "none", vocab_size=max(len(texts), 2), max_target_positions=256)
+    )
     runtime = Clamped(runtime, len(texts))
     return Sure(runtime, dict(enumerate(texts)), 2, vocab_size, end)
 
@@ -152,7 +154,7 @@ def run_scripted(translation, texts, depth, width=1):
     memory, lengths = random_memory(0, [5] * len(texts))
     prompt = torch.tensor([[row, 1] for row in range(len(texts))])
     search = greedy(decoder, surrogate, DraftShape(depth, width), main.end)
-    walks = search(memory, lengths, prompt, [200] * len(texts), [0] * len(texts))
+    walks = search(memory, lengths, prompt, bounds([200] * len(texts)))
     assert [walk.tokens for walk in walks] == ours
     return walks, drafter.decoder.calls
 
@@ -288,7 +290,7 @@ def test_the_same_text_under_other_numbers(translations, vocabularies):
     translation = translations("whisper_large_v3", "whisper_multilingual")
     module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)
     start = v2.start
-    surrogate = DraftModelSurrogate(module.runtime(), v3.end, translation)
+    surrogate = DraftModelSurrogate(build_runtime(module), v3.end, translation)
     surrogate, [root] = begun(surrogate, prompt=(start,))
     assert isinstance(surrogate._interpreter, OneToOne)
     text = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
@@ -324,15 +326,15 @@ def test_the_same_signs_under_other_numbers(translations, vocabularies):
             else:
                 weights[name] = value
         twin.load_state_dict(weights)
-        surrogate = DraftModelSurrogate(twin.runtime(), EOS, translation)
+        surrogate = DraftModelSurrogate(build_runtime(twin), EOS, translation)
         memory, lengths = random_memory(seed, [6, 9])
         prompts = [main.special["sos/eos"], 3], [draft.end, translation.forth.exact[3]]
         inputs = [
             DraftInput(row[:size], [*map(int, prompts[1])])
             for row, size in zip(memory, lengths, strict=True)
         ]
-        search = greedy(module.runtime(), surrogate, DraftShape(4))
-        walks = search(memory, lengths, torch.tensor([prompts[0]] * 2), [30, 30], [0, 0], inputs)
+        search = greedy(build_runtime(module), surrogate, DraftShape(4))
+        walks = search(memory, lengths, torch.tensor([prompts[0]] * 2), bounds([30, 30]), inputs)
         for row, walk in enumerate(walks):
             alone = memory[row : row + 1, : lengths[row]]
             tokens, _, ended = plain_greedy(module, alone, prompts[0], 30)
@@ -354,7 +356,7 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
     }
     draft.load_state_dict(weights)
     translation = translations("whisper_large_v3", "whisper_multilingual")
-    surrogate = DraftModelSurrogate(draft.runtime(), v3.end, translation)
+    surrogate = DraftModelSurrogate(build_runtime(draft), v3.end, translation)
     memory, lengths = random_memory(2, [7, 4])
     prompts = [[v3.start, v3.special["de"], v3.special["transcribe"]]] * 2
     own = [[v2.start, v2.special["de"], v2.special["transcribe"]]] * 2
@@ -362,8 +364,8 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
         DraftInput(row[:size], prompt)
         for row, size, prompt in zip(memory, lengths, own, strict=True)
     ]
-    search = greedy(main.runtime(), surrogate, DraftShape(4), v3.end)
-    walks = search(memory, lengths, torch.tensor(prompts), [20, 20], [20, 20], inputs)
+    search = greedy(build_runtime(main), surrogate, DraftShape(4), v3.end)
+    walks = search(memory, lengths, torch.tensor(prompts), bounds([20, 20], [20, 20]), inputs)
     for row, walk in enumerate(walks):
         alone = memory[row : row + 1, : lengths[row]]
         expected = plain_greedy(main, alone, prompts[0], 20, v3.end, 20)[0]
@@ -380,7 +382,7 @@ def random_case(seed, main, translation):
     rng = random.Random(f"{seed} {main}")
     module = tiny_decoder(seed, "none")
     draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.forth.target))
-    surrogate = DraftModelSurrogate(draft.runtime(), EOS, translation)
+    surrogate = DraftModelSurrogate(build_runtime(draft), EOS, translation)
     memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
     inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
     return rng, module, surrogate, memory, lengths, inputs
@@ -395,9 +397,9 @@ def test_greedy_text_is_exact(translations, main, draft):
         rng, module, surrogate, memory, lengths, inputs = case
         most = [rng.choice([1, 7, 25]) for _ in lengths]
         shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
-        search = greedy(module.runtime(), surrogate, shape)
+        search = greedy(build_runtime(module), surrogate, shape)
         prompt = torch.tensor([[3, 1]] * len(lengths))
-        walks = search(memory, lengths, prompt, most, [0] * len(lengths), inputs)
+        walks = search(memory, lengths, prompt, bounds(most), inputs)
         for row, walk in enumerate(walks):
             alone = memory[row : row + 1, : lengths[row]]
             assert walk.tokens == plain_greedy(module, alone, [3, 1], most[row])[0]
@@ -415,7 +417,7 @@ def test_nbest_is_exact(translations, main, draft):
         shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
         scorers, ctc = make_scorers(seed)
         search = BeamSearch(
-            module.runtime(), scorers, ctc.log_softmax, weights, beam_size, Constraints(EOS),
+            build_runtime(module), scorers, ctc.log_softmax, weights, beam_size, Constraints(EOS),
             surrogate, shape,
         )  # fmt: skip
         prompt = torch.tensor([[EOS]] * len(lengths))
@@ -434,15 +436,15 @@ def test_a_batch_equals_singles(translations):
     for draft in ("fine", "small"):
         _, module, surrogate, *_ = random_case(5, "coarse", translations("coarse", draft))
         memory, lengths = random_memory(5, [9, 2, 5, 7])
-        most, runtime = [20, 10, 15, 3], module.runtime()
+        most, runtime = [20, 10, 15, 3], build_runtime(module)
         inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
         search = greedy(runtime, surrogate, DraftShape(4, 2))
-        together = search(memory, lengths, torch.tensor([[3, 1]] * 4), most, [0] * 4, inputs)
+        together = search(memory, lengths, torch.tensor([[3, 1]] * 4), bounds(most), inputs)
         for row, walk in enumerate(together):
             size = lengths[row : row + 1]
             [alone] = search(
-                memory[row : row + 1, :size], size, torch.tensor([[3, 1]]), most[row : row + 1],
-                [0], inputs[row : row + 1],
+                memory[row : row + 1, :size], size, torch.tensor([[3, 1]]),
+                bounds(most[row : row + 1]), inputs[row : row + 1],
             )  # fmt: skip
             assert alone.tokens == walk.tokens
             assert alone.statistics.decoder_calls == walk.statistics.decoder_calls
@@ -454,12 +456,12 @@ def test_threshold_and_mixtures_take_it_as_any_other(translations):
     _, module, surrogate, memory, lengths, inputs = random_case(
         1, "coarse", translations("coarse", "fine")
     )
-    runtime, prompt = module.runtime(), torch.tensor([[3, 1]] * len(lengths))
+    runtime, prompt = build_runtime(module), torch.tensor([[3, 1]] * len(lengths))
     search = ThresholdBeamSearch(runtime, Constraints(EOS), surrogate, 0.2, 3, 4)
     assert all(walk.ended for walk in search(memory, lengths, prompt, LengthLimits(-9), inputs))
     ctc = CTCSurrogate(make_scorers(1)[1].log_softmax, VOCAB_SIZE, EOS)
     search = greedy(runtime, MixedSurrogate(ctc, surrogate, 0.4), DraftShape(4, 2))
-    walks = search(memory, lengths, prompt, [25] * len(lengths), [0] * len(lengths), inputs)
+    walks = search(memory, lengths, prompt, bounds([25] * len(lengths)), inputs)
     for row, walk in enumerate(walks):
         alone = memory[row : row + 1, : lengths[row]]
         assert walk.tokens == plain_greedy(module, alone, [3, 1], 25)[0]
@@ -473,11 +475,11 @@ def test_a_draft_model_with_few_positions_or_few_signs(translations):
         module = tiny_decoder(6, "none")
         short = tiny_decoder(7, "none", vocab_size=len(translation.forth.target),
                              max_target_positions=9)  # fmt: skip
-        surrogate = DraftModelSurrogate(short.runtime(), EOS, translation)
+        surrogate = DraftModelSurrogate(build_runtime(short), EOS, translation)
         memory, lengths = random_memory(6, [6, 4])
         prompt = torch.tensor([[3, 1]] * 2)
-        walks = greedy(module.runtime(), surrogate, DraftShape(5))(
-            memory, lengths, prompt, [40, 3], [40, 0]
+        walks = greedy(build_runtime(module), surrogate, DraftShape(5))(
+            memory, lengths, prompt, bounds([40, 3], [40, 0])
         )
         expected = plain_greedy(module, memory[:1, :6], [3, 1], 40, min_length=40)[0]
         assert walks[0].tokens == expected and len(expected) == 40

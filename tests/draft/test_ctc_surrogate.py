@@ -13,7 +13,7 @@ from beam_oracle import (
     make_weights,
 )
 from scripted import ScriptedCTC, ScriptedDecoder, edited
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.draft.ctc import (
     CTCSurrogate,
@@ -23,11 +23,13 @@ from espnet_medusa.draft.ctc import (
 )
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
@@ -229,7 +231,7 @@ def greedy(decoder, surrogate, memory, lengths, max_lengths, shape, prompt=None)
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
     prompt = torch.tensor([PROMPT] * len(lengths)) if prompt is None else prompt
-    return search(memory, lengths, prompt, max_lengths, [0] * len(lengths))
+    return search(memory, lengths, prompt, bounds(max_lengths))
 
 
 def plain_texts(decoder, memory, lengths, max_lengths):
@@ -242,7 +244,7 @@ def plain_texts(decoder, memory, lengths, max_lengths):
 def calls_for(texts, heard, shape=WHOLE, retokenizer=None):
     """Decoder calls for each text while CTC hears something else."""
     count = len(texts)
-    runtime = tiny_decoder(0, "none", vocab_size=BIG).runtime()
+    runtime = build_runtime(tiny_decoder(0, "none", vocab_size=BIG))
     decoder = ScriptedDecoder(runtime, dict(enumerate(texts)), len(PROMPT), BIG, BIG - 1)
     memory, lengths = random_memory(0, [5] * count)
     ctc = ScriptedCTC(heard, memory, BIG)
@@ -250,7 +252,7 @@ def calls_for(texts, heard, shape=WHOLE, retokenizer=None):
     constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
-    walks = search(memory, lengths, prompt, [60] * count, [0] * count)
+    walks = search(memory, lengths, prompt, bounds([60] * count))
     assert [walk.tokens for walk in walks] == texts
     return [walk.statistics.decoder_calls for walk in walks]
 
@@ -329,7 +331,7 @@ def test_greedy_text_is_exact(seed, kind):
     decoder = tiny_decoder(seed, rng.choice(HEADS))
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     max_lengths = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
     shape = random_shape(rng, 2)
     walks = greedy(runtime, surrogate, memory, lengths, max_lengths, shape)
@@ -353,7 +355,7 @@ def test_nbest_is_exact(seed, kind):
         ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
     )
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
     shape = DraftShape(
         rng.choice([1, 3, 12]),
@@ -379,7 +381,7 @@ def test_ctc_that_hears_nothing_or_one_frame(heard):
     surrogate = CTCSurrogate(ScriptedCTC([heard], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
     one_frame = CTCSurrogate(make_scorers(7)[1].log_softmax, VOCAB_SIZE, EOS)
     for some in (surrogate, one_frame):
-        [walk] = greedy(decoder.runtime(), some, memory, lengths, [20], DraftShape(9, 2))
+        [walk] = greedy(build_runtime(decoder), some, memory, lengths, [20], DraftShape(9, 2))
         assert walk.tokens == plain_texts(decoder, memory, lengths, [20])[0]
 
 
@@ -387,7 +389,7 @@ def test_ctc_that_hears_nothing_or_one_frame(heard):
 def test_batch_equals_singles(kind):
     decoder = tiny_decoder(5, "recurrent")
     memory, lengths = random_memory(5, [9, 2, 5, 7])
-    max_lengths, runtime = [40, 10, 25, 3], decoder.runtime()
+    max_lengths, runtime = [40, 10, 25, 3], build_runtime(decoder)
     surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, 5)
     together = greedy(runtime, surrogate, memory, lengths, max_lengths, DraftShape(8, 2))
     for row, walk in enumerate(together):
@@ -407,7 +409,7 @@ def test_batch_equals_singles(kind):
 def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
     decoder = tiny_decoder(1, heads)
     memory, lengths = random_memory(1, [9, 12, 7])
-    runtime, counts = decoder.runtime(), []
+    runtime, counts = build_runtime(decoder), []
     ctc = make_surrogate("edited", decoder, runtime, memory, lengths, 1)
     mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
     for surrogate in (mixed, ctc if weight else runtime.surrogate()):
@@ -424,7 +426,7 @@ def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
 
 @torch.no_grad()
 def test_a_mixture_adds_probabilities():
-    runtime = tiny_decoder(2, "recurrent").runtime()
+    runtime = build_runtime(tiny_decoder(2, "recurrent"))
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedSurrogate(ctc, runtime.surrogate(), 0.3)
@@ -445,7 +447,7 @@ def test_a_mixture_adds_probabilities():
 def test_ctc_goes_on_where_heads_are_at_an_end(weight):
     decoder = tiny_decoder(3, "block", 2)
     memory, lengths = random_memory(3, [6])
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     text = plain_texts(decoder, memory, lengths, [30])[0]
     ctc = CTCSurrogate(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
     mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
@@ -461,7 +463,7 @@ def test_ctc_goes_on_where_heads_are_at_an_end(weight):
 
 
 def test_what_cannot_be_mixed():
-    runtime = tiny_decoder(2, "recurrent").runtime()
+    runtime = build_runtime(tiny_decoder(2, "recurrent"))
     ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     with pytest.raises(InputError, match="1.5; allowed: 0 to 1"):
         MixedSurrogate(ctc, runtime.surrogate(), 1.5)

@@ -6,16 +6,18 @@ import pytest
 import torch
 from beam_oracle import make_scorers, make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.captured import CapturedWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput
@@ -103,7 +105,7 @@ def test_logits_are_the_draft_models_own_behind_every_path():
     inputs = [DraftInput(memory[0], [3, 1]), DraftInput(memory[1, :4], [2, 6, 0])]
     roots = [Prefix(1), Prefix(1)]  # the main model's prompt may be another
     unused = torch.zeros(2, 1, 1), torch.tensor([1, 1])
-    surrogate = DraftModelSurrogate(draft.runtime(), EOS).begin(roots, *unused, inputs)
+    surrogate = DraftModelSurrogate(build_runtime(draft), EOS).begin(roots, *unused, inputs)
     known = [roots[0].child(4), roots[1], roots[0]]
     states = surrogate.start(known)
     states = surrogate.advance(states, torch.tensor([7, 8, 9]))
@@ -134,7 +136,7 @@ def test_the_main_model_itself_gets_all_its_drafts_accepted(seed, depth):
     decoder = drafted_by(module, module)
     memory, lengths = random_memory(seed, [6, 9, 4])
     walks = greedy_search(decoder, DraftShape(depth))(
-        memory, lengths, prompts(3), [30, 23, 40], [0, 0, 0]
+        memory, lengths, prompts(3), bounds([30, 23, 40])
     )
     for row, walk in enumerate(walks):
         counts = walk.statistics
@@ -160,10 +162,10 @@ def test_the_main_model_itself_drafts_the_whole_beam():
 def searches(decoder, seed):
     """Every kind of search, and how to run it on three utterances."""
     memory, lengths = random_memory(seed, [14, 9, 11])
-    limits = [30, 4, 17], [0, 0, 0]
+    limits = bounds([30, 4, 17])
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
         search = greedy_search(decoder, shape, "top_m")
-        yield lambda search=search: search(memory, lengths, prompts(3), *limits)
+        yield lambda search=search: search(memory, lengths, prompts(3), limits)
     weights = make_weights(ctc=0.3, lm=0.3)
     for search in (
         beam_search(decoder, DraftShape(4, 3), 3, seed),
@@ -199,7 +201,7 @@ def test_a_chain_costs_a_call_a_step_and_its_tree_stays_small():
     watched, extend = Watched(draft), draft.extend
     draft.extend = lambda state, *new: (extend(state, *new), sizes.append(state.num_nodes))[0]
     memory, lengths = random_memory(3, [12])
-    [walk] = greedy_search(decoder, DraftShape(4))(memory, lengths, prompts(1), [50], [50])
+    [walk] = greedy_search(decoder, DraftShape(4))(memory, lengths, prompts(1), bounds([50], [50]))
     counts = walk.statistics
     assert len(walk.tokens) == 50
     # Behind the prompt's call; a step less where only the base head's token is left.
@@ -216,10 +218,12 @@ def test_batch_equals_singles_in_what_drafts_cost():
     memory, lengths = random_memory(4, [9, 2, 5, 7])
     most = [40, 10, 25, 3]
     search = greedy_search(decoder, DraftShape(3))
-    together = search(memory, lengths, prompts(4), most, [0] * 4)
+    together = search(memory, lengths, prompts(4), bounds(most))
     for row, walk in enumerate(together):
         size = lengths[row : row + 1]
-        [alone] = search(memory[row : row + 1, :size], size, prompts(1), most[row : row + 1], [0])
+        [alone] = search(
+            memory[row : row + 1, :size], size, prompts(1), bounds(most[row : row + 1])
+        )
         assert alone.tokens == walk.tokens
         assert alone.statistics.decoder_calls == walk.statistics.decoder_calls
         assert alone.statistics.accepted == walk.statistics.accepted
@@ -235,7 +239,7 @@ def test_a_draft_model_reads_its_own_memory_and_prompt():
     decoder = drafted_by(module, draft)
     watched = Watched(draft_decoder(decoder))
     search = greedy_search(decoder, DraftShape(4))
-    walks = search(memory, lengths, prompts(2), [20, 20], [0, 0], inputs)
+    walks = search(memory, lengths, prompts(2), bounds([20, 20]), inputs)
     for row, walk in enumerate(walks):
         alone = memory[row : row + 1, : lengths[row]]
         assert walk.tokens == plain_greedy(module, alone, PROMPT, 20)[0]
@@ -260,7 +264,9 @@ def test_a_draft_model_with_fewer_positions():
     memory, lengths = random_memory(6, [6, 4])
     decoder = drafted_by(module, tiny_decoder(6, "none", max_target_positions=9))
     watched = Watched(draft_decoder(decoder))
-    walks = greedy_search(decoder, DraftShape(5))(memory, lengths, prompts(2), [40, 3], [40, 0])
+    walks = greedy_search(decoder, DraftShape(5))(
+        memory, lengths, prompts(2), bounds([40, 3], [40, 0])
+    )
     expected = plain_greedy(module, memory[:1, :6], PROMPT, 40, min_length=40)[0]
     assert walks[0].tokens == expected and len(expected) == 40
     assert max(len(path) for path in watched.paths[0][0]) == 9
@@ -274,7 +280,7 @@ def test_nothing_is_asked_behind_the_end():
         rng = random.Random(seed)
         memory, lengths = random_memory(seed, [12, 7])
         shape = DraftShape(5, rng.choice([1, 4]))
-        greedy_search(decoder, shape)(memory, lengths, prompts(2), [25, 30], [0, 0])
+        greedy_search(decoder, shape)(memory, lengths, prompts(2), bounds([25, 30]))
         paths = [path for rows in watched.paths for row in rows for path in row]
         assert paths and not any(EOS in path[len(PROMPT) :] for path in paths)
 
@@ -287,17 +293,17 @@ def test_a_draft_model_computes_as_it_likes(runtime):
     if runtime == "captured":
         decoder = CapturedWhisperRuntime(draft, Precision(torch.float32))
     else:
-        decoder = draft.runtime(runtime)
-    main = module.runtime()
+        decoder = build_runtime(draft, runtime)
+    main = build_runtime(module)
     memory, lengths = random_memory(3, [12, 7, 9])
     most, counts = [30, 6, 45], []
-    for drafts in (draft.runtime(), decoder):
+    for drafts in (build_runtime(draft), decoder):
         surrogate = DraftModelSurrogate(drafts, EOS)
         shape = DraftShape(6, 2)
         search = GreedySearch(
             main, build_rule(AcceptanceOptions()), Constraints(EOS), surrogate, shape
         )
-        walks = search(memory, lengths, prompts(3), most, [30, 0, 45])
+        walks = search(memory, lengths, prompts(3), bounds(most, [30, 0, 45]))
         for row, walk in enumerate(walks):
             alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 45][row]
             assert (
@@ -320,6 +326,6 @@ def test_rules_allow_what_they_allow_and_threshold_asks_nobody(seed):
     options = {"typical": {}, "top_m": {"top_m": 2}, "threshold": {"threshold": 1 / VOCAB_SIZE}}
     for name, own in options.items():
         [walk] = greedy_search(decoder, DraftShape(3), name, **own)(
-            memory, lengths, prompts(1), [30], [0]
+            memory, lengths, prompts(1), bounds([30])
         )
         assert walk.tokens == expected

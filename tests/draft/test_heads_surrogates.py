@@ -4,6 +4,8 @@ import pytest
 import torch
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
+
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
 
@@ -30,7 +32,7 @@ def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
     outputs = decoder.hidden_states(memory, lengths, tokens)
     unrolled = list(decoder.unroll_heads(outputs.head_input, labels))
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     states = surrogate.start_from(outputs.head_input.flatten(0, 1))
     places = [(row, position) for row in range(2) for position in range(9)]
     for step in range(1, NUM_HEADS + 1):
@@ -61,7 +63,7 @@ def paths_of(surrogate, sources, paths):
 
 @torch.no_grad()
 def test_states_of_several_ages_go_together(decoder):
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     sources, paths = head_inputs(decoder, 3), [[3], [5, 1, 2], [4, 0]]
     singles = paths_of(surrogate, sources, paths)
     expected = torch.cat([surrogate.logits(states) for states in singles])
@@ -75,7 +77,7 @@ def test_states_of_several_ages_go_together(decoder):
 
 @torch.no_grad()
 def test_rows_are_selected_in_any_order_and_several_times(decoder):
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     singles = paths_of(surrogate, head_inputs(decoder, 3), [[3], [5, 1], [4, 0, 2]])
     joined = singles[0].join(singles[1].join(singles[2]))
     every = surrogate.logits(joined)
@@ -91,7 +93,7 @@ def test_rows_are_selected_in_any_order_and_several_times(decoder):
 
 @torch.no_grad()
 def test_only_recurrent_heads_see_what_was_drafted(decoder):
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     states = surrogate.start_from(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
     one, other = surrogate.logits(surrogate.advance(states, torch.tensor([2, 3])))
     recurrent = surrogate.max_steps is None
@@ -100,7 +102,7 @@ def test_only_recurrent_heads_see_what_was_drafted(decoder):
 
 @torch.no_grad()
 def test_how_far_a_state_goes(decoder):
-    surrogate = decoder.runtime().surrogate()
+    surrogate = build_runtime(decoder).surrogate()
     states = surrogate.start_from(head_inputs(decoder, 1))
     for step in range(1, NUM_HEADS + 3):
         states = surrogate.advance(states, torch.tensor([2]))
@@ -113,11 +115,11 @@ def test_how_far_a_state_goes(decoder):
 
 
 def test_tokens_of_columns():
-    surrogate = tiny_decoder(0, "linear").runtime().surrogate()
+    surrogate = build_runtime(tiny_decoder(0, "linear")).surrogate()
     assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[3, 0]]
     surrogate.vocabulary = torch.tensor([5, 2, 10, 7])
     assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[7, 5]]
 
 
 def test_no_heads_no_surrogate():
-    assert tiny_decoder(0, "none").runtime().surrogate() is None
+    assert build_runtime(tiny_decoder(0, "none")).surrogate() is None

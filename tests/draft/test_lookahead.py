@@ -9,7 +9,7 @@ import pytest
 import torch
 from beam_oracle import make_scorers, make_weights
 from draft_models import drafted, drafted_by
-from tiny import EOS, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.lookahead import (
@@ -21,9 +21,10 @@ from espnet_medusa.search.ahead.lookahead import (
     step_acceptance,
 )
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import UtteranceScorers
 from espnet_medusa.search.walk import Draft
 from espnet_medusa.tree.prefix import Prefix
@@ -179,7 +180,7 @@ def test_greedy_text_stays_and_bounds_hold(number, kind):
     shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
     rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
     search = GreedySearch(decoder, rule, Constraints(EOS), decoder.surrogate(), shape)
-    walks = search(memory, lengths, torch.tensor([PROMPT] * 4), most, [30, 0, 0, 40])
+    walks = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
     for row, walk in enumerate(walks):
         alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 0, 40][row]
         tokens, _, _ = plain_greedy(module, alone, PROMPT, most[row], min_length=least)
@@ -217,7 +218,10 @@ def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
         )
         count = len(rows)
         walks = search(
-            memory[rows], lengths[rows], torch.tensor([PROMPT] * count), [45] * count, [45] * count
+            memory[rows],
+            lengths[rows],
+            torch.tensor([PROMPT] * count),
+            bounds([45] * count, [45] * count),
         )
         return [walk.statistics.drafted for walk in walks]
 

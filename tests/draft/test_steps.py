@@ -13,15 +13,17 @@ from beam_oracle import (
     make_weights,
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
 from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 
 HEADS = ["linear", "block", "recurrent"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
@@ -116,13 +118,13 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
     every = []
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
-        runtime = tiny_decoder(seed, heads).runtime()
+        runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         surrogate = runtime.surrogate(vocabulary_of(rng, 2))
         search = greedy_search(runtime, surrogate, DraftShape(4, width), "top_m")
         assert type(search.drafter.steps) is DecoderSteps
         every.append(Watched(search))
-        search(memory, lengths, torch.tensor([PROMPT] * 3), [30, 12, 3], [0, 0, 0])
+        search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 3]))
     assert_drafted_alike(every)
     assert not any(known for watched in every for known in watched.known)
 
@@ -136,13 +138,13 @@ def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, a
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
     for seed in range(4):
-        runtime = tiny_decoder(seed, heads).runtime()
+        runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         search = greedy_search(
             runtime, runtime.surrogate(), DraftShape(4), acceptance, **constraints
         )
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
-        search(memory, lengths, torch.tensor([PROMPT] * 3), [30, 12, 5], least)
+        search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 5], least))
     assert_drafted_alike(every)
 
 
@@ -162,7 +164,7 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
     for seed in range(8):
         rng = random.Random(f"{seed} {heads} {constraints}")
         beam_size = rng.randint(1, 6)
-        runtime = tiny_decoder(seed, heads).runtime()
+        runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [14, 9, 12])
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
         # A vocabulary that is smaller than the width narrows what follows known prefixes, too.
@@ -187,7 +189,7 @@ def assert_drafted_from(vocabulary, watched):
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
-    runtime = tiny_decoder(0, heads).runtime()
+    runtime = build_runtime(tiny_decoder(0, heads))
     whole, some = runtime.surrogate(), runtime.surrogate(torch.tensor(VOCABULARY))
     head_input, tokens = torch.randn(5, HIDDEN_SIZE), torch.tensor([1, 7, 0, 3, 3])
     found, expected = (s.logits(s.advance(s.start_from(head_input), tokens)) for s in (some, whole))
@@ -203,10 +205,10 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
     memory, lengths = random_memory(seed, [8, 3, 11])
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     search = greedy_search(runtime, runtime.surrogate(torch.tensor(VOCABULARY)), shape)
     watched = Watched(search, [])
-    walks = search(memory, lengths, torch.tensor([PROMPT] * 3), [30] * 3, [0, 6, 0])
+    walks = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
     for row, walk in enumerate(walks):
         alone = memory[row : row + 1, : lengths[row]]
         expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
@@ -223,7 +225,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
     memory, lengths = random_memory(seed, [14, 9])
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     surrogate = runtime.surrogate(torch.tensor(VOCABULARY))
     search = beam_search(runtime, surrogate, DraftShape(4, 2 + seed), 4, seed, weights)
     watched = Watched(search, [])
@@ -244,7 +246,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 @torch.no_grad()
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints know tokens, not columns."""
-    runtime = tiny_decoder(1, heads).runtime()
+    runtime = build_runtime(tiny_decoder(1, heads))
     memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     drafted = []
@@ -269,9 +271,9 @@ def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
     surrogates = [PathSurrogate(say), PathSurrogate(lambda path: say(path)[columns], columns)]
     calls = []
     for surrogate in surrogates:
-        drafting = PathDecoder(decoder.runtime(), surrogate)
+        drafting = PathDecoder(build_runtime(decoder), surrogate)
         search = greedy_search(drafting, surrogate, DraftShape(5))
-        [walk] = search(memory, lengths, torch.tensor([PROMPT]), [24], [0])
+        [walk] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
         assert walk.tokens == text
         calls.append(walk.statistics.decoder_calls)
     assert calls[0] == calls[1] == 1 + -(-(walk.steps - 1) // 6)

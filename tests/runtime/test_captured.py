@@ -4,11 +4,12 @@ import pytest
 import torch
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_bucket
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
-from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 DEVICES = [
@@ -29,6 +30,7 @@ def searched(decoder, options: SearchOptions, device: str, beam_size: int = 3):
     memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
     prompt = torch.full((len(LENGTHS), 1), EOS, device=device)
     sizes = VOCAB_SIZE, EOS, torch.device(device)
+    decoder = build_runtime(decoder, options.decoder_precision)
     if options.search == "greedy":
         search = build_greedy(options, decoder, *sizes)
     else:
@@ -38,7 +40,7 @@ def searched(decoder, options: SearchOptions, device: str, beam_size: int = 3):
         )
     found = []
     for _ in range(2):  # the second finds the storage and the calls of the first
-        walks = search_within(search, memory, lengths, prompt, LengthLimits(-30))
+        walks = search(memory, lengths, prompt, LengthLimits(-30))
         found.append(
             [
                 (

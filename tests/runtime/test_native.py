@@ -12,13 +12,14 @@ from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime import linear as torch_linear
 from espnet_medusa.runtime import precision
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
 from espnet_medusa.runtime.native import build, library
 from espnet_medusa.runtime.native.layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.whisper import whisper_weights
-from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_greedy, search_within
+from espnet_medusa.search.build import SearchOptions, build_greedy
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT
 
 KINDS = {"": None, " -DPORTABLE=1": "AVX512_VNNI, AVX512_BF16", " -DPORTABLE=2": "AVX512_VNNI"}
@@ -165,7 +166,7 @@ def test_a_layer_is_the_float_layer(kind, heads, head_size, known, sizes, frames
 def test_frames_behind_the_end_and_other_utterances_count_for_nothing(kind):
     decoder = tiny_decoder(0)
     memory, lengths = random_memory(0, [40, 9])
-    runtime = decoder.runtime("int8")
+    runtime = build_runtime(decoder, "int8")
     found = []
     for used, frames in ((memory, lengths), (memory[1:, :9], lengths[1:])):
         state = runtime.start(used, frames)
@@ -182,7 +183,7 @@ def test_a_decoder_is_near_the_trained_one(kind, heads):
     for parameter in decoder.parameters():
         parameter.mul_(0.5)
     memory, lengths = random_memory(0, [50, 4])
-    runtime = decoder.runtime("int8")
+    runtime = build_runtime(decoder, "int8")
     assert isinstance(runtime.layers[0], NativeLayer)
     found = []
     for threads in (1, 2, 2):
@@ -210,9 +211,10 @@ def test_drafts_change_no_text():
     for heads in ("linear", "recurrent"):
         decoder, found = tiny_decoder(1, heads), []
         for depth in (0, None):
-            options = SearchOptions(search="greedy", decoder_precision="int8", draft_depth=depth)
-            search = build_greedy(options, decoder, VOCAB_SIZE, EOS, torch.device("cpu"))
-            walks = search_within(search, memory, lengths, prompt, LengthLimits(-30))
+            options = SearchOptions(search="greedy", draft_depth=depth)
+            runtime = build_runtime(decoder, "int8")
+            search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
+            walks = search(memory, lengths, prompt, LengthLimits(-30))
             found.append([walk.tokens for walk in walks])
         assert found[0] == found[1]
 
@@ -221,7 +223,7 @@ def test_without_a_compiler_torch_computes(monkeypatch, caplog):
     monkeypatch.setenv("CXX", "no-such-compiler")
     forget()
     try:
-        runtime = tiny_decoder(0).runtime("int8")
+        runtime = build_runtime(tiny_decoder(0), "int8")
         memory, lengths = random_memory(0, [5])
         outputs = runtime.extend(runtime.start(memory, lengths), [[1]], [[ROOT]])
         assert runtime.logits(outputs.hidden).shape == (1, VOCAB_SIZE)

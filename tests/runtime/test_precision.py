@@ -5,31 +5,41 @@ import torch
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.linear import Int8Linear
-from espnet_medusa.search.beam import LengthLimits
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy, search_within
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.drafters import DraftSources
+from espnet_medusa.search.limits import LengthLimits
 
 CPU = torch.device("cpu")
 HEADS = ["linear", "block", "recurrent"]
 LENGTHS = [9, 4]
 
 
+def greedy_search(decoder, **options):
+    options = SearchOptions(search="greedy", **options)
+    runtime = build_runtime(decoder, options.decoder_precision)
+    sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
+    return build_greedy(options, runtime, VOCAB_SIZE, EOS, CPU, sources)
+
+
 def greedy(decoder, **options):
-    search = build_greedy(SearchOptions(search="greedy", **options), decoder, VOCAB_SIZE, EOS, CPU)
-    return run(search)
+    return run(greedy_search(decoder, **options))
 
 
 def beam(decoder, **options):
-    weights = {"decoder": 1.0}
+    options, weights = SearchOptions(**options), {"decoder": 1.0}
+    runtime = build_runtime(decoder, options.decoder_precision)
     search = build_beam(
-        *(SearchOptions(**options), decoder, {}, None, weights, 3, VOCAB_SIZE, EOS, False, CPU)
+        *(options, runtime, {}, None, weights, 3, VOCAB_SIZE, EOS, False, CPU),
+        DraftSources(frequent_tokens=decoder.draft_vocabulary),
     )
     return run(search)
 
 
 def run(search):
     memory, lengths = random_memory(0, LENGTHS)
-    return search_within(search, memory, lengths, torch.full((2, 1), EOS), LengthLimits(-15))
+    return search(memory, lengths, torch.full((2, 1), EOS), LengthLimits(-15))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
@@ -70,7 +80,7 @@ def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
 def test_int8_decoder_says_what_its_logits_are():
     decoder = tiny_decoder(0, "block")
     memory, lengths = random_memory(0, LENGTHS)
-    runtime = decoder.runtime("int8")
+    runtime = build_runtime(decoder, "int8")
     state = runtime.start(memory, lengths)
     found = runtime.logits(runtime.extend(state, [[1], [2]], [[-1], [-1]]).hidden)
     hidden = decoder.hidden_states(memory, lengths, torch.tensor([[1], [2]])).hidden[:, 0]
@@ -105,8 +115,7 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_the_end():
 @torch.no_grad()
 def test_released_weights_leave_searches_as_they_were(heads, name):
     decoder = tiny_decoder(0, heads)
-    options = SearchOptions(search="greedy", decoder_precision=name)
-    search = build_greedy(options, decoder, VOCAB_SIZE, EOS, CPU)
+    search = greedy_search(decoder, decoder_precision=name)
     before = [walk.tokens for walk in run(search)]
     decoder.release()
     assert not any(weight.numel() for weight in decoder.state_dict().values())

@@ -9,6 +9,7 @@ from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime import precision
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 HEADS = ["none", "linear", "block", "recurrent", "llama none", "llama latent", "llama block"]
@@ -22,7 +23,7 @@ def test_chain_in_pieces_equals_forward(heads, seed):
     memory, lengths = random_memory(seed, [9, 4, 1])
     tokens = torch.randint(0, VOCAB_SIZE, (3, 12))
     expected = decoder.hidden_states(memory, lengths, tokens)
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     state = runtime.start(memory, lengths)
     begin = 0
     for size in (1, 5, 2, 4):
@@ -122,7 +123,7 @@ def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing(heads):
     loud[1, 3:] = 1e3
     found = []
     for used in (memory, loud):
-        runtime = decoder.runtime()
+        runtime = build_runtime(decoder)
         state = runtime.start(used, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         if used is loud:
@@ -138,7 +139,7 @@ def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing(heads):
 def test_without_heads_the_block_is_left_out(heads):
     decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
-    runtime = decoder.runtime()
+    runtime = build_runtime(decoder)
     served, spared = (runtime.start(memory, lengths, with_heads=with_) for with_ in (True, False))
     if heads == "block":
         assert len(served.memory) == len(spared.memory) + 1 == 3
@@ -157,7 +158,7 @@ def test_weights_that_change_later_do_not_reach_a_runtime(heads):
     memory, lengths = random_memory(0, [5])
 
     def parts():
-        runtime = decoder.runtime()
+        runtime = build_runtime(decoder)
         return runtime, runtime.surrogate()
 
     def hidden(runtime, surrogate):
@@ -188,7 +189,7 @@ def test_bfloat16_stays_near_float32(heads):
     memory, lengths = random_memory(0, [9, 4])
     found = {}
     for name in (precision.FLOAT32, precision.BFLOAT16):
-        runtime = decoder.runtime(name)
+        runtime = build_runtime(decoder, name)
         state = runtime.start(memory, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
@@ -210,7 +211,7 @@ def test_a_large_vocabulary_in_every_precision_of_a_module():
         decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
         memory, lengths = random_memory(0, [5])
         memory, tokens = memory.to(dtype), torch.tensor([[1, 4999, 2000]])
-        runtime = decoder.runtime()
+        runtime = build_runtime(decoder)
         outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1]])
         expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
         found = runtime.logits(outputs.hidden)
@@ -218,9 +219,9 @@ def test_a_large_vocabulary_in_every_precision_of_a_module():
 
 
 def test_a_precision_of_the_models_own():
-    assert tiny_decoder(0).runtime().dtype == torch.float32
-    assert tiny_decoder(0).bfloat16().runtime().dtype == torch.bfloat16
-    assert tiny_decoder(0).bfloat16().runtime("float32").dtype == torch.float32
+    assert build_runtime(tiny_decoder(0)).dtype == torch.float32
+    assert build_runtime(tiny_decoder(0).bfloat16()).dtype == torch.bfloat16
+    assert build_runtime(tiny_decoder(0).bfloat16(), "float32").dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -232,10 +233,10 @@ def test_a_precision_of_the_models_own():
 )
 def test_precisions_that_cannot_be_say_what_is_allowed(name, message):
     with pytest.raises(InputError, match=message):
-        tiny_decoder(0).runtime(name)
+        build_runtime(tiny_decoder(0), name)
 
 
 def test_a_processor_without_bfloat16_is_told(monkeypatch, caplog):
     monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: False)
-    tiny_decoder(0).runtime("bfloat16")
+    build_runtime(tiny_decoder(0), "bfloat16")
     assert "float32 will be faster" in caplog.text

@@ -6,12 +6,14 @@ import torch
 from clairvoyant import PathDecoder, PathStates, PathSurrogate, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.beam import BeamSearch, LengthLimits
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.build import SearchOptions
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.drafters import HEADS
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.tree_decoder import NodeOutputs
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import DraftReading, HeldOutBatch
@@ -115,7 +117,7 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])
     module = tiny_decoder(seed, "none")
-    decoder, say = ChargedDecoder(module.runtime(), prices, error), foresight(module, memory)
+    decoder, say = ChargedDecoder(build_runtime(module), prices, error), foresight(module, memory)
     drafters = {
         name: Drafter(name, offer.kind, {None: ChargedSurrogate(say, offer, prices)})
         for name, offer in prices.offers.items()

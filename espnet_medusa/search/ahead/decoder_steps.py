@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.steps import Steps
 from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
 from espnet_medusa.tree.prefix import Prefix
@@ -29,30 +30,18 @@ class Step(NamedTuple):
     tokens: list[int]
 
 
-class DecoderSteps:
-    """The search's step as tensor operations over all beams.
-
-    Args:
-        strategy: The search.
-        scoring: Its scoring while running ahead.
-        surrogate: Stands in for the decoder.
-        shape: How far and how wide.
-
-    Attributes:
-        device: Where states are; known once utterances are.
-    """
+class DecoderSteps(Steps):
+    """The search's step as tensor operations over all beams; arguments as ``Steps``'s."""
 
     def __init__(
         self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
     ):
-        self.scoring, self.surrogate, self.shape = scoring, surrogate, shape
-        self.device: torch.device | None = None
+        super().__init__(strategy, scoring, surrogate, shape)
         self.constrained = not scoring.constraints.is_empty
         lone = shape.width == 1 and shape.choices is None and shape.budget is None
         self.normalized = not lone or strategy.needs_draft_scores
 
     def run(self, walks: Sequence[Walk]) -> None:
-        """Add ``shape.depth`` steps to the walks' drafts."""
         most = self.shape.depth
         limits = [
             min(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
 from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
 from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.steps import Steps
 from espnet_medusa.search.walk import Draft, Strategy, Walk, prompt_draft
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RunAhead:
 
     def __init__(self, strategy: Strategy, surrogate: Surrogate | None, shape: DraftShape):
         self.strategy, self.surrogate, self.shape = strategy, surrogate, shape
-        self.steps = None
+        self.steps: Steps | None = None
         self._last: Drafted | None = None
         if surrogate is not None and shape.depth > 0:
             scoring = strategy.scoring.for_drafts(shape.left_out, surrogate.vocabulary)
@@ -89,7 +90,7 @@ class RunAhead:
         self,
         walks: Sequence[Walk],
         drafts: Sequence[Draft],
-        steps: DecoderSteps | ScorerSteps | None,
+        steps: Steps | None,
     ) -> None:
         """Prolong the drafts by steps, if any, and hand them to the walks."""
         started, lookahead = time.perf_counter(), self.shape.lookahead

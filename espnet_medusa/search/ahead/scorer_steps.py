@@ -9,35 +9,17 @@ from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.scores import CANDIDATES, Candidates, Request, Scoring
-from espnet_medusa.search.walk import Strategy, Walk, best_continuations
+from espnet_medusa.search.ahead.steps import Steps
+from espnet_medusa.search.scores import CANDIDATES, Candidates, Request
+from espnet_medusa.search.walk import Walk, best_continuations
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import States, Surrogate
 
 
-class ScorerSteps:
-    """The search's own step, again and again.
-
-    Args:
-        strategy: The search.
-        scoring: Its scoring while running ahead.
-        surrogate: Stands in for the decoder.
-        shape: How far and how wide.
-
-    Attributes:
-        device: Where states are; known once utterances are.
-    """
-
-    def __init__(
-        self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
-    ):
-        self.strategy, self.scoring = strategy, scoring
-        self.surrogate, self.shape = surrogate, shape
-        self.device: torch.device | None = None
+class ScorerSteps(Steps):
+    """The search's own step, again and again."""
 
     def run(self, walks: Sequence[Walk]) -> None:
-        """Add ``shape.depth`` steps to the walks' drafts."""
         states = PrefixStates(self.surrogate, self.device)
         for _ in range(self.shape.depth):
             walks = [walk for walk in walks if walk.draft.beam and walk.draft.may_go_on]

@@ -1,0 +1,66 @@
+"""An experiment's files: ESPnet's construction of the model, between checks that it lacks."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from espnet_medusa.checkpoint import check_shapes, load_weights
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+
+Weights = Mapping[str, torch.Tensor]
+
+
+def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:
+    """Read the checkpoints safely before ESPnet reads them in a way that may run code.
+
+    Returns:
+        The model's weights without their values: ESPnet holds them twice, which is enough.
+
+    Raises:
+        InputError: A file is missing, or holds more than weights.
+    """
+    if model_file is None:
+        raise InputError("asr_model_file: missing; give the trained model, such as valid.pth")
+    if lm_file is not None:
+        load_weights(Path(lm_file))
+    return {name: weight.to("meta") for name, weight in load_weights(Path(model_file)).items()}
+
+
+@contextmanager
+def refusing(train_config: Path | str | None, model_file: Path | str) -> Iterator[None]:
+    """What ESPnet finds wrong while it builds the model becomes a line.
+
+    Raises:
+        InputError: The config has an unknown option, or does not fit the weights.
+    """
+    try:
+        yield
+    except TypeError as error:
+        raise InputError(f"{train_config}: {error}") from error
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        reason = str(error).splitlines()[1].strip()
+        raise InputError(
+            f"{model_file}: does not fit {train_config}: {reason}; use the config and token list "
+            "that it was trained with"
+        ) from error
+
+
+def check_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str) -> None:
+    """Refuse a checkpoint that does not hold all of a model and nothing else.
+
+    Counts of training tokens may be missing: heads from elsewhere have none.
+
+    Raises:
+        InputError: Names the first differences.
+    """
+    expected = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name in weights or not name.endswith(TOKEN_COUNTS)
+    }
+    check_shapes(weights, expected, model_file, complete=True)

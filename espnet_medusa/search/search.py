@@ -1,0 +1,81 @@
+"""What greedy and beam searches are: walks begin, the loop runs, walks have found something."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+
+from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
+from espnet_medusa.search.loop import Drafter, run
+from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.tree_decoder import TreeDecoder
+
+
+class Search(ABC):
+    """Several tokens per decoder call, for several utterances, each at its own pace.
+
+    Args:
+        decoder: Evaluates nodes.
+        drafter: Says which, and knows the strategy by which walks go on.
+    """
+
+    def __init__(self, decoder: TreeDecoder, drafter: Drafter):
+        self.decoder, self.drafter = decoder, drafter
+
+    @property
+    def strategy(self) -> Strategy:
+        """How walks go on."""
+        return self.drafter.strategy
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        prompt: torch.Tensor,
+        limits: Limits = AS_MANY_AS_FRAMES,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> list[Walk]:
+        """Decode U utterances.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            memory_lengths: (U,) frames.
+            prompt: (U, P) tokens to start from.
+            limits: Of the lengths; of all utterances, or U.
+            draft_inputs: U, what a draft model reads; None: the same.
+
+        Returns:
+            Walks, whose ``n_best`` lists are sorted, best first.
+        """
+        limits = for_each(limits, len(memory))
+        walks = [
+            self._begin(memory[row, :frames], prompt[row], limits[row])
+            for row, frames in enumerate(memory_lengths.tolist())
+        ]
+        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
+        for walk in walks:
+            self._finish(walk)
+        return walks
+
+    @abstractmethod
+    def _begin(self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits) -> Walk:
+        """An utterance at its root.
+
+        Args:
+            memory: (S, D).
+            prompt: (P,).
+            limits: Its own.
+        """
+
+    @abstractmethod
+    def _finish(self, walk: Walk) -> None:
+        """Nothing is left to decide: sort and count what was found."""
+
+    def _most_tokens(self, frames: int, num_prompt: int, limits: LengthLimits) -> int:
+        """As the limits say, where the decoder has positions for them."""
+        room = self.decoder.max_depth(frames) - num_prompt + 1
+        return max(min(limits.most(frames), room), 1)
