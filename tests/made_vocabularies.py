@@ -6,7 +6,7 @@ from functools import cache
 import sentencepiece
 
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
-from espnet_medusa.vocabulary.vocabulary import open_vocabulary
+from espnet_medusa.vocabulary.tokenizers import open_vocabulary
 
 SYLLABLES = ["ba", "ko", "lü", "mi", "né", "ra", "sto", "ß", "ty", "ve", "xi", "zum"]
 MODELS = {

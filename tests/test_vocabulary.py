@@ -16,14 +16,14 @@ from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.vocabulary.vocabulary import (
+from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
-    bare,
     hugging_face_vocabulary,
     open_vocabulary,
     sentencepiece_vocabulary,
     token_list_vocabulary,
 )
+from espnet_medusa.vocabulary.vocabulary import bare
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 FILES = {

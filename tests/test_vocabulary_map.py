@@ -23,7 +23,7 @@ from whisper.tokenizer import get_encoding
 
 from espnet_medusa.bin.vocabulary_coverage import main as print_coverage
 from espnet_medusa.vocabulary.mapping import map_vocabularies
-from espnet_medusa.vocabulary.vocabulary import (
+from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,
     open_vocabulary,

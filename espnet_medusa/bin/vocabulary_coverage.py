@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from espnet_medusa.command_line import run_main
 from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
-from espnet_medusa.vocabulary.vocabulary import BUNDLED, Vocabulary, open_vocabulary
+from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
+from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.token_files import VOCAB_SIZES
 
 _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}

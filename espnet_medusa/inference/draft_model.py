@@ -37,12 +37,9 @@ from espnet_medusa.options import read_config
 from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
-from espnet_medusa.vocabulary.vocabulary import (
-    Vocabulary,
-    hugging_face_vocabulary,
-    token_list_vocabulary,
-)
+from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import load_safely
 from espnet_medusa.whisper.token_files import read_text

@@ -41,13 +41,13 @@ from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.vocabulary.byte_order import ByteOrder
-from espnet_medusa.vocabulary.translation import Translation
-from espnet_medusa.vocabulary.vocabulary import (
+from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,
     open_vocabulary,
     token_list_vocabulary,
 )
+from espnet_medusa.vocabulary.translation import Translation
 
 END = "<|endoftext|>"
 # Merges in order; tokens are signs, merges, the end symbol.

@@ -1,0 +1,277 @@
+"""Whose vocabulary: of Hugging Face's tokenizers, sentencepiece models, ESPnet's token lists."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import read_config
+from espnet_medusa.vocabulary.vocabulary import Vocabulary
+
+# Names that openai-whisper ships, to the sizes of their vocabularies.
+BUNDLED = {"whisper_en": 51864, "whisper_multilingual": 51865, "whisper_large_v3": 51866}
+STARTS = ("<|startoftranscript|>", "<sos/eos>", "<s>", "<|begin_of_text|>")
+ENDS = ("<|endoftext|>", "<sos/eos>", "</s>", "<|end_of_text|>")
+BOUNDARY, SPACE = "▁", "<space>"
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPECIAL = re.compile(r"<[^<>\s]+>")
+
+
+def _find(names: Sequence[str | None], wanted: Sequence[str], default: int | None) -> int | None:
+    return next((names.index(name) for name in wanted if name in names), default)
+
+
+def _byte_ids(contents: Sequence[bytes | None]) -> Callable[[bytes], list[int | None]]:
+    """Spell byte by byte."""
+    single = {text: number for number, text in enumerate(contents) if text and len(text) == 1}
+    return lambda data: [single.get(data[place : place + 1]) for place in range(len(data))]
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Characters of byte-level BPE to bytes: printable ones stand for themselves."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    signs = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
+    return dict(zip(signs, printable + others, strict=True))
+
+
+def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
+    """That of a fast tokenizer: byte-level BPE, or BPE converted from sentencepiece.
+
+    Args:
+        tokenizer: transformers' ``PreTrainedTokenizerFast``.
+
+    Raises:
+        InputError: Another kind of tokenizer.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    byte_level = "ByteLevel" in str(getattr(backend, "decoder", None))
+    kind = type(backend.model).__name__ if backend is not None else type(tokenizer).__name__
+    if kind != "BPE" or not (byte_level or backend.token_to_id(BOUNDARY) is not None):
+        raise InputError(
+            f"tokenizer of kind {kind}: allowed are byte-level BPE and BPE with word boundaries "
+            f"'{BOUNDARY}'; of sentencepiece give the .model file"
+        )
+    alphabet = _byte_alphabet()
+    vocabulary = tokenizer.get_vocab()
+    contents: list[bytes | None] = [None] * (max(vocabulary.values()) + 1)
+    names: list[str | None] = [None] * len(contents)
+    for token, number in vocabulary.items():
+        if not byte_level:
+            contents[number] = piece_bytes(token)
+        elif all(sign in alphabet for sign in token):
+            contents[number] = bytes(alphabet[sign] for sign in token)
+        else:
+            contents[number] = token.encode()
+    for number, added in tokenizer.added_tokens_decoder.items():
+        special = added.special or _SPECIAL.fullmatch(added.content)
+        names[number] = added.content if special else None
+        contents[number] = None if special else added.content.encode()
+
+    unknown = backend.model.unk_token
+
+    def tokenize(text: str) -> list[int | None]:
+        found = backend.model.tokenize(text)
+        return [None if token.value == unknown else token.id for token in found]
+
+    def spell(text: str) -> list[int | None]:
+        if backend.normalizer is not None and byte_level:
+            text = backend.normalizer.normalize_str(text)
+        if not byte_level:
+            return tokenize(text.replace(" ", BOUNDARY))
+        # Not the tokenizer as a whole: it would take names of special tokens for these tokens.
+        pieces = backend.pre_tokenizer.pre_tokenize_str(text)
+        return [number for piece, _ in pieces for number in tokenize(piece)]
+
+    signs = {byte: sign for sign, byte in alphabet.items()}
+    return Vocabulary(
+        tuple(contents),
+        tuple(names),
+        spell,
+        (lambda data: tokenize("".join(signs[byte] for byte in data)))
+        if byte_level
+        else _byte_ids(contents),
+        leading_space=None if byte_level else True,
+        start=_find(names, STARTS, tokenizer.bos_token_id),
+        end=_find(names, ENDS, tokenizer.eos_token_id),
+    )
+
+
+def piece_bytes(piece: str) -> bytes:
+    """What a sentencepiece piece writes."""
+    byte = _BYTE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace(BOUNDARY, " ").encode()
+
+
+def _open_sentencepiece(model: str | Path) -> Any:
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load(str(model))
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"sentencepiece model '{model}': cannot be read; give the path of a .model file"
+        ) from error
+    return processor
+
+
+def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
+    """Spell within a text: no word boundary before it, spaces as they are."""
+    # Kept in the closure alone, as nobody else may see the changed one.
+    inside = type(processor)()
+    inside.load_from_serialized_proto(processor.serialized_model_proto())
+    inside.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
+    unknown = inside.unk_id()
+
+    def spell(text: str) -> list[int | None]:
+        return [None if number == unknown else number for number in inside.encode(text)]
+
+    return spell
+
+
+def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
+    """That of a sentencepiece model: unigram or BPE, with or without byte fallback.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    processor = _open_sentencepiece(model)
+    contents: list[bytes | None] = []
+    names: list[str | None] = []
+    for number in range(processor.get_piece_size()):
+        piece = processor.id_to_piece(number)
+        special = processor.is_control(number) or processor.is_unknown(number)
+        names.append(piece if special else None)
+        silent = special or processor.is_unused(number)
+        contents.append(None if silent else piece_bytes(piece))
+    return Vocabulary(
+        tuple(contents),
+        tuple(names),
+        _sentencepiece_speller(processor),
+        _byte_ids(contents),
+        leading_space=processor.normalize("a") != "a",
+        start=None if processor.bos_id() < 0 else processor.bos_id(),
+        end=None if processor.eos_id() < 0 else processor.eos_id(),
+    )
+
+
+def token_list_vocabulary(
+    tokens: Sequence[str], token_type: str, bpemodel: str | Path | None = None
+) -> Vocabulary:
+    """That of an ESPnet model: ``token_list``, ``token_type`` and ``bpemodel`` of its config.
+
+    Raises:
+        InputError: Another token type than bpe, char, word and hugging_face, or no ``bpemodel``.
+    """
+    if token_type not in ("bpe", "char", "word", "hugging_face"):
+        raise InputError(f"token_type: {token_type}; allowed: bpe, char, word, hugging_face")
+    if token_type in ("bpe", "hugging_face") and bpemodel is None:
+        raise InputError(f"token_type: {token_type} without bpemodel; give that of the training")
+    if token_type == "hugging_face":
+        return open_vocabulary(bpemodel)
+    special = [
+        _SPECIAL.fullmatch(token) and token != SPACE and not _BYTE.fullmatch(token)
+        for token in tokens
+    ]
+    names = tuple(token if silent else None for token, silent in zip(tokens, special, strict=True))
+    write = {
+        "bpe": piece_bytes,
+        "char": lambda token: b" " if token == SPACE else token.encode(),
+        "word": lambda token: f" {token}".encode(),
+    }[token_type]
+    contents = tuple(
+        None if silent else write(token) for token, silent in zip(tokens, special, strict=True)
+    )
+    numbers = {text: number for number, text in enumerate(contents) if text is not None}
+
+    def by_characters(text: str) -> list[int | None]:
+        return [numbers.get(sign.encode()) for sign in text]
+
+    def by_words(text: str) -> list[int | None]:
+        # What comes before the first space goes on with a word: no token does.
+        first, *words = text.split(" ")
+        found = [numbers.get(f" {word}".encode()) for word in words if word]
+        return [None, *found] if first else found
+
+    spell = by_characters if token_type == "char" else by_words
+    if token_type == "bpe":
+        processor = _open_sentencepiece(bpemodel)
+        spell_pieces = _sentencepiece_speller(processor)
+        # ESPnet's ids are lines of its list, not those of the sentencepiece model.
+        lines = {token: number for number, token in enumerate(tokens)}
+
+        def spell(text: str) -> list[int | None]:
+            pieces = spell_pieces(text)
+            return [None if n is None else lines.get(processor.id_to_piece(n)) for n in pieces]
+
+    return Vocabulary(
+        contents,
+        names,
+        spell,
+        _byte_ids(contents),
+        leading_space=token_type != "char",
+        start=_find(names, STARTS, None),
+        end=_find(names, ENDS, None),
+    )
+
+
+def open_vocabulary(source: str | Path) -> Vocabulary:
+    """Find a vocabulary by name or path.
+
+    Args:
+        source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (for bpe with
+            ``bpe.model`` beside it), an ESPnet config or its folder, a Hugging Face tokenizer's
+            folder or hub name.
+
+    Raises:
+        InputError: There is none.
+    """
+    from espnet_medusa.whisper.tokens import load_tokenizer, make_tokenizer  # Slow to import.
+
+    path = Path(source)
+    if str(source) in BUNDLED:
+        return hugging_face_vocabulary(make_tokenizer(BUNDLED[str(source)]))
+    if path.suffix == ".model":
+        return sentencepiece_vocabulary(path)
+    config = path / "config.yaml" if path.is_dir() else path
+    if config.suffix in (".yaml", ".yml") and config.is_file():
+        return _config_vocabulary(config)
+    if path.is_file():
+        return _token_list_file(path)
+    return hugging_face_vocabulary(load_tokenizer(path if path.is_dir() else source))
+
+
+def _config_vocabulary(path: Path) -> Vocabulary:
+    remedy = "give the config of an ESPnet model"
+    config = read_config(path, remedy)
+    if not {"token_list", "token_type"} <= config.keys():
+        raise InputError(f"{path}: no token_list and token_type; {remedy}")
+    tokens = config["token_list"]
+    if isinstance(tokens, str):
+        tokens = _read_lines(Path(tokens))
+    return token_list_vocabulary(tokens, config["token_type"], config.get("bpemodel"))
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        # A token may be a line separator of Unicode: only newlines part them.
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: no token list ({error}); give one token a line") from error
+
+
+def _token_list_file(path: Path) -> Vocabulary:
+    """Tell the type of a list by its tokens."""
+    tokens = _read_lines(path)
+    ordinary = [token for token in tokens if not _SPECIAL.fullmatch(token)]
+    if any(BOUNDARY in token for token in ordinary):
+        model = path.with_name("bpe.model")
+        if not model.is_file():
+            raise InputError(f"{path}: token list of sentencepiece without {model}; put it there")
+        return token_list_vocabulary(tokens, "bpe", model)
+    if any(token.startswith("Ġ") for token in ordinary):
+        raise InputError(f"{path}: tokens of byte-level BPE; give the tokenizer's folder")
+    chars = all(len(token) == 1 for token in ordinary)
+    return token_list_vocabulary(tokens, "char" if chars else "word")
