@@ -15,7 +15,7 @@ from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
-from espnet_medusa.inference.draft_model import open_draft_model
+from espnet_medusa.inference.open_draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost

@@ -15,9 +15,10 @@ from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_
 from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
-from espnet_medusa.inference.draft_model import DraftModel, open_draft_model_for
+from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
 from espnet_medusa.inference.obstacles import check_batch, check_espnets_own
+from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.options import build_options
