@@ -83,6 +83,10 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         """(V, D) un-embedding."""
         return self.llama.lm_head.weight
 
+    @property
+    def norm(self) -> torch.nn.Module:
+        return self.llama.model.norm
+
     def max_depth(self, frames: int) -> int:
         return self.llama.config.max_position_embeddings - self.adapter.lengths(frames)
 
@@ -109,24 +113,17 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         if padding is not None:
             padding = torch.nn.functional.pad(padding, (0, tokens.size(1)))
             mask = torch.minimum(mask, padding)
-        below = self._run_layers(self.layers[:-1], hidden, mask, positions)
-        hidden = self._run_layers(self.layers[-1:], below, mask, positions)
-        hidden = head_input = self.llama.model.norm(hidden)
-        if self.heads is not None and self.heads.block is not None:
-            head_input = self._run_layers([self.heads.block], hidden, mask, positions)
-        return HiddenStates(*(part[:, num_speech:] for part in (hidden, head_input, below)))
-
-    def _run_layers(
-        self,
-        layers: Iterable[torch.nn.Module],
-        hidden: torch.Tensor,
-        mask: torch.Tensor,
-        positions: torch.Tensor,
-    ) -> torch.Tensor:
         rotary = self.llama.model.rotary_emb(hidden, positions)
-        for layer in layers:
-            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False)
-        return hidden
+
+        def run(layers: Iterable[torch.nn.Module], hidden: torch.Tensor) -> torch.Tensor:
+            for layer in layers:
+                hidden = layer(
+                    hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False
+                )
+            return hidden
+
+        outputs = self._through_layers(hidden, run)
+        return HiddenStates(*(part[:, num_speech:] for part in outputs))
 
 
 def _add_lora(model: torch.nn.Module, lora: dict) -> None:

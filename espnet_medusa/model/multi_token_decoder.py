@@ -1,7 +1,7 @@
 """What trained decoders with several heads share."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -76,6 +76,11 @@ class MultiTokenDecoder(AbsDecoder):
     def projection(self) -> torch.Tensor:
         """(V, D) vocabulary projection of the base head."""
 
+    @property
+    @abstractmethod
+    def norm(self) -> torch.nn.Module:
+        """Behind the last layer."""
+
     @abstractmethod
     def max_depth(self, frames: int) -> int:
         """Positions of start symbol and text behind so many frames of memory."""
@@ -123,6 +128,23 @@ class MultiTokenDecoder(AbsDecoder):
             Logits (B, L, V) and ``ys_in_lens``.
         """
         return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
+
+    def _through_layers(
+        self,
+        hidden: torch.Tensor,
+        run: Callable[[Iterable[torch.nn.Module], torch.Tensor], torch.Tensor],
+    ) -> HiddenStates:
+        """Embedded sequences through all layers, and the heads' block if they have one.
+
+        Args:
+            hidden: (B, N L, D).
+            run: Runs them through some layers.
+        """
+        below = run(self.layers[:-1], hidden)
+        hidden = head_input = self.norm(run(self.layers[-1:], below))
+        if self.heads is not None and self.heads.block is not None:
+            head_input = run([self.heads.block], hidden)
+        return HiddenStates(hidden, head_input, below)
 
     def unroll_hidden(self, outputs: HiddenStates, labels: torch.Tensor) -> list[torch.Tensor]:
         """What the vocabulary projections read, of the base head and of the heads behind it.

@@ -103,13 +103,9 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> HiddenStates:
         hidden = self._embed_sequence(tokens, branches)
         seen = memory, memory_lengths, branches
-        below = _run_layers(self.layers[:-1], hidden, *seen)
-        hidden = _run_layers(self.layers[-1:], below, *seen)
-        hidden = self.whisper.layer_norm(hidden)
-        head_input = hidden
-        if self.heads is not None and self.heads.block is not None:
-            head_input = _run_layers([self.heads.block], hidden, *seen)
-        return HiddenStates(hidden, head_input, below)
+        return self._through_layers(
+            hidden, lambda layers, hidden: _run_layers(layers, hidden, *seen)
+        )
 
     @torch.no_grad()
     def original_hidden(
@@ -129,13 +125,17 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         layers = [self.original_last_layer]
         hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
-        return self.whisper.layer_norm(hidden)
+        return self.norm(hidden)
 
     # Parts that it shares with its runtime.
 
     @property
     def layers(self) -> torch.nn.ModuleList:
         return self.whisper.layers
+
+    @property
+    def norm(self) -> torch.nn.Module:
+        return self.whisper.layer_norm
 
     def _embed_sequence(self, tokens: torch.Tensor, branches: int) -> torch.Tensor:
         """(B, N L) tokens from position 0 on, with dropout while embeddings are trained."""
