@@ -60,7 +60,7 @@ class Unchecked(SourceFileLoader):
         module.typechecked = typechecked
 
 
-UNCHECKED = ("espnet", "inflect")  # ESPnet imports inflect
+UNCHECKED = ("espnet.", "espnet2.", "inflect")  # ESPnet imports inflect
 LOADERS = {
     "g2p_en": OnDemand,
     "typeguard": Unchecked,
@@ -90,6 +90,6 @@ def install() -> None:
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
-    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, "espnet")
+    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"espnet2?\.")
     # Of its cleaner, when Python first compiles it; the module is a path then.
     warnings.filterwarnings("ignore", '"is not" with', SyntaxWarning, ".*tacotron_cleaner")

@@ -69,15 +69,15 @@ class TrainingProgress:
         if match := _EPOCH_STARTED.search(line):
             if self.first_epoch_started is None:
                 self.first_epoch_started = time.monotonic()
-            if self.epoch and self.batch:
-                # With num_iters_per_epoch an epoch has another length than the sampler.
-                self.batches = self.batch
             self.epoch, self.epochs, self.batch = int(match[1]), int(match[2]), 0
         elif match := _BATCHES.search(line):
             self.batches = int(match[1])
         elif match := _STEPS.search(line):
             self.batch, self.values = int(match[3]), parse_values(match[4])
         elif match := _RESULTS.search(line):
+            # With num_iters_per_epoch an epoch has another length than the sampler.
+            trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
+            self.batch = self.batches = round(trained / int(match[2])) or self.batches
             return match[1]
         return None
 
