@@ -1,6 +1,7 @@
-# Two commands: `make demo` runs the mini recipe, `make test` checks and tests everything.
+# Two commands: `make demo` runs the mini recipe, small, `make test` checks and tests everything.
 # A third, `make bench`, compares with other Whisper decoders, in an environment of its own.
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
+#          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?= auto
@@ -8,6 +9,7 @@ BIN := $(abspath $(VENV))/bin
 
 BENCH_VENV ?= .venv-bench
 BENCH_BIN := $(abspath $(BENCH_VENV))/bin
+DEMO ?= egs/mini_synth/demo
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
 
@@ -22,7 +24,7 @@ $(VENV)/.installed: setup.py tools/setup_env.py
 	@touch $@
 
 demo: setup
-	cd egs/mini_synth/asr1 && PATH="$(BIN):$$PATH" ./run.sh
+	cd $(DEMO) && PATH="$(BIN):$$PATH" ./run.sh
 
 lint: setup
 	$(BIN)/ruff check .

@@ -8,6 +8,10 @@ Dimensions that docstrings name:
     D  hidden size                           V  vocabulary size
 """
 
+from espnet_medusa.quiet import install
+
+install()
+
 __version__ = "0.1.0"
 
 

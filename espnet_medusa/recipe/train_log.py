@@ -56,6 +56,7 @@ class TrainingProgress:
     """Where a training run stands, fed with its log's lines."""
 
     started: float = field(default_factory=time.monotonic)
+    first_epoch_started: float | None = None
     epoch: int = 0
     epochs: int = 0
     batch: int = 0
@@ -66,15 +67,17 @@ class TrainingProgress:
     def feed(self, line: str) -> str | None:
         """Take a line of the log; returns a line worth printing for good, if it is one."""
         if match := _EPOCH_STARTED.search(line):
-            if self.epoch and self.batch:
-                # With num_iters_per_epoch an epoch has another length than the sampler.
-                self.batches = self.batch
+            if self.first_epoch_started is None:
+                self.first_epoch_started = time.monotonic()
             self.epoch, self.epochs, self.batch = int(match[1]), int(match[2]), 0
         elif match := _BATCHES.search(line):
             self.batches = int(match[1])
         elif match := _STEPS.search(line):
             self.batch, self.values = int(match[3]), parse_values(match[4])
         elif match := _RESULTS.search(line):
+            # With num_iters_per_epoch an epoch has another length than the sampler.
+            trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
+            self.batch = self.batches = round(trained / int(match[2])) or self.batches
             return match[1]
         return None
 
@@ -97,6 +100,8 @@ class TrainingProgress:
         done = self._done()
         shown.append(f"elapsed {clock(elapsed)}")
         if done > self.first_done:
-            left = elapsed * (self.epochs - done) / (done - self.first_done)
+            # What the process took to start is no part of its pace.
+            trained = time.monotonic() - self.first_epoch_started
+            left = trained * (self.epochs - done) / (done - self.first_done)
             shown.append(f"eta {clock(left)}")
         return ", ".join(shown)

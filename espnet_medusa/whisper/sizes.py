@@ -36,6 +36,7 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
         pad_token_id=None,  # an id would freeze that token's embedding
         bos_token_id=None,
         eos_token_id=None,
+        decoder_start_token_id=0,  # not used; any vocabulary has it
     )
 
 

@@ -193,6 +193,18 @@ def test_plan_separates_sentences_and_voices():
     assert [u.speaker for u in by_id] == sorted(u.speaker for u in plan)
 
 
+def test_fewer_voices_are_of_all_accents():
+    language = load_language("en")
+    few = CorpusOptions(dev_utterances=1, test_utterances=20, voices=9)
+    by_set = {"train": set(), "dev": set(), "test": set()}
+    for utterance in islice(plan_utterances(language, few), 400):
+        by_set[utterance.set_name].add(utterance.voice)
+    assert by_set["train"] == set(language.seen_voices[::2])
+    assert by_set["test"] - by_set["train"] <= set(language.unseen_voices)
+    accents = {voice.split("+")[0] for voice in by_set["train"]}
+    assert accents == {voice.split("+")[0] for voice in language.seen_voices}
+
+
 def run(directory: Path, monkeypatch, *options: str) -> None:
     monkeypatch.chdir(directory)
     make_corpus.main(
@@ -287,6 +299,7 @@ def test_second_language_stands_beside_the_first(tmp_path, monkeypatch):
         (["--min_snr_db", "50"], "--min_snr_db 50.0: must not be above --max_snr_db 40.0"),
         (["--test_unseen_fraction", "2"], "must be 0 to 1"),
         (["--nj", "0"], "must be 1 or more"),
+        (["--voices", "99"], "--voices 99: the language file has 18"),
         (["--max_rate_wpm", "600"], "--max_rate_wpm 600: must be 80 to 450"),
     ],
 )

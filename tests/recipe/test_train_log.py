@@ -69,8 +69,9 @@ def test_epoch_length_is_learnt_where_it_differs_from_the_sampler():
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=4000, mean=16")
     progress.feed(HEAD + "1/2epoch started")
     progress.feed(HEAD + "1epoch:train:81-100batch: loss=2.5")
+    progress.feed(HEAD + "1epoch results: [train] loss=2.5, total_count=110, [valid] total_count=5")
     progress.feed(HEAD + "2/2epoch started")
-    assert "step 0/100" in progress.line()
+    assert "step 0/110" in progress.line()
 
 
 def test_follower_gives_complete_lines_once(tmp_path):

@@ -129,10 +129,19 @@ tool() { # NAME [OPTION ...]: one of our own commands
     python3 -m "espnet_medusa.recipe.commands.$1" "${@:2}"
 }
 
+current= # stage
 active() { # STAGE TITLE: whether the stage was asked for
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
     [[ " ${skip_stages} " != *" $1 "* ]] || return 1
+    end_stage
+    current=$1
+    stage_began=${SECONDS}
     log "Stage $1: $2"
+}
+
+end_stage() {
+    [ -z "${current}" ] || log "Took $((SECONDS - stage_began)) s: stage ${current}"
+    current=
 }
 
 flat() { # TEXT: options as part of a name, as ESPnet writes them
@@ -626,6 +635,7 @@ if active 15 "Upload: ${hf_repo}"; then
     tool upload --packed_model "${packed}" --hf_repo "${hf_repo}"
 fi
 
+end_stage
 for set_name in "${tests[@]}"; do
     [ "${uses_tests}" = true ] || break
     bad=${features}/${set_name}/bad_utterances

@@ -1,7 +1,7 @@
 """Which utterance of the corpus says what, in which voice and how."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from espeak import PITCH_RANGE, RATE_RANGE_WPM
@@ -23,6 +23,9 @@ class CorpusOptions:
         default=0.2,
         metadata={"help": "part of the test set spoken by voices that no other set has"},
     )
+    voices: int = field(
+        default=0, metadata={"help": "seen voices, of all accents; 0: all of the language file"}
+    )
     min_rate_wpm: int = field(default=130, metadata={"help": "slowest speech, words per minute"})
     max_rate_wpm: int = field(default=190, metadata={"help": "fastest speech, words per minute"})
     min_pitch: int = field(default=35, metadata={"help": "lowest pitch; 50 is the voice's own"})
@@ -43,6 +46,8 @@ class CorpusOptions:
         for name in ("minutes", "dev_utterances", "test_utterances"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"--{name} {getattr(self, name)}: must be above 0")
+        if self.voices < 0:
+            raise ValueError(f"--voices {self.voices}: must be 0 (all) or more")
         if not 0 <= self.test_unseen_fraction <= 1:
             raise ValueError(f"--test_unseen_fraction {self.test_unseen_fraction}: must be 0 to 1")
         for name in ("rate_wpm", "pitch", "snr_db"):
@@ -104,8 +109,10 @@ def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utte
     unseen ones.
 
     Raises:
-        ValueError: the language has too few sentences, or no unseen voices though asked for.
+        ValueError: the language has too few sentences or voices, or no unseen voices though asked
+            for.
     """
+    seen_voices = _evenly_spaced(language.seen_voices, options.voices)
     n_unseen = round(options.test_utterances * options.test_unseen_fraction)
     if n_unseen and not language.unseen_voices:
         raise ValueError(
@@ -115,7 +122,7 @@ def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utte
     generator = random.Random(options.seed)
     train, dev, test = options.set_names
     for number, text in enumerate(language.sentences(generator)):
-        voices = language.seen_voices
+        voices = seen_voices
         if number < options.dev_utterances:
             set_name = dev
         elif number < n_held_out:
@@ -141,3 +148,10 @@ def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utte
             tail_s=generator.uniform(0.05, 0.25),
             seed=generator.getrandbits(32),
         )
+
+
+def _evenly_spaced(voices: Sequence[str], count: int) -> Sequence[str]:
+    """So many voices of a list that goes from accent to accent; 0: all."""
+    if count > len(voices):
+        raise ValueError(f"--voices {count}: the language file has {len(voices)}")
+    return [voices[i * len(voices) // count] for i in range(count)] if count else voices

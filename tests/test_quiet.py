@@ -1,0 +1,78 @@
+"""ESPnet's noise is kept back, and nothing else."""
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
+
+from espnet_medusa.quiet import OnDemand, WithoutFlashAttention
+
+NOISE = ("nltk", "Flash Attention", "autocast", "Warning")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    # typeguard does nothing under -O, which tests set for their processes.
+    environment = {**os.environ, "PYTHONOPTIMIZE": ""}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("command", ["asr_inference", "asr_train"])
+def test_commands_say_nothing_but_their_own(command):
+    done = run("-m", f"espnet_medusa.bin.{command}", "--help")
+    assert done.stdout.startswith("usage: ")
+    for noise in NOISE:
+        assert noise not in done.stdout + done.stderr
+
+
+CODE = """
+import sys, warnings
+import espnet_medusa.task
+assert "g2p_en" in sys.modules and "g2p_en.g2p" not in sys.modules
+warnings.warn("`torch.cuda.amp.autocast(args...)` is deprecated", FutureWarning)
+from typeguard import TypeCheckError, typechecked
+@typechecked
+def whole(number: int): ...
+try:
+    whole("text")
+except TypeCheckError:
+    print("checked")
+"""
+
+
+def test_everybody_elses_warnings_and_checks_stay(tmp_path):
+    script = tmp_path / "script.py"  # typeguard reads what it checks
+    script.write_text(CODE)
+    done = run(str(script))
+    assert done.stdout == "checked\n"
+    assert "FutureWarning: `torch.cuda.amp.autocast" in done.stderr
+
+
+def load(path, loader):
+    spec = spec_from_file_location(path.stem, path, loader=loader(path.stem, str(path)))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_module_on_demand_runs_once_something_is_asked_for(tmp_path, capsys):
+    path = tmp_path / "later.py"
+    path.write_text("print('runs')\nvalue = 3\n")
+    module = load(path, OnDemand)
+    assert not hasattr(module, "__wrapped__") and capsys.readouterr().out == ""
+    assert (module.value, module.value) == (3, 3)
+    assert capsys.readouterr().out == "runs\n"
+    with pytest.raises(AttributeError):
+        _ = module.other
+
+
+def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
+    path = tmp_path / "attention.py"
+    path.write_text("print('Failed to import Flash Attention: x')\nprint('something else')\n")
+    load(path, WithoutFlashAttention)
+    assert capsys.readouterr().out == "something else\n"
