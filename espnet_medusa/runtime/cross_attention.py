@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, PackedLayer, Packing
-from espnet_medusa.runtime.native.layer import NativeStack, visible_bits
+from espnet_medusa.runtime.native_layer import NativeStack, visible_bits
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState

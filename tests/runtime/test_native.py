@@ -15,8 +15,8 @@ from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.whisper import whisper_weights
 from espnet_medusa.search.build import SearchOptions, build_greedy
 from espnet_medusa.search.limits import LengthLimits
