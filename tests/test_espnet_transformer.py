@@ -20,7 +20,11 @@ from espnet_medusa.compat import (
     PositionalEncoding,
     ScaledPositionalEncoding,
 )
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
+from espnet_medusa.model.espnet_transformer import (
+    ESPnetTransformerDecoder,
+    searchable,
+    unknown_part,
+)
 from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.runtime import espnet_transformer, precision
 from espnet_medusa.runtime.build import build_runtime
@@ -50,11 +54,8 @@ def espnet_decoder(seed: int, **options) -> TransformerDecoder:
     return module.eval()
 
 
-class Module:
+class Module(ESPnetTransformerDecoder):
     """ESPnet's module as ``Grown`` asks a trained one."""
-
-    def __init__(self, module):
-        self.module, self.projection = module, module.output_layer.weight
 
     def hidden_states(self, memory, lengths, tokens):
         sizes = torch.full((len(tokens),), tokens.size(1))

@@ -25,18 +25,17 @@ DEVICES = [
 LENGTHS = [20, 9, 1]
 
 
-def searched(decoder, options: SearchOptions, device: str, beam_size: int = 3):
+def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
     """Tokens, calls and evaluated nodes of each utterance."""
     memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
     prompt = torch.full((len(LENGTHS), 1), EOS, device=device)
     sizes = VOCAB_SIZE, EOS, torch.device(device)
-    decoder = build_runtime(decoder, options.decoder_precision)
     if options.search == "greedy":
-        search = build_greedy(options, decoder, *sizes)
+        search = build_greedy(options, runtime, *sizes)
     else:
         weights = {"decoder": 1.0}
         search = build_beam(
-            *(options, decoder, {}, None, weights, beam_size, *sizes[:2], False, sizes[2])
+            *(options, runtime, {}, None, weights, beam_size, *sizes[:2], False, sizes[2])
         )
     found = []
     for _ in range(2):  # the second finds the storage and the calls of the first
@@ -59,20 +58,13 @@ def searched(decoder, options: SearchOptions, device: str, beam_size: int = 3):
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
 @pytest.mark.parametrize("seed", range(2))
-def test_searches_find_the_same(monkeypatch, seed, heads, search, device):
+def test_searches_find_the_same(seed, heads, search, device):
     decoder = tiny_decoder(seed, heads)
     options = SearchOptions(search=search, draft_width=2)
-    expected = searched(decoder, options, "cpu")
-    decoder.to(device)
-    made = []
-
-    def captured(module, precision=None):
-        made.append(CapturedWhisperRuntime(module, Precision(torch.float32)))
-        return made[-1]
-
-    monkeypatch.setattr(type(decoder), "runtime", captured)
-    assert searched(decoder, options, device) == expected
-    assert len(made[0].storages) == 1
+    expected = searched(build_runtime(decoder), options, "cpu")
+    captured = CapturedWhisperRuntime(decoder.to(device), Precision(torch.float32))
+    assert searched(captured, options, device) == expected
+    assert len(captured.storages) == 1
 
 
 @pytest.mark.parametrize("device", DEVICES)
