@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fsdd_miniature import make_fsdd
+from waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADS = "block_3heads"
@@ -44,7 +45,7 @@ def test_digit_strings_from_archives_to_results(recipe, tmp_path):
          "--decodings", "exact", "--report", str(ROOT / "conf" / "report" / "mini_synth.yaml"),
          "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
          "--inference_args", "--minlenratio -6 --maxlenratio -20"],
-        cwd=recipe, text=True, capture_output=True, timeout=400,
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

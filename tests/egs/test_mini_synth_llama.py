@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import HANG_S
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -50,7 +51,7 @@ def test_from_two_languages_to_tables(recipe):
          "--nbpe", "60", "--heads", SYSTEM, "--decodings", "beam4_threshold",
          "--test_sets", "test_de", "--eval_valid_set", "false",
          "--nj", "1", "--train_nj", "1", "--inference_nj", "1"],
-        cwd=recipe, text=True, capture_output=True, timeout=400,
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -9,6 +9,7 @@ import pytest
 import voxpopuli_miniature as miniature
 import yaml
 from tiny_whisper import save_tiny_whisper
+from waiting import HANG_S
 
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import read_table
@@ -67,7 +68,7 @@ def run(recipe: Path, *options: str) -> subprocess.CompletedProcess:
         ["./run.sh", "--voxpopuli", "vox", "--whisper_model", "tiny", "--systems", "linear",
          "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
          "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options],
-        cwd=recipe, text=True, capture_output=True, timeout=600,
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
 
