@@ -10,7 +10,7 @@ import torch
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native.norm import NativeNorm
-from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.runtime.precision import Precision, has_bfloat16_instructions
 
 GELU, SILU, RELU = "gelu", "silu", "relu"
 ACTIVATIONS = {
@@ -105,6 +105,15 @@ Linear = PlainLinear | BlockedLinear | NativeLinear
 Projection = Linear | Int8Linear
 
 
+def has_blocked_layout(dtype: torch.dtype) -> bool:
+    """Whether oneDNN takes such weights on this processor: of half precision not on any."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.float16:
+        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16_instructions())
+
+
 def pack_linear(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -125,8 +134,7 @@ def pack_linear(
     weight = weight.detach().to(dtype, copy=True)
     bias = None if bias is None else bias.detach().to(dtype, copy=True)
     few = dtype == torch.float32 and weight.numel() < FEW_WEIGHTS
-    known = torch.backends.mkldnn.is_available() and dtype != torch.float64
-    blocked = weight.device.type == "cpu" and known and not few
+    blocked = weight.device.type == "cpu" and has_blocked_layout(dtype) and not few
     return (BlockedLinear if blocked else PlainLinear)(weight, bias, activation)
 
 
