@@ -5,6 +5,8 @@ that of reading the weights, if the kernel need not lay them out anew in every c
 blocked layout, made once, is what makes eleven rows cost what one costs.
 """
 
+import functools
+
 import torch
 
 from espnet_medusa.runtime.native.library import kernels
@@ -84,21 +86,40 @@ class Int8Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
-        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / INT8_MAX
+        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
-        self.weight_zeros = torch.zeros(len(weight), dtype=torch.long)
-        self.zero = torch.tensor(0)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, M) in float32."""
         hidden = hidden.float()
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
         integers = (hidden / scale).round_().to(torch.int8)
-        return torch.ops.onednn.qlinear_pointwise.tensor(
-            *(integers, scale, self.zero, self.blocked, self.scales, self.weight_zeros, self.bias),
-            *(1.0, 0, torch.float32, "none", [], ""),
-        )
+        return int8_product(integers, scale, self.blocked, self.scales, self.bias)
+
+
+def int8_product(
+    integers: torch.Tensor,
+    scale: torch.Tensor,
+    blocked: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """(R, D) of ``scale`` by (M, D) of ``scales`` (M,), prepacked, to (R, M) in float32."""
+    no_shift = torch.zeros(len(scales), dtype=torch.long)
+    return torch.ops.onednn.qlinear_pointwise.tensor(
+        *(integers, scale, torch.tensor(0), blocked, scales, no_shift, bias),
+        *(1.0, 0, torch.float32, "none", [], ""),
+    )
+
+
+@functools.cache
+def largest_weight() -> int:
+    """Half of what 8 bits hold where oneDNN adds pairs of products in 16 (a CPU without VNNI)."""
+    largest = torch.full((16, 16), INT8_MAX, dtype=torch.int8)
+    blocked = torch.ops.onednn.qlinear_prepack(largest, None)
+    found = int8_product(largest, torch.tensor(1.0), blocked, torch.ones(16))
+    return INT8_MAX if found[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 
 
 Linear = PlainLinear | BlockedLinear | NativeLinear
