@@ -1,12 +1,11 @@
 """The digit recipe end to end, small, on chords: data, training, heads, decoding, scores."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 from fsdd_miniature import make_fsdd
 from waiting import HANG_S
@@ -46,7 +45,7 @@ def test_digit_strings_from_archives_to_results(recipe, tmp_path):
          "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
          "--inference_args", "--minlenratio -6 --maxlenratio -20"],
         cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=warm_python.environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = (recipe / "exp" / "RESULTS.md").read_text()

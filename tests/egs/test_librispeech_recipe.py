@@ -1,11 +1,10 @@
 """The LibriSpeech recipe end to end on a miniature, with a random Whisper of its vocabulary."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from file_server import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
 from tiny_whisper import save_tiny_whisper
@@ -53,7 +52,7 @@ def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
          "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
          "--inference_dtype", "float32", "--asr_args", TRAINING],
         cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=warm_python.environment(),
     )  # fmt: skip
 
 

@@ -1,12 +1,11 @@
 """VoxPopuli's recipe end to end on a miniature: a random Whisper teaches heads its own texts."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
+import warm_python
 import yaml
 from tiny_whisper import save_tiny_whisper
 from waiting import HANG_S
@@ -69,7 +68,7 @@ def run(recipe: Path, *options: str) -> subprocess.CompletedProcess:
          "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
          "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options],
         cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=warm_python.environment(),
     )  # fmt: skip
 
 
