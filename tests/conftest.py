@@ -1,4 +1,4 @@
-"""Shared by all tests: modules of tests and bench, one thread a process, the shared data."""
+"""Shared by all tests: modules of tests and bench, one thread a process, aiola's facts."""
 
 import os
 import sys
@@ -12,8 +12,6 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 torch.set_num_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are nowhere: said at once, not asked for
 
-SHARED = ROOT.parent / "shared"
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Processes that tests start import ESPnet in half the time: typeguard leaves it as it is.
@@ -26,9 +24,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def aiola_fixtures() -> Path:
-    """Golden files made with aiola-lab/whisper-medusa."""
-    folder = SHARED / "fixtures" / "aiola"
-    if not folder.is_dir():
-        pytest.skip("../shared/fixtures/aiola is not there")
-    return folder
+def aiola_golden() -> Path:
+    """Facts measured with aiola-lab/whisper-medusa."""
+    return ROOT / "tests" / "golden" / "aiola"

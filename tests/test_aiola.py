@@ -1,5 +1,6 @@
 """Parity of converted checkpoints with aiola-lab/whisper-medusa: logits, losses, greedy text."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 from tiny import bounds
+from transformers import WhisperConfig, WhisperModel
 from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.bin import convert
@@ -24,15 +26,25 @@ CHOICES = DraftShape(NUM_HEADS, choices=(3, 2, 1, 1))  # [1, 3, 2, 1, 1] of aiol
 MAX_LENGTH = 64
 
 
-class Fixture:
+class Golden:
     """An aiola model as an experiment of ours, and what aiola's code made of its inputs."""
 
     def __init__(self, source: Path, kind: str, folder: Path):
-        self.tensors = load_file(source / f"aiola_{kind}.safetensors")
-        weights = {name: value for name, value in self.tensors.items() if name[:3] != "fx."}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        for name in ("config.json", "generation_config.json"):
-            shutil.copyfile(source / f"aiola_{kind}.{name}", folder / name)
+        facts = json.loads((source / "facts.json").read_text())
+        self.tokens, self.labels, self.labels_short = (
+            torch.tensor(facts[name]) for name in ("tokens", "labels", "labels_short")
+        )
+        self.facts = facts[kind]
+        self.weights = load_file(source / "decoder.safetensors")
+        self.memory = self.weights.pop("memory")
+        self.weights |= load_file(source / f"{kind}.safetensors")
+        self.logits = self.weights.pop("logits")
+        config = json.loads((source / "config.json").read_text())
+        config["medusa_heads_type"] = {"linear": "base_head", "block": "medusa_block"}[kind]
+        self.weights |= random_encoder(config)
+        save_file(self.weights, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(config))
+        shutil.copy(source / "generation_config.json", folder)
         tokens, self.experiment = folder / "tokens.txt", folder / "exp"
         tokens.write_text("".join(f"w{number}\n" for number in range(211)))
         convert.main([str(folder), str(self.experiment), "--token_list", str(tokens)])
@@ -43,31 +55,30 @@ class Fixture:
         )
         self.decoder = self.speech2text.asr_model.decoder
 
-    def memory(self, sample: int) -> torch.Tensor:
-        """(1, S, D) encoder output of a sample."""
-        encoder = self.speech2text.asr_model.encoder.whisper
-        with torch.no_grad():
-            features = self.tensors["fx.input_features"][sample : sample + 1]
-            return encoder(features).last_hidden_state
+    @torch.no_grad()
+    def logits_of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(K + 1, U, L, V) of the first U utterances, the base head first."""
+        memory = self.memory[: len(tokens)]
+        lengths = torch.full((len(tokens),), memory.size(1))
+        outputs = self.decoder.hidden_states(memory, lengths, tokens)
+        base = self.decoder.logits(outputs.hidden)
+        return torch.stack([base, *head_logits(self.decoder, outputs.head_input)])
+
+
+def random_encoder(config: dict) -> dict[str, torch.Tensor]:
+    """An encoder under aiola's names: the facts begin behind it."""
+    weights = WhisperModel(WhisperConfig.from_dict(config)).encoder.state_dict()
+    return {f"whisper_model.model.encoder.{name}": value for name, value in weights.items()}
 
 
 @pytest.fixture(scope="module", params=["linear", "block"])
-def fixture(request, aiola_fixtures, tmp_path_factory):
-    return Fixture(aiola_fixtures, request.param, tmp_path_factory.mktemp(request.param))
+def golden(request, aiola_golden, tmp_path_factory):
+    return Golden(aiola_golden, request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_logits_of_every_head(fixture):
-    memory = fixture.memory(0)
-    torch.testing.assert_close(
-        memory, fixture.tensors["fx.encoder_last_hidden_state"], rtol=0, atol=1e-4
-    )
-    tokens = fixture.tensors["fx.decoder_input_ids"]
-    with torch.no_grad():
-        outputs = fixture.decoder.hidden_states(memory, torch.tensor([150]), tokens)
-        base = fixture.decoder.logits(outputs.hidden)
-        heads = head_logits(fixture.decoder, outputs.head_input)
-    found = torch.stack([base, *heads])
-    torch.testing.assert_close(found, fixture.tensors["fx.logits"], rtol=0, atol=1e-4)
+def test_logits_of_every_head(golden):
+    found = golden.logits_of(golden.tokens)
+    torch.testing.assert_close(found[:, 0], golden.logits, rtol=0, atol=1e-4)
 
 
 def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
@@ -81,100 +92,91 @@ def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def labels_of(fixture, name: str) -> torch.Tensor:
-    labels = fixture.tensors[name]
+def shifted(labels: torch.Tensor) -> torch.Tensor:
+    """What the decoder reads: the labels behind the start symbol, the end symbol as padding."""
+    read = labels[:, :-1].masked_fill(labels[:, :-1] == -100, 200)
+    return torch.nn.functional.pad(read, (1, 0), value=201)
+
+
+def ours(labels: torch.Tensor) -> torch.Tensor:
     return labels.masked_fill(labels == -100, -1)
 
 
-@pytest.mark.parametrize("heads_from", [0, 1])
-def test_cross_entropy_of_every_head(fixture, heads_from):
-    logits, labels = fixture.tensors["fx.train_logits"], labels_of(fixture, "fx.labels")
-    name = "fx.loss.ce.orig_true" if heads_from == 0 else "fx.loss.ce.orig_false"
-    found = [
-        head_cross_entropy(logits[head], labels, head) for head in range(heads_from, NUM_HEADS + 1)
-    ]
-    torch.testing.assert_close(torch.stack(found), fixture.tensors[name], rtol=1e-5, atol=1e-5)
+def test_cross_entropy_of_every_head(golden):
+    logits, labels = golden.logits_of(shifted(golden.labels)), ours(golden.labels)
+    found = [float(head_cross_entropy(row, labels, head)) for head, row in enumerate(logits)]
+    assert found == pytest.approx(golden.facts["cross_entropy"], abs=1e-4)
 
 
-def test_short_labels_leave_late_heads_without_loss(fixture):
-    labels = labels_of(fixture, "fx.labels_short")
-    tokens = torch.cat([torch.tensor([[201]]), labels[:, :-1]], dim=1)
-    with torch.no_grad():
-        outputs = fixture.decoder.hidden_states(fixture.memory(0), torch.tensor([150]), tokens)
-        logits = [
-            fixture.decoder.logits(outputs.hidden),
-            *head_logits(fixture.decoder, outputs.head_input),
-        ]
-    expected = fixture.tensors["fx.loss.ce_short.orig_true"]
-    found = [head_cross_entropy(row, labels, head) for head, row in enumerate(logits)]
-    torch.testing.assert_close(torch.stack(found[: len(expected)]), expected, rtol=1e-4, atol=1e-4)
-    assert all(float(loss) == 0.0 for loss in found[len(expected) :])
+def test_short_labels_leave_late_heads_without_loss(golden):
+    logits, labels = golden.logits_of(shifted(golden.labels_short)), ours(golden.labels_short)
+    expected = golden.facts["cross_entropy_short"]
+    found = [float(head_cross_entropy(row, labels, head)) for head, row in enumerate(logits)]
+    assert found[: len(expected)] == pytest.approx(expected, abs=1e-4)
+    assert not any(found[len(expected) :])
 
 
-def test_divergence_of_every_head_but_for_padding(fixture):
+def test_divergence_of_every_head_but_for_padding(golden):
     """aiola counts padded positions; with none padded both agree, with some ours is less."""
-    logits, labels = fixture.tensors["fx.train_logits"], labels_of(fixture, "fx.labels")
-    expected = fixture.tensors["fx.loss.kl_lambda1.orig_true"]
+    logits, labels = golden.logits_of(shifted(golden.labels)), ours(golden.labels)
     nothing_padded = labels.clamp(min=0)
-    found = torch.stack(
-        [
-            head_divergence(logits[head], logits[0], nothing_padded, head)
-            for head in range(NUM_HEADS + 1)
-        ]
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    found = [
+        float(head_divergence(row, logits[0], nothing_padded, head))
+        for head, row in enumerate(logits)
+    ]
+    assert found == pytest.approx(golden.facts["divergence"], rel=1e-5, abs=1e-4)
     masked = head_divergence(logits[1], logits[0], labels, 1)
-    assert 0 < float(masked) < float(expected[1])
+    assert 0 < float(masked) < found[1]
 
 
-def search(fixture, sample, rule, eos, shape=CHAIN):
+def search(golden, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
-    memory = fixture.memory(sample)
-    decoder = build_runtime(fixture.decoder)
+    memory = golden.memory[sample : sample + 1]
+    decoder = build_runtime(golden.decoder)
     greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.surrogate(), shape)
     return greedy(memory, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
 
 
 @pytest.mark.parametrize("shape", [CHAIN, CHOICES], ids=["chain", "choices"])
 @pytest.mark.parametrize("sample", [0, 1])
-def test_exact_greedy_text(fixture, sample, shape):
+def test_exact_greedy_text(golden, sample, shape):
     rule = build_rule(AcceptanceOptions("exact"))
-    expected = fixture.tensors[f"fx.greedy_row0.{sample}"][0].tolist()[2:]
-    assert search(fixture, sample, rule, eos=200, shape=shape) == expected
+    expected = golden.facts["greedy"][sample][2:]
+    assert search(golden, sample, rule, eos=200, shape=shape) == expected
     # aiola stops up to num_heads tokens early, but writes the same until then.
-    theirs = fixture.tensors[f"fx.gen.exact.{sample}.sequence"][0].tolist()[2:]
+    theirs = golden.facts["exact"][sample][2:]
     assert theirs == expected[: len(theirs)]
 
 
 @pytest.mark.parametrize("sample", [0, 1])
-def test_end_symbol_stops(fixture, sample):
-    eos = int(fixture.tensors["fx.eos_override"][sample])
-    expected = fixture.tensors[f"fx.greedy_row0_eos.{sample}"][0].tolist()[2:]
-    found = search(fixture, sample, build_rule(AcceptanceOptions("exact")), eos)
+def test_end_symbol_stops(golden, sample):
+    eos = golden.facts["eos"][sample]
+    expected = golden.facts["greedy_eos"][sample][2:]
+    found = search(golden, sample, build_rule(AcceptanceOptions("exact")), eos)
     assert [*found, eos] == expected
 
 
 @pytest.mark.parametrize("sample", [0, 1])
-def test_typical_text_starts_as_aiolas(fixture, sample):
+def test_typical_text_starts_as_aiolas(golden, sample):
     """aiola drafts anew after each pass, we behind other nodes: same text while drafts agree."""
     rule = build_rule(AcceptanceOptions("typical"))
-    theirs = fixture.tensors[f"fx.gen.typical.{sample}.sequence"][0].tolist()[2:]
-    found = search(fixture, sample, rule, eos=200)
+    theirs = golden.facts["typical"][sample][2:]
+    found = search(golden, sample, rule, eos=200)
     assert found[:4] == theirs[:4]
 
 
-def test_decode_configs_are_aiolas(fixture):
+def test_decode_configs_are_aiolas(golden):
     """Start, what is forced behind it, tree and thresholds."""
-    assert fixture.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
-    folder = fixture.experiment / "conf"
+    assert golden.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
+    folder = golden.experiment / "conf"
     typical = yaml.safe_load((folder / "decode_typical.yaml").read_text())
     assert (typical["typical_epsilon"], typical["typical_alpha"]) == (0.09, 0.3)
     assert typical["medusa_choices"] == [1, 1, 1, 1, 1]
-    assert fixture.speech2text.asr_model.sos == 201 and typical["forced_prefix"] == [210]
+    assert golden.speech2text.asr_model.sos == 201 and typical["forced_prefix"] == [210]
 
 
-def test_back_in_aiolas_format_nothing_has_changed(fixture, tmp_path):
-    convert.main([str(fixture.experiment), str(tmp_path / "back"), "--to", "aiola"])
+def test_back_in_aiolas_format_nothing_has_changed(golden, tmp_path):
+    convert.main([str(golden.experiment), str(tmp_path / "back"), "--to", "aiola"])
     found = load_file(tmp_path / "back" / "model.safetensors")
-    assert found.keys() == {name for name in fixture.tensors if not name.startswith("fx.")}
-    assert all(torch.equal(value, fixture.tensors[name]) for name, value in found.items())
+    assert found.keys() == golden.weights.keys()
+    assert all(torch.equal(value, golden.weights[name]) for name, value in found.items())

@@ -6,7 +6,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import soundfile
 import torch
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -160,13 +160,21 @@ def test_killed_job_leaves_its_results(experiment, tmp_path):
     command = job(experiment, tmp_path, wav_scp, "--allow_pipes", "true")
     module = [sys.executable, "-m", "espnet_medusa.bin.asr_inference", *command]
     journal = tmp_path / "output" / "journal.jsonl"
+    readers = []
+
+    def fourth_is_read() -> bool:
+        assert child.poll() is None, "the job has ended"
+        try:  # has no one to read it until its cat runs
+            readers.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+
     with subprocess.Popen(module, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        for _ in range(600):
-            if journal.is_file() and journal.read_text().count("\n") == 4:
-                break
-            time.sleep(0.1)
+        wait_for(fourth_is_read)
+        wait_for(lambda: journal.is_file() and journal.read_text().count("\n") == 4)
         child.kill()
-    os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))  # its cat ends, too
+    os.close(readers[0])  # its cat ends, too
     assert journal.read_text().count("\n") == 1 + 3
 
 

@@ -1,12 +1,11 @@
 """LibriSpeech's Speech-LLaMA: the sizes that the paper reports, and what its recipe trains."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 
 from espnet_medusa.task import MedusaASRTask
 
@@ -66,7 +65,7 @@ def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
     done = subprocess.run(
         ["./run_speech_llama.sh", "--part", "100", "--stop_stage", "11", "--ngpu", "8"],
         cwd=folder, text=True, capture_output=True,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=warm_python.environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     base, *heads = (folder / "calls").read_text().splitlines()

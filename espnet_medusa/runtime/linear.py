@@ -5,12 +5,14 @@ that of reading the weights, if the kernel need not lay them out anew in every c
 blocked layout, made once, is what makes eleven rows cost what one costs.
 """
 
+import functools
+
 import torch
 
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native.norm import NativeNorm
-from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.runtime.precision import Precision, has_bfloat16_instructions
 
 GELU, SILU, RELU = "gelu", "silu", "relu"
 ACTIVATIONS = {
@@ -84,25 +86,59 @@ class Int8Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
-        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / INT8_MAX
+        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
-        self.weight_zeros = torch.zeros(len(weight), dtype=torch.long)
-        self.zero = torch.tensor(0)
+        self.shifts = no_shifts(len(weight))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, M) in float32."""
         hidden = hidden.float()
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
         integers = (hidden / scale).round_().to(torch.int8)
-        return torch.ops.onednn.qlinear_pointwise.tensor(
-            *(integers, scale, self.zero, self.blocked, self.scales, self.weight_zeros, self.bias),
-            *(1.0, 0, torch.float32, "none", [], ""),
-        )
+        return int8_product(integers, scale, self.blocked, self.scales, self.shifts, self.bias)
+
+
+def int8_product(
+    integers: torch.Tensor,
+    scale: torch.Tensor,
+    blocked: torch.Tensor,
+    scales: torch.Tensor,
+    shifts: tuple[torch.Tensor, torch.Tensor],
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """(R, D) of ``scale`` by (M, D) of ``scales`` (M,), prepacked, to (R, M) in float32."""
+    return torch.ops.onednn.qlinear_pointwise.tensor(
+        *(integers, scale, shifts[0], blocked, scales, shifts[1], bias),
+        *(1.0, 0, torch.float32, "none", [], ""),
+    )
+
+
+def no_shifts(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zero points of activations and of (M, D) weights."""
+    return torch.tensor(0), torch.zeros(rows, dtype=torch.long)
+
+
+@functools.cache
+def largest_weight() -> int:
+    """Half of what 8 bits hold where oneDNN adds pairs of products in 16 (a CPU without VNNI)."""
+    largest = torch.full((16, 16), INT8_MAX, dtype=torch.int8)
+    blocked = torch.ops.onednn.qlinear_prepack(largest, None)
+    found = int8_product(largest, torch.tensor(1.0), blocked, torch.ones(16), no_shifts(16))
+    return INT8_MAX if found[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 
 
 Linear = PlainLinear | BlockedLinear | NativeLinear
 Projection = Linear | Int8Linear
+
+
+def has_blocked_layout(dtype: torch.dtype) -> bool:
+    """Whether oneDNN takes such weights on this processor: of half precision not on any."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.float16:
+        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16_instructions())
 
 
 def pack_linear(
@@ -125,8 +161,7 @@ def pack_linear(
     weight = weight.detach().to(dtype, copy=True)
     bias = None if bias is None else bias.detach().to(dtype, copy=True)
     few = dtype == torch.float32 and weight.numel() < FEW_WEIGHTS
-    known = torch.backends.mkldnn.is_available() and dtype != torch.float64
-    blocked = weight.device.type == "cpu" and known and not few
+    blocked = weight.device.type == "cpu" and has_blocked_layout(dtype) and not few
     return (BlockedLinear if blocked else PlainLinear)(weight, bias, activation)
 
 

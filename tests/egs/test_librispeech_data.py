@@ -25,12 +25,11 @@ from librispeech_miniature import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "egs" / "librispeech" / "asr1"
-SPEECH = ROOT.parent / "shared" / "data" / "speech"
 sys.path.insert(0, str(RECIPE / "local"))
 
 import librispeech_files  # noqa: E402
 import prepare_librispeech  # noqa: E402
-from librispeech_corpus import measure_audio, read_chapter, read_genders  # noqa: E402
+from librispeech_corpus import measure_audio, read_genders  # noqa: E402
 from librispeech_pc import read_manifest  # noqa: E402
 
 from espnet_medusa.audio.reader import AudioError  # noqa: E402
@@ -286,25 +285,6 @@ def test_every_truncation_is_found_without_decoding_all(tmp_path):
         except AudioError as error:
             assert "\n" not in str(error) and str(path) in str(error)
     assert missed == []
-
-
-@pytest.mark.skipif(not SPEECH.is_dir(), reason="../shared/data/speech is not there")
-def test_real_utterances_in_a_chapter(tmp_path):
-    folder = tmp_path / "dev-clean" / "2412" / "153948"
-    folder.mkdir(parents=True)
-    keys = ["2412-153948-0000", "2412-153948-0001"]
-    for key in keys:
-        (folder / f"{key}.flac").write_bytes((SPEECH / f"{key}.flac").read_bytes())
-    lines = "".join(f"{key} SOME WORDS\n" for key in keys)
-    (folder / "2412-153948.trans.txt").write_text(lines)
-    utterances, problems = read_chapter(folder)
-    assert [utterance.id for utterance in utterances] == keys and problems == []
-    for utterance in utterances:
-        expected_s = soundfile.info(utterance.audio).duration
-        assert measure_audio(utterance.audio) == pytest.approx(expected_s, abs=1e-3)
-        cut_short(utterance.audio, 0.97)
-        with pytest.raises(AudioError, match="truncated"):
-            measure_audio(utterance.audio)
 
 
 def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):

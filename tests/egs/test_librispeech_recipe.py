@@ -1,14 +1,14 @@
 """The LibriSpeech recipe end to end on a miniature, with a random Whisper of its vocabulary."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from file_server import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
 from tiny_whisper import save_tiny_whisper
+from waiting import HANG_S
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -51,8 +51,8 @@ def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
         ["./run.sh", *map(str, options), "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
          "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
          "--inference_dtype", "float32", "--asr_args", TRAINING],
-        cwd=recipe, text=True, capture_output=True, timeout=600,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
+        env=warm_python.environment(),
     )  # fmt: skip
 
 

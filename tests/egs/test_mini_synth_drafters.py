@@ -1,12 +1,11 @@
 """The recipe of drafters: what it hands to asr.sh is what its report asks for."""
 
 import dataclasses
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 
 from espnet_medusa.bin import asr_inference
@@ -37,7 +36,7 @@ def recipe(tmp_path):
         (folder / "calls").unlink(missing_ok=True)
         done = subprocess.run(
             ["./run_drafters.sh", *options], cwd=folder, text=True, capture_output=True,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=warm_python.environment(),
         )  # fmt: skip
         calls = (folder / "calls").read_text().split("\036")[:-1]
         words = [call.split("\037")[:-1] for call in calls]

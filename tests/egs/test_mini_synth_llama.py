@@ -1,12 +1,12 @@
 """The Speech-LLaMA recipe: end to end, small, and what it hands to asr.sh for each system."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
+from waiting import HANG_S
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -50,8 +50,8 @@ def test_from_two_languages_to_tables(recipe):
          "--nbpe", "60", "--heads", SYSTEM, "--decodings", "beam4_threshold",
          "--test_sets", "test_de", "--eval_valid_set", "false",
          "--nj", "1", "--train_nj", "1", "--inference_nj", "1"],
-        cwd=recipe, text=True, capture_output=True, timeout=400,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
+        env=warm_python.environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for name in ("train_en_de", "dev_en_de"):
@@ -85,7 +85,7 @@ def calls(recipe):
         encoder.touch()
         done = subprocess.run(
             ["./run_speech_llama.sh", *options], cwd=recipe, text=True, capture_output=True,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=warm_python.environment(),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         lines = (recipe / "calls").read_text().splitlines()

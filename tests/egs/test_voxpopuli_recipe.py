@@ -1,14 +1,14 @@
 """VoxPopuli's recipe end to end on a miniature: a random Whisper teaches heads its own texts."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
+import warm_python
 import yaml
 from tiny_whisper import save_tiny_whisper
+from waiting import HANG_S
 
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import read_table
@@ -67,8 +67,8 @@ def run(recipe: Path, *options: str) -> subprocess.CompletedProcess:
         ["./run.sh", "--voxpopuli", "vox", "--whisper_model", "tiny", "--systems", "linear",
          "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
          "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options],
-        cwd=recipe, text=True, capture_output=True, timeout=600,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
+        env=warm_python.environment(),
     )  # fmt: skip
 
 

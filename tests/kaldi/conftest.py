@@ -9,15 +9,6 @@ from kaldi_builders import RATE_HZ, tone
 
 
 @pytest.fixture
-def shared_speech() -> Path:
-    """Real recordings beside the checkout, or a skip."""
-    folder = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "speech"
-    if not folder.is_dir():
-        pytest.skip("no ../shared/data/speech beside the checkout")
-    return folder
-
-
-@pytest.fixture
 def make_data_dir(tmp_path: Path) -> Callable[..., Path]:
     """Give a builder of valid data directories; utterance i is a tone of 200 + 10 i Hz."""
 

@@ -2,13 +2,13 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import soundfile
 from espnet2.train.dataset import ESPnetDataset
 from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
+from waiting import is_alive, wait_for
 
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
@@ -22,13 +22,6 @@ N_UTTERANCES = 60
 
 def options(on_bad: str = "stop", **audio) -> FormatOptions:
     return FormatOptions(audio=AudioOptions(**audio), on_bad=on_bad)
-
-
-def wait_until(condition, timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
 
 
 def break_twelve(folder) -> set[str]:
@@ -133,7 +126,12 @@ def test_killed_worker_is_an_error_not_a_hang(make_data_dir, tmp_path, capsys):
 def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
     folder, output = make_data_dir(4), tmp_path / "dump"
     entries = read_table(folder / "wav.scp")
-    slow = {key: f"touch {tmp_path}/{key}; sleep 1; cat {x} |" for key, x in entries.items()}
+    # Each names the process that reads it, a worker, and ends when it may.
+    names_worker = "echo $PPID > {0}.new; mv {0}.new {0}; until [ -e {1} ]; do sleep 0.1; done"
+    slow = {
+        key: f"{names_worker.format(tmp_path / key, tmp_path / 'go')}; cat {path} |"
+        for key, path in entries.items()
+    }
     write_table(folder / "wav.scp", slow)
     cmd = [
         sys.executable,
@@ -145,11 +143,13 @@ def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
     cmd += ["--output_dir", str(output), "--nj", "2", "--allow_pipes", "true"]
     process = subprocess.Popen(cmd, stderr=subprocess.DEVNULL)
     first_of_each_worker = {"s0-u000", "s1-u001"}
-    wait_until(lambda: all((tmp_path / key).exists() for key in first_of_each_worker))
+    wait_for(lambda: all((tmp_path / key).exists() for key in first_of_each_worker))
+    workers = [int((tmp_path / key).read_text()) for key in first_of_each_worker]
     process.kill()
     process.wait()
-    time.sleep(1.5)  # Live workers would come to their second utterance.
-    assert {path.name for path in tmp_path.glob("s*")} == first_of_each_worker
+    wait_for(lambda: not any(map(is_alive, workers)))
+    (tmp_path / "go").touch()
+    assert {path.name for path in tmp_path.glob("s?-*")} == first_of_each_worker
     assert not output.exists()
     write_table(folder / "wav.scp", entries)
     assert format_data_dir(folder, output, options()).n_written == 4

@@ -9,6 +9,7 @@ from espnet_medusa.runtime.linear import (
     BlockedLinear,
     Norm,
     PlainLinear,
+    has_blocked_layout,
     pack_linear,
 )
 from espnet_medusa.runtime.precision import Precision
@@ -60,18 +61,18 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
 @pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
 @torch.no_grad()
-def test_bfloat16_is_near_torchs_own(size, out, activation, has_residual):
+def test_bfloat16_is_near_float64(size, out, activation, has_residual):
     generator = torch.Generator().manual_seed(1)
 
     def draw(*shape):
         return torch.randn(*shape, generator=generator).bfloat16()
 
     weight, bias = draw(out, size) / size**0.5, draw(out)
-    blocked = BlockedLinear(weight, bias, activation)
+    packed = pack_linear(weight, bias, Precision(torch.bfloat16), activation)
     for rows in (1, 11, 40):
         hidden, residual = draw(rows, size), draw(rows, out) if has_residual else None
         expected = by_hand(weight, bias, activation, hidden, residual).float()
-        found = blocked(hidden, residual)
+        found = packed(hidden, residual)
         assert found.dtype == torch.bfloat16
         # Of what is rounded on the way (product, sum), the larger may be several times the result.
         torch.testing.assert_close(found.float(), expected, rtol=2**-7, atol=2**-5)
@@ -90,13 +91,19 @@ def test_views_of_larger_tensors():
         torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_small_matrices_stay_plain_where_that_is_faster(dtype):
+def test_small_matrices_stay_plain_where_that_is_faster():
     large = FEW_WEIGHTS // 64
     few, many = (torch.ones(rows, 64) for rows in (large - 1, large))
-    assert type(pack_linear(many, None, Precision(dtype))) is BlockedLinear
-    small = PlainLinear if dtype == torch.float32 else BlockedLinear
-    assert type(pack_linear(few, None, Precision(dtype))) is small
+    assert type(pack_linear(many, None, Precision(torch.float32))) is BlockedLinear
+    assert type(pack_linear(few, None, Precision(torch.float32))) is PlainLinear
+
+
+@pytest.mark.parametrize(("known", "kind"), [(True, BlockedLinear), (False, PlainLinear)])
+def test_bfloat16_is_blocked_where_the_processor_knows_it(monkeypatch, known, kind):
+    if known and not has_blocked_layout(torch.bfloat16):
+        pytest.skip("this processor has no instructions for bfloat16")
+    monkeypatch.setattr(f"{pack_linear.__module__}.has_bfloat16_instructions", lambda: known)
+    assert type(pack_linear(torch.ones(8, 8), None, Precision(torch.bfloat16))) is kind
 
 
 @pytest.mark.parametrize("size", [8, 4096])

@@ -8,6 +8,7 @@ import pytest
 from espnet_medusa.recipe.commands import results
 from espnet_medusa.scoring.tables import SumRow, parse_sum, results_markdown
 
+GOLDEN = Path(__file__).parent / "golden"  # printed by NIST sclite
 REPORT = """
        | SPKR   | # Snt # Wrd | Corr    Sub    Del    Ins    Err  S.Err |
        | spk    |   10     71 | 90.0    8.0    2.0    1.0   11.0   40.0 |
@@ -36,12 +37,9 @@ def test_reports_without_the_line_are_named(tmp_path, text):
 
 
 def test_sclites_own_reports_are_read():
-    fixtures = Path(__file__).resolve().parents[2] / ".." / "shared" / "fixtures" / "sclite"
-    if not fixtures.is_dir():
-        pytest.skip("sclite's reports (../shared/fixtures/sclite) are not here")
-    row = parse_sum(fixtures / "four_speakers" / "result.txt")
+    row = parse_sum(GOLDEN / "four_speakers" / "result.txt")
     assert (row.sentences, row.words, row.err, row.sentence_err) == ("32", "443", "32.7", "81.3")
-    assert parse_sum(fixtures / "perfect" / "result.txt").correct == "100.0"
+    assert parse_sum(GOLDEN / "perfect" / "result.txt").correct == "100.0"
 
 
 def test_tables_have_espnets_form(tmp_path, monkeypatch):

@@ -1,0 +1,121 @@
+"""Recipes start dozens of processes that each import ESPnet, for 7 s: here they are forked.
+
+Their `python3` asks a server that has imported ESPnet once to run `-m espnet_medusa.bin...` and
+`-m espnet2.bin...` in a child of its own, with the caller's arguments, environment, folder and
+streams. Whatever else it is asked, it hands to the real Python.
+"""
+
+import array
+import atexit
+import functools
+import json
+import os
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from pathlib import Path
+
+CLIENT = """\
+#!{python} -IS
+import sys, os
+if sys.argv[1:2] != ["-m"] or not sys.argv[2].startswith(("espnet2.bin.", "espnet_medusa.bin.")):
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
+import array, json, socket
+server = socket.socket(socket.AF_UNIX)
+server.connect("{address}")
+request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()
+streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+server.sendmsg([len(request).to_bytes(4, "big")], streams)
+server.sendall(request)
+status = server.recv(1)  # none from a child that was killed
+sys.exit(status[0] if status else 137)
+"""
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Environment of a recipe; the first call of a process starts its server."""
+    folder = Path(tempfile.mkdtemp(prefix="warm_python"))
+    atexit.register(shutil.rmtree, folder)
+    address = folder / "socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen(64)
+        number = listening.fileno()
+        subprocess.Popen(
+            [sys.executable, __file__, str(number)],
+            pass_fds=[number],
+            stdin=subprocess.PIPE,  # closed when this process ends, and the server ends, too
+            start_new_session=True,
+        )
+    client = folder / "python3"
+    client.write_text(CLIENT.format(python=sys.executable, address=address))
+    client.chmod(0o755)
+    places = [folder, Path(sys.executable).parent, os.environ["PATH"]]
+    return {**os.environ, "PATH": os.pathsep.join(map(str, places))}
+
+
+def serve(listening: socket.socket) -> None:
+    """Fork a child for every request."""
+    import espnet_medusa.task  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
+    threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            answer(connection)
+        connection.close()
+
+
+def end_with(stream: int) -> None:
+    """End this process and those it started when the other end is closed."""
+    os.read(stream, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def answer(connection: socket.socket) -> None:
+    """Run what is asked for and send its status; does not return."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    streams = array.array("i")
+    size, rights, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(3 * streams.itemsize))
+    streams.frombytes(rights[0][2])
+    with connection.makefile("rb") as stream:
+        arguments, environment, folder = json.loads(stream.read(int.from_bytes(size, "big")))
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    # A caller that is killed takes its child along.
+    threading.Thread(target=end_with, args=[connection.fileno()], daemon=True).start()
+    status = 0
+    try:
+        sys.argv = arguments
+        sys.path[0] = folder
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.send(bytes([status & 255]))
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
