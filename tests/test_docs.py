@@ -114,6 +114,11 @@ def test_a_block_that_its_source_cannot_fill_is_an_error(source, lines, message)
         update_docs.fill(make_block(lines))
 
 
+def test_a_block_ends_before_the_next(source):
+    with pytest.raises(SystemExit, match="has no end"):
+        update_docs.fill("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"))
+
+
 def test_a_source_that_is_missing_must_be_optional(source):
     source.unlink()
     optional = make_block("optional: true\ncaption: Real speech")

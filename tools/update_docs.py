@@ -24,7 +24,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(<!-- (from: .*?)-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+START = "<!-- from: "
+BLOCK = re.compile(rf"(<!-- (from: .*?)-->\n)((?:(?!{START}).)*?)(<!-- end -->)", re.DOTALL)
 BRACKETS = re.compile(r" *(\[[^\]]*\]|\([^)]*\))")
 
 
@@ -96,6 +97,8 @@ def fill(text: str) -> str:
         except (OSError, ValueError) as error:
             raise SystemExit(f"{block['from']}: {error}") from error
 
+    if len(BLOCK.findall(text)) != text.count(START):
+        raise SystemExit("a block has no end: <!-- end -->")
     return BLOCK.sub(replace, text)
 
 
