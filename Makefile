@@ -1,5 +1,6 @@
 # Two commands: `make demo` runs the mini recipe, small, `make test` checks and tests everything.
-# A third, `make bench`, compares with other Whisper decoders, in an environment of its own.
+# `make docs` fills the tables of README and docs/ from their sources, and builds the site.
+# `make bench` compares with other Whisper decoders, in an environment of its own.
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
 VENV ?= .venv
@@ -16,7 +17,7 @@ BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tin
 # Without bytecode every import of ESPnet compiles it anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo lint test bench clean
+.PHONY: setup demo lint test docs bench clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -35,6 +36,10 @@ lint: setup
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+docs: setup
+	$(BIN)/python tools/update_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(BENCH_VENV)/.installed: setup.py tools/setup_env.py tools/setup_bench.py
 	$(PYTHON) tools/setup_bench.py --venv $(BENCH_VENV) --torch $(TORCH)
 	@touch $@
@@ -51,4 +56,4 @@ bench: $(BENCH_VENV)/.installed $(RECIPE)/exp/asr_draft/valid.acc.ave.pth
 	$(BENCH_BIN)/python bench/compare.py $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) build dist site *.egg-info

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "pymdown-extensions>=10.7"]
+
 setup(
     name="espnet_medusa",
     version="0.1.0",
@@ -39,7 +41,10 @@ setup(
         "demo": ["espeakng-loader>=0.2.4"],
         # Low-rank adapters in a Speech-LLaMA's language model.
         "lora": ["peft>=0.15"],
+        # The site of docs/, which the tests build.
+        "docs": DOCS,
         "test": [
+            *DOCS,
             "peft>=0.15",
             "pytest",
             "pytest-xdist",

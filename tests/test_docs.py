@@ -1,0 +1,337 @@
+"""README and docs/: links lead somewhere, commands parse, figures are those of their sources."""
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import re
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown.extensions.toc import slugify
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tools"))
+import update_docs  # noqa: E402
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`((?:python|make|espnet-medusa-\w+) [^`]+)`")
+PROSE = {page: FENCE.sub("", text) for page, text in TEXTS.items()}
+SCRIPTS = dict(
+    re.findall(r'"(espnet-medusa-\w+) = ([\w.]+):main"', (ROOT / "setup.py").read_text())
+)
+SHELL = {".", "cat", "echo", "pip"}  # not ours
+by_page = pytest.mark.parametrize("page", TEXTS)
+
+
+def blocks(*languages: str) -> list:
+    """Fenced blocks of all pages, for parametrize."""
+    return [
+        pytest.param(block, id=f"{page}:{text[: text.index(block)].count(chr(10)) + 1}")
+        for page, text in TEXTS.items()
+        for language, block in FENCE.findall(text)
+        if language in languages
+    ]
+
+
+def inline_commands() -> list:
+    """Commands within the text, for parametrize; `make` and the like with their arguments."""
+    return [
+        pytest.param(command, id=f"{page}:{command}")
+        for page, text in PROSE.items()
+        for command in INLINE.findall(update_docs.BLOCK.sub("", text))
+    ]
+
+
+# Figures
+
+
+@by_page
+def test_tables_of_figures_are_their_sources(page):
+    assert update_docs.fill(TEXTS[page]) == TEXTS[page], "run: python tools/update_docs.py"
+
+
+@by_page
+def test_no_figures_are_typed_into_tables(page):
+    rest = update_docs.BLOCK.sub("", PROSE[page])
+    rows = re.findall(r"^\|(.*)\|$", rest, re.MULTILINE)
+    cells = [cell.strip(" *") for row in rows for cell in row.split("|")]
+    assert [cell for cell in cells if re.fullmatch(r"[\d.,/]+ ?[%xM]?", cell)] == []
+
+
+SOURCE = """# Report
+## One
+|way|batch|WER|
+|---|---|---|
+|plain|1|4.0 [3.1, 5.0]|
+|plain|8|4.1 [3.1, 5.0]|
+|drafts|1|**4.0**|
+## Two
+|way|batch|WER|
+|---|---|---|
+|plain|1|5.0|
+"""
+
+
+def make_block(lines: str, table: str = "") -> str:
+    return f"<!-- from: results.md\n{lines}\n-->\n{table}<!-- end -->"
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setattr(update_docs, "ROOT", tmp_path)
+    (tmp_path / "results.md").write_text(SOURCE)
+    return tmp_path / "results.md"
+
+
+def test_a_block_takes_the_rows_and_columns_that_it_names(source):
+    lines = "section: {One: '1', Two: '2'}\nrows: {plain | 1: no drafts, drafts: with}\n"
+    lines += "columns: {way: '', WER: 'WER [%]'}\nbrief: true"
+    table = "\n|  |  | WER [%] |\n| --- | --- | --- |\n"
+    table += "| 1 | no drafts | 4.0 |\n| 1 | with | **4.0** |\n| 2 | no drafts | 5.0 |\n\n"
+    assert update_docs.fill(make_block(lines)) == make_block(lines, table)
+    source.write_text(SOURCE.replace("5.0|", "6.0|"))
+    assert "| 2 | no drafts | 6.0 |" in update_docs.fill(make_block(lines, table))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("section: Three", "no table under 'Three'"),
+        ("section: One\nrows: [plain]", "'plain' tells 2 rows"),
+        ("section: One\nrows: [nobody]", "no row has nobody"),
+        ("section: One\ncolumns: [CER]", "'CER' is not in list"),
+    ],
+)
+def test_a_block_that_its_source_cannot_fill_is_an_error(source, lines, message):
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        update_docs.fill(make_block(lines))
+
+
+def test_a_block_ends_before_the_next(source):
+    with pytest.raises(SystemExit, match="has no end"):
+        update_docs.fill("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"))
+
+
+def test_a_source_that_is_missing_must_be_optional(source):
+    source.unlink()
+    optional = make_block("optional: true\ncaption: Real speech")
+    assert update_docs.fill(optional) == optional
+    with pytest.raises(SystemExit, match="No such file"):
+        update_docs.fill(make_block("section: One"))
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {slugify(heading, "-") for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+@by_page
+def test_links_lead_somewhere(page):
+    here = ROOT / page
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", PROSE[page]):
+        linked = here.parent / target if target else here
+        assert linked.exists(), f"{page}: {target}"
+        assert not anchor or anchor in anchors(linked), f"{page}: {target}#{anchor}"
+
+
+@by_page
+def test_paths_in_text_are_there(page):
+    parts = r"`((?:bench|conf|docs|egs|espnet_medusa|tests|tools)/[\w./*-]*)`"
+    made = ("/exp", "/dump", "bench/results/real_whisper.md")
+    for path in re.findall(parts, PROSE[page]):
+        assert any(ROOT.glob(path.rstrip("/"))) or any(part in path for part in made), path
+
+
+def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")  # the theme's advertisement
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    home = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert 'href="decode/"' in home and 'src="one_call.svg"' in home
+    assert (tmp_path / "egs/mini_synth/asr1/DRAFTERS/index.html").is_file()
+
+
+# Commands
+
+
+class Parsed(Exception):
+    """The command line was fine."""
+
+
+def check_arguments(main, words: list[str], monkeypatch) -> None:
+    """Let a command parse its arguments, and do nothing more; `...` stands for what is left out."""
+    parse, elided = argparse.ArgumentParser.parse_args, "..." in words
+
+    def parse_and_stop(parser, *given):
+        for action in parser._actions if elided else []:
+            action.required = False
+        parse(parser, *given)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    with pytest.raises(Parsed):
+        main([word for word in words if word != "..."])
+
+
+def check_module(name: str, words: list[str], monkeypatch) -> None:
+    if name.startswith("espnet_medusa.bin.python"):
+        assert words[0] == "-m" and importlib.util.find_spec(words[1]), words
+    else:
+        check_arguments(importlib.import_module(name).main, words, monkeypatch)
+
+
+def check_make(words: list[str], monkeypatch) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words:
+        name, given, value = word.partition("=")
+        assert re.search(rf"^{name} \?=" if given else rf"^{name}:", makefile, re.MULTILINE), word
+        if name == "BENCH":
+            check_module("compare", shlex.split(value), monkeypatch)
+
+
+@cache
+def script_options(script: Path) -> frozenset[str]:
+    """Options of a recipe's script, and of those that it passes unknown ones on to."""
+    text = script.read_text()
+    listed = re.search(r"^# options\n(.*?)^# end of options", text, re.MULTILINE | re.DOTALL)
+    own = frozenset(re.findall(r"^(\w+)=", listed[1], re.MULTILINE)) if listed else frozenset()
+    if re.search(r"^parse_options ", text, re.MULTILINE):
+        return own
+    called = {script.parent / name for name in re.findall(r"\./(\w+\.sh)\b", text)} - {script}
+    called = {other for other in called if other.name not in ("path.sh", "cmd.sh")}
+    return own.union(*map(script_options, called))
+
+
+def check_script(script: Path, words: list[str]) -> None:
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    known = script_options(script) | {"help"}
+    assert {name.removeprefix("--") for name in options} <= known
+    for system in options.get("--heads", "").split():
+        kind = re.sub(r"_\d+(heads)?$", "", system)
+        assert (script.parent / f"conf/train_{kind}.yaml").exists(), system
+
+
+@pytest.mark.parametrize("block", [*blocks(""), *inline_commands()])
+def test_commands_of_pages_parse(block, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    variables = {}
+    for line in block.replace("\\\n", " ").splitlines():
+        line = re.sub(r"\$(\w+)", lambda match: variables[match[1]], line)
+        for command in line.split(" && "):
+            if words := shlex.split(command, comments=True):
+                variables.update(run_in_mind(words, monkeypatch))
+
+
+def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
+    """Check a command; returns the variable that it sets, if it sets one."""
+    name, *rest = words
+    if variable := re.fullmatch(r"(\w+)=(.*)", name):
+        return {variable[1]: variable[2]}
+    if name == "cd":
+        monkeypatch.chdir(rest[0])
+    elif name == "make":
+        check_make(rest, monkeypatch)
+    elif name == "python" and rest[0] == "-m":
+        check_module(rest[1], rest[2:], monkeypatch)
+    elif name == "python" and rest[0].startswith("bench/"):
+        assert Path(rest[0]).is_file()
+        check_module(Path(rest[0]).stem, rest[1:], monkeypatch)
+    elif name.startswith("./"):
+        check_script(Path.cwd() / name, rest)
+    elif name in SCRIPTS:
+        check_module(SCRIPTS[name], rest, monkeypatch)
+    else:
+        assert name in SHELL, words
+    return {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make dome",
+        "make setup TROCH=cpu",
+        "python -m espnet_medusa.bin.asr_inference --draft_depht 3 ...",
+        "python -m espnet_medusa.bin.asr_inference --config conf/decode/none.yaml ...",
+        "python -m espnet_medusa.bin.nothing",
+        "espnet-medusa-nothing",
+        "espnet-medusa-convert a b --to c",
+        "python bench/drafting.py --exp_dir exp",
+        "cd egs/mini_synth/asr1 && ./run.sh --haeds block",
+        "cd egs/mini_synth/asr1 && ./run_drafters.sh --heads block",
+        "cd egs/mini_synth/asr1 && ./run.sh --heads nothing",
+    ],
+)
+def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
+    with pytest.raises((AssertionError, SystemExit, ImportError, OSError)):
+        test_commands_of_pages_parse(command, monkeypatch)
+
+
+@cache
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    names = ("asr_inference", "asr_train", "convert", "report", "tune")
+    modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
+    return {name: module.get_parser() for name, module in modules.items()}
+
+
+def option_names(parser: argparse.ArgumentParser) -> set[str]:
+    return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
+
+
+@by_page
+def test_options_in_text_are_options(page):
+    known = set().union(*map(option_names, parsers().values()))
+    for script in ROOT.glob("egs/*/asr1/*.sh"):
+        known |= script_options(script)
+    known |= {"no-deps"}  # pip's
+    text = INLINE.sub("", PROSE[page])
+    named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(re.findall(r"`[^`]+`", text)))
+    assert set(named) <= known
+
+
+def rows_of(title: str) -> list[str]:
+    """Names in the first cells of a table of docs/decode.md."""
+    section = TEXTS["docs/decode.md"].split(f"\n## {title}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    return re.findall(r"`([^`]+)`", " ".join(cells))
+
+
+def test_decode_options_are_all_documented():
+    from espnet_medusa.bin.asr_inference import HELP
+
+    named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/decode.md"]))
+    assert set(rows_of("Options")) <= option_names(parsers()["asr_inference"])
+    assert set(HELP) <= named
+
+
+def test_decode_configs_are_all_documented():
+    assert sorted(rows_of("Strategies")) == sorted(
+        path.stem for path in (ROOT / "conf/decode").glob("*.yaml")
+    )
+
+
+@pytest.mark.parametrize("block", blocks("yaml"))
+def test_training_configs_have_options_that_there_are(block):
+    actions = {action.dest: action for action in parsers()["asr_train"]._actions}
+    for name, value in yaml.safe_load(block).items():
+        assert name in actions, name
+        if actions[name].choices:
+            assert value in actions[name].choices, f"{name}: {value}"
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_compiles_and_its_imports_exist(block):
+    tree = ast.parse(block)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "<page>", "exec"), {})
