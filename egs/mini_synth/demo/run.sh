@@ -4,7 +4,7 @@
 # --decodings "exact typical", and win over those here.
 set -euo pipefail
 
-[ $# -gt 0 ] || echo "run.sh: about 9 minutes on two cores: speech 1, base model 4, its heads 3, rest 1"
+[ $# -gt 0 ] || echo "run.sh: about 9 minutes on two cores: speech 1, base model 5, heads 3"
 ./medusa.sh --lang en --train_set train --valid_set dev --test_sets test \
     --local_data_opts "--minutes 100 --voices 9 --min_snr_db 25" \
     --token_type bpe --nbpe 256 --feats_normalize "" --max_wav_duration 30 \
