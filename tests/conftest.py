@@ -8,19 +8,9 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "bench")]
 torch.set_num_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are nowhere: said at once, not asked for
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Processes that tests start import ESPnet in half the time: typeguard leaves it as it is.
-
-    Not those that run tests, which need their asserts.
-    """
-    starts_workers = getattr(config.option, "numprocesses", None)
-    if not starts_workers or hasattr(config, "workerinput"):
-        os.environ["PYTHONOPTIMIZE"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Recipes start dozens of processes that each import ESPnet, for 7 s: here they are forked.
 
-Their `python3` asks a server that has imported ESPnet once to run `-m espnet_medusa.bin...` and
-`-m espnet2.bin...` in a child of its own, with the caller's arguments, environment, folder and
+Their `python3` asks a server that has imported ESPnet once to run `-m espnet_medusa...` and
+`-m espnet2...` in a child of its own, with the caller's arguments, environment, folder and
 streams. Whatever else it is asked, it hands to the real Python.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 CLIENT = """\
 #!{python} -IS
 import sys, os
-if sys.argv[1:2] != ["-m"] or not sys.argv[2].startswith(("espnet2.bin.", "espnet_medusa.bin.")):
+if sys.argv[1:2] != ["-m"] or not sys.argv[2].startswith(("espnet2.", "espnet_medusa.")):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 import array, json, socket
 server = socket.socket(socket.AF_UNIX)

@@ -166,7 +166,7 @@ def test_training_resumes(corpus, tmp_path):
 def test_every_recipe_config_builds_its_model(tmp_path):
     tokens = tmp_path / "tokens.txt"
     tokens.write_text("\n".join(TOKENS) + "\n")
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     configs = sorted(root.glob("egs/*/*/conf/train_*.yaml"))
     pretrained = {path.resolve() for path in root.glob("conf/train/whisper_*.yaml")}
     configs = [path for path in configs if path.resolve() not in pretrained]

@@ -221,7 +221,7 @@ def test_unverified_drafts_of_untrained_heads_are_refused(tmp_path):
         asr_inference.main(command)
 
 
-DECODE_CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "decode"
+DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
 
 
 @pytest.fixture(scope="module")

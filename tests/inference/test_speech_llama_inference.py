@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from espnet_medusa.inference.speech2text import Speech2Text
 
-STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "decode"
+STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "decode"
 SAME_TEXT = ["exact", "tree", "choices"]
 OTHERS = [
     "top_m", "typical", "threshold", "beam4_threshold", "beam5", "beam5_ctc0.3", "beam10",

@@ -9,7 +9,7 @@ import warm_python
 
 from espnet_medusa.task import MedusaASRTask
 
-CONF = Path(__file__).resolve().parents[1] / "egs" / "librispeech" / "asr1" / "conf"
+CONF = Path(__file__).resolve().parents[2] / "egs" / "librispeech" / "asr1" / "conf"
 V, D, K = 32000, 768, 4
 PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 

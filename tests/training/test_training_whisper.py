@@ -25,7 +25,7 @@ from espnet_medusa.bin import asr_train
 from espnet_medusa.recipe.commands import aggregate_stats, collect_shapes, run_training
 from espnet_medusa.whisper.tokens import END, START
 
-CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
+CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"
 LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
