@@ -1,8 +1,8 @@
 """What a training step holds and computes: K = 10 heads against plain fine-tuning, V = 51865."""
 
 import pytest
-from test_model import batch, model_of
 from tiny import tiny_decoder
+from tiny_model import batch, model_of
 from training_memory import (
     HEADS,
     Allocation,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment
-from test_espnet_experiment import files, nbest, stock_experiment
+from stock_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.draft.ctc import CTCSurrogate

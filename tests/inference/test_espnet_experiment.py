@@ -1,52 +1,18 @@
 """An experiment of stock ESPnet, which knows nothing of us: the n-best lists of stock decoding."""
 
 import logging
-from argparse import Namespace
 
 import numpy as np
 import pytest
-import torch
-import yaml
 from espnet2.bin import asr_inference as stock_asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
-from espnet2.tasks.asr import ASRTask
 from espnet2.tasks.lm import LMTask
-from experiment import TOKENS, Experiment, read_lines, write_noise
+from experiment import Experiment, read_lines, write_noise
+from stock_experiment import files, nbest, stock_experiment, train
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
-
-
-def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
-    """What ``espnet2.bin.asr_train`` leaves, with random weights."""
-    sizes = {"attention_heads": 2, "linear_units": 48, "num_blocks": 2}
-    config = {
-        "encoder": encoder,
-        "encoder_conf": {"output_size": 32, "input_layer": "conv2d2", **sizes},
-        "decoder": "transformer", "decoder_conf": sizes, "token_type": "char",
-        "frontend_conf": {"n_fft": 256, "hop_length": 128, "n_mels": 24},
-        "normalize": "utterance_mvn",
-        "model_conf": {"ctc_weight": 0.3, "report_cer": False, "report_wer": False},
-    } | changes  # fmt: skip
-    train(ASRTask, folder, config)
-    return Experiment(folder)
-
-
-def train(task, folder, config) -> None:
-    """The folder as ESPnet's own task makes it, no training in between."""
-    folder.mkdir(parents=True)
-    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
-    (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
-    task.main(cmd=[*map(str, command), "--output_dir", str(folder), "--dry_run", "true"])
-    torch.manual_seed(0)
-    written = yaml.safe_load((folder / "config.yaml").read_text())
-    model = task.build_model(Namespace(**written))
-    for name, parameter in model.named_parameters():
-        if not name.startswith("encoder"):
-            torch.nn.init.normal_(parameter, std=0.3)
-    torch.save(model.state_dict(), folder / "model.pth")
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +42,6 @@ def speeches(count=3):
     return [
         0.1 * rng.standard_normal(4000 + 1700 * index).astype(np.float32) for index in range(count)
     ]
-
-
-def files(experiment):
-    return {
-        "asr_train_config": str(experiment.config),
-        "asr_model_file": str(experiment.model),
-    }
-
-
-def nbest(results):
-    """ESPnet's results as plain values, without those of intermediate CTC."""
-    results = results[0] if isinstance(results, tuple) else results
-    rows = [(text, tokens, ids, hyp.yseq.tolist()) for text, tokens, ids, hyp in results]
-    return rows, [float(hypothesis.score) for *_, hypothesis in results]
 
 
 OPTIONS = [

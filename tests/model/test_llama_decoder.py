@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from test_model import batch, model_of
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny_model import batch, model_of
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig
 
 from espnet_medusa.errors import InputError

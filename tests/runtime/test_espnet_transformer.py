@@ -11,8 +11,7 @@ from espnet2.asr.decoder.transformer_decoder import (
     TransformerDecoder,
 )
 from grown_trees import CLOSE, Grown, grow_raggedly
-from test_beam import compare, our_search
-from test_greedy import assert_plain, decode
+from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
 from espnet_medusa.compat import (

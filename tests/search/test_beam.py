@@ -8,38 +8,26 @@ from beam_oracle import (
     UncachedScorer,
     assert_same_nbest,
     espnet_search,
-    make_scorers,
     make_weights,
     random_weights,
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from draft_models import DRAFT_MODELS, drafted
 from espnet.nets.e2e_asr_common import end_detect
+from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, EndedHypothesis, end_detected
+from espnet_medusa.search.beam import EndedHypothesis, end_detected
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
 
-IMPOSSIBLE = -1e8
 HEADS = [
     "none", "linear", "block", "recurrent",
     "llama none", "llama projection", "llama latent", "llama recurrent",
 ]  # fmt: skip
 DRAFTING = ["linear", "block", "recurrent", "llama projection", "llama latent"]
-
-
-def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **options):
-    """Beam search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
-    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    scorers, ctc = make_scorers(seed)
-    constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
-    return BeamSearch(
-        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
-        decoder.surrogate(), shape, **options,
-    )  # fmt: skip
 
 
 def random_shape(rng, decoder, beam_size):
@@ -54,25 +42,6 @@ def random_shape(rng, decoder, beam_size):
         rng.choice([None, None, 1, 6, 20]),
         left_out=frozenset(rng.choice([[], ["lm"]])),
     )
-
-
-def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
-    walks = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits)
-    for row, walk in enumerate(walks):
-        with torch.no_grad():
-            expected = oracle(
-                memory[row, : lengths[row]],
-                maxlenratio=limits.maxlenratio,
-                minlenratio=limits.minlenratio,
-            )
-        expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
-        found = [([*prompt, *ended.tokens], ended.score) for ended in walk.ended]
-        # What has no probability fills beams that lack candidates; among it order means nothing.
-        assert_same_nbest(
-            [(tokens, score) for tokens, score in found if score > IMPOSSIBLE],
-            [(tokens, score) for tokens, score in expected if score > IMPOSSIBLE],
-        )
-    return walks
 
 
 @pytest.mark.parametrize("seed", range(160))

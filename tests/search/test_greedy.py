@@ -6,51 +6,18 @@ import pytest
 import torch
 from clairvoyant import PathDecoder, PathSurrogate
 from draft_models import DRAFT_MODELS, drafted
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from searches import PROMPT, assert_plain, decode
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, AcceptanceRule, build_rule, exact
+from espnet_medusa.search.acceptance import AcceptanceOptions, AcceptanceRule, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.greedy import GreedySearch
 
-PROMPT = [3, 1]
-EXACT = AcceptanceRule(exact)
 HEADS = [
     "linear", "block", "recurrent", "latent",
     "llama projection", "llama latent", "llama block", "llama recurrent",
 ]  # fmt: skip
-
-
-def decode(
-    decoder,
-    memory,
-    lengths,
-    max_lengths,
-    rule=EXACT,
-    min_lengths=None,
-    shape=None,
-    **constraints,
-):
-    """Greedy search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
-    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
-    shape = shape or DraftShape(depth=decoder.num_heads)
-    search = GreedySearch(decoder, rule, limits, decoder.surrogate(), shape)
-    prompt = torch.tensor([PROMPT] * len(lengths))
-    return search(memory, lengths, prompt, bounds(max_lengths, min_lengths))
-
-
-def assert_plain(decoder, memory, lengths, found, max_lengths, min_lengths=None):
-    for row, hypothesis in enumerate(found):
-        alone = memory[row : row + 1, : lengths[row]]
-        least = min_lengths[row] if min_lengths else 0
-        tokens, score, ended = plain_greedy(
-            decoder, alone, PROMPT, max_lengths[row], min_length=least
-        )
-        assert hypothesis.tokens == tokens
-        assert hypothesis.ended == ended
-        assert hypothesis.hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
 def random_shape(rng: random.Random, num_heads: int) -> DraftShape:

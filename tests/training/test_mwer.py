@@ -8,8 +8,8 @@ import jiwer
 import pytest
 import test_training
 import torch
-from test_model import TOKENS, batch, model_of
 from tiny import EOS, LLAMA, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny_model import TOKENS, batch, model_of
 
 from espnet_medusa.training.mwer import (
     MWERObjective,

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 import torch
-from test_model import batch, model_of
 from tiny import LLAMA, tiny_decoder
+from tiny_model import batch, model_of
 from whole_logits import WholeLogitsModel
 
 from espnet_medusa.training import projection_loss

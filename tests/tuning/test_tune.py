@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_noise
-from test_espnet_experiment import stock_experiment
+from stock_experiment import stock_experiment
 
 from espnet_medusa.bin import asr_inference, tune
 from espnet_medusa.errors import InputError
