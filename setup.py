@@ -11,7 +11,9 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
-    package_data={"espnet_medusa": ["papers/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]},
+    package_data={
+        "espnet_medusa": ["report/plan/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]
+    },
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",

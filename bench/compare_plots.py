@@ -12,9 +12,8 @@ from roofline import Call
 
 matplotlib.use("Agg")
 
+from espnet_medusa.report.figures.decoding import STYLE  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
-
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
 
 COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {

@@ -16,8 +16,8 @@ from inputs import Utterance  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 
+from espnet_medusa.report.figures.decoding import STYLE  # noqa: E402
 from espnet_medusa.scoring.alignment import align_pairs  # noqa: E402
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
 from espnet_medusa.scoring.sclite import Counts  # noqa: E402
 from espnet_medusa.scoring.trn import split_tokens  # noqa: E402
 from espnet_medusa.search.statistics import DecodingStatistics, eta  # noqa: E402

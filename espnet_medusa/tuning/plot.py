@@ -11,7 +11,7 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import ScalarFormatter  # noqa: E402
 
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
+from espnet_medusa.report.figures.decoding import STYLE  # noqa: E402
 from espnet_medusa.search.drafters import ACCEPTANCE, COST, FIXED  # noqa: E402
 from espnet_medusa.tuning.findings import Tuning  # noqa: E402
 from espnet_medusa.tuning.report import milliseconds  # noqa: E402

@@ -4,8 +4,12 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.command_line import run_main
-from espnet_medusa.scoring.comparison import find_decodings, find_plains
-from espnet_medusa.scoring.plots import plot_acceptance, plot_speedup, plot_tokens_per_call
+from espnet_medusa.report.figures.decoding import (
+    plot_acceptance,
+    plot_speedup,
+    plot_tokens_per_call,
+)
+from espnet_medusa.report.measures.decodings import find_decodings, find_plains
 
 
 def get_parser() -> argparse.ArgumentParser:

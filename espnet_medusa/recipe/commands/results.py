@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from espnet_medusa.command_line import run_main
-from espnet_medusa.scoring.comparison import compare_all, comparison_markdown, find_decodings
-from espnet_medusa.scoring.tables import results_markdown
+from espnet_medusa.report.measures.decodings import compare_all, comparison_markdown, find_decodings
+from espnet_medusa.report.tables.error_rates import results_markdown
 
 
 def get_parser() -> argparse.ArgumentParser:

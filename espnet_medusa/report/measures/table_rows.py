@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.papers.espnet_decodings import find_espnet_decodings
-from espnet_medusa.papers.measures import (
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures.decodings import Decoding, find_decodings, is_configuration
+from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings
+from espnet_medusa.report.measures.measures import (
     Latency,
     SameTexts,
     acceptance,
@@ -23,11 +25,9 @@ from espnet_medusa.papers.measures import (
     set_ratio,
     texts_kept,
 )
-from espnet_medusa.papers.parameters import Parameters
-from espnet_medusa.papers.plan import LABEL, System, TablePlan
-from espnet_medusa.papers.published import Corpora
-from espnet_medusa.papers.spread import Estimate
-from espnet_medusa.scoring.comparison import Decoding, find_decodings, is_configuration
+from espnet_medusa.report.measures.parameters import Parameters
+from espnet_medusa.report.plan.published import Corpora
+from espnet_medusa.report.plan.report_plan import LABEL, System, TablePlan
 
 NOT_FULL = "not yet run on the full corpus"
 NOT_RUN = "not run"

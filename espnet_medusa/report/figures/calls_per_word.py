@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.papers.drawing import COLORS, HATCHES, legend_beside, ranks, save
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.plan import TablePlan
-from espnet_medusa.papers.spread import Estimate
-from espnet_medusa.scoring.plots import STYLE
+from espnet_medusa.report.figures.decoding import STYLE
+from espnet_medusa.report.figures.style import COLORS, HATCHES, legend_beside, ranks, save
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.report_plan import TablePlan
 
 ROOM = 0.85  # share of a test set's room that bars fill
 BAR = 0.5  # inches a bar

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.scoring.tables import parse_sum
+from espnet_medusa.report.tables.error_rates import parse_sum
 from espnet_medusa.scoring.trn import read_trn
 from espnet_medusa.search.statistics import DecodingStatistics, eta, read_statistics
 

@@ -4,17 +4,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_medusa.papers.columns import COLUMNS, row_cells
-from espnet_medusa.papers.figure_plan import (
+from espnet_medusa.report.measures.table_rows import NOT_FULL, Row
+from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsPerWord,
     SpeedupByLength,
     WerAgainstEta,
     WerAgainstLatency,
 )
-from espnet_medusa.papers.measured import NOT_FULL, Row
-from espnet_medusa.papers.plan import ReportPlan, TablePlan
-from espnet_medusa.papers.published import PublishedTable
+from espnet_medusa.report.plan.published import PublishedTable
+from espnet_medusa.report.plan.report_plan import ReportPlan, TablePlan
+from espnet_medusa.report.tables.columns import COLUMNS, row_cells
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'

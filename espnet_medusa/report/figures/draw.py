@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_medusa.papers.calls_per_word import eta_bars, plot_calls_per_word
-from espnet_medusa.papers.figure_plan import (
+from espnet_medusa.report.figures.calls_per_word import eta_bars, plot_calls_per_word
+from espnet_medusa.report.figures.scatter import scatter_panels
+from espnet_medusa.report.figures.scatter_plot import plot_scatter
+from espnet_medusa.report.figures.speedup_by_length import plot_speedup_by_length, speedup_panels
+from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsPerWord,
     SpeedupByLength,
     WerAgainstEta,
     WerAgainstLatency,
 )
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.plan import TablePlan
-from espnet_medusa.papers.published import Corpora
-from espnet_medusa.papers.scatter import scatter_panels
-from espnet_medusa.papers.scatter_plot import plot_scatter
-from espnet_medusa.papers.speedup_by_length import plot_speedup_by_length, speedup_panels
-from espnet_medusa.scoring.comparison import Decoding
+from espnet_medusa.report.plan.published import Corpora
+from espnet_medusa.report.plan.report_plan import TablePlan
 
 FILE_WORDS = {
     SpeedupByLength: "speedup",

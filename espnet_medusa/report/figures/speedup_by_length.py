@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.papers.drawing import legend_above, save
-from espnet_medusa.papers.measured import common_utterances, find_decoding, full_size, shortfall
-from espnet_medusa.papers.plan import TablePlan
-from espnet_medusa.papers.published import Corpora
-from espnet_medusa.scoring.comparison import Decoding
-from espnet_medusa.scoring.plots import STYLE
+from espnet_medusa.report.figures.decoding import STYLE
+from espnet_medusa.report.figures.style import legend_above, save
+from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.report.measures.table_rows import (
+    common_utterances,
+    find_decoding,
+    full_size,
+    shortfall,
+)
+from espnet_medusa.report.plan.published import Corpora
+from espnet_medusa.report.plan.report_plan import TablePlan
 
 FEWEST = 3  # utterances in a bin, to be drawn
 

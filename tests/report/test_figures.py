@@ -4,25 +4,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib import colors, pyplot
-
-from espnet_medusa.papers.calls_per_word import eta_bars, plot_calls_per_word
-from espnet_medusa.papers.drawing import ranks
-from espnet_medusa.papers.figure_plan import (
+from espnet_medusa.report.figures.calls_per_word import eta_bars, plot_calls_per_word
+from espnet_medusa.report.figures.label_places import label_places
+from espnet_medusa.report.figures.scatter import Panel, Point, scatter_panels
+from espnet_medusa.report.figures.scatter_plot import plot_scatter
+from espnet_medusa.report.figures.speedup_by_length import (
+    LengthBin,
+    bin_speedups,
+    plot_speedup_by_length,
+)
+from espnet_medusa.report.figures.style import ranks
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures.measures import Latency
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsAndWer,
     CallsPerWord,
     WerAgainstEta,
     WerAgainstLatency,
 )
-from espnet_medusa.papers.label_places import label_places
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.measures import Latency
-from espnet_medusa.papers.plan import System, TablePlan
-from espnet_medusa.papers.scatter import Panel, Point, scatter_panels
-from espnet_medusa.papers.scatter_plot import plot_scatter
-from espnet_medusa.papers.speedup_by_length import LengthBin, bin_speedups, plot_speedup_by_length
-from espnet_medusa.papers.spread import Estimate
+from espnet_medusa.report.plan.report_plan import System, TablePlan
+from matplotlib import colors, pyplot
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def drawn(monkeypatch):
     """Figures that were written, kept open for the test to look at."""
     figures = []
     close = pyplot.close
-    monkeypatch.setattr("espnet_medusa.papers.drawing.pyplot.close", figures.append)
+    monkeypatch.setattr("espnet_medusa.report.figures.style.pyplot.close", figures.append)
     yield figures
     for figure in figures:
         close(figure)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from espnet_medusa.report.measures.decodings import Decoding
 from matplotlib import image, pyplot
 
 from espnet_medusa.recipe.commands import plot_decoding, plot_training
-from espnet_medusa.scoring import plots
-from espnet_medusa.scoring.comparison import Decoding
+from espnet_medusa.report.figures import decoding as plots
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 

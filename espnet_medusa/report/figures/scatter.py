@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from espnet_medusa.papers.figure_plan import (
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsAndWer,
     ScatterPlan,
     WerAgainstEta,
     WerAgainstLatency,
 )
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.plan import TablePlan
+from espnet_medusa.report.plan.report_plan import TablePlan
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
+from espnet_medusa.report.plan.yaml_file import as_mapping, read_mapping, require
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
-from safetensors.torch import save_file
-
-from espnet_medusa.errors import InputError
-from espnet_medusa.papers.columns import COLUMNS, count_cell, estimate_cell, millions
-from espnet_medusa.papers.espnet_decodings import find_espnet_decodings, read_seconds
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.measures import (
+from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
+from espnet_medusa.report.measures.decodings import find_decodings
+from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, read_seconds
+from espnet_medusa.report.measures.measures import (
     Latency,
     SameTexts,
     acceptance,
@@ -24,10 +20,14 @@ from espnet_medusa.papers.measures import (
     set_ratio,
     texts_kept,
 )
-from espnet_medusa.papers.parameters import Parameters, count_parameters
-from espnet_medusa.papers.published import MEASURES
-from espnet_medusa.papers.spread import Estimate, ratio_of_sums
-from espnet_medusa.scoring.comparison import find_decodings
+from espnet_medusa.report.measures.parameters import Parameters, count_parameters
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.published import MEASURES
+from espnet_medusa.report.tables.columns import COLUMNS, count_cell, estimate_cell, millions
+from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
+from safetensors.torch import save_file
+
+from espnet_medusa.errors import InputError
 
 
 def test_ratio_and_its_interval():

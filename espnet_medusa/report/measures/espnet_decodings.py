@@ -4,7 +4,7 @@ from pathlib import Path
 
 from espnet_medusa.recipe.merge import job_folders, read_results
 from espnet_medusa.recipe.rtf import read_timings
-from espnet_medusa.scoring.comparison import Decoding, decoded_files, tag_and_set
+from espnet_medusa.report.measures.decodings import Decoding, decoded_files, tag_and_set
 from espnet_medusa.search.statistics import DecodingStatistics
 
 

@@ -11,7 +11,7 @@ import numpy as np  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 
 from espnet_medusa.recipe.train_log import EpochStats  # noqa: E402
-from espnet_medusa.scoring.comparison import Decoding  # noqa: E402
+from espnet_medusa.report.measures.decodings import Decoding  # noqa: E402
 
 STYLE = {
     "figure.dpi": 130,

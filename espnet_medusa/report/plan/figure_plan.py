@@ -6,7 +6,7 @@ from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_at_least, check_choice
-from espnet_medusa.papers.yaml_file import as_mapping, require
+from espnet_medusa.report.plan.yaml_file import as_mapping, require
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from espnet_medusa.papers.drawing import COLORS, DASHES, MARKERS, legend_beside, ranks, save
-from espnet_medusa.papers.figure_plan import ScatterPlan
-from espnet_medusa.papers.label_places import label_places, leader
-from espnet_medusa.papers.scatter import LAYOUTS, Axis, Panel, Point
-from espnet_medusa.scoring.plots import STYLE
+from espnet_medusa.report.figures.decoding import STYLE
+from espnet_medusa.report.figures.label_places import label_places, leader
+from espnet_medusa.report.figures.scatter import LAYOUTS, Axis, Panel, Point
+from espnet_medusa.report.figures.style import COLORS, DASHES, MARKERS, legend_beside, ranks, save
+from espnet_medusa.report.plan.figure_plan import ScatterPlan
 
 LABEL_DISTANCE = 5.0  # from a point to its label, in points (1/72 inch)
 FAR = 1.5  # beyond so many of these distances a line leads to the label

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from espnet_medusa.papers.measured import Row
-from espnet_medusa.papers.measures import Latency, SameTexts
-from espnet_medusa.papers.parameters import Parameters
-from espnet_medusa.papers.spread import Estimate
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures.measures import Latency, SameTexts
+from espnet_medusa.report.measures.parameters import Parameters
+from espnet_medusa.report.measures.table_rows import Row
 
 ERROR_RATES = "WER and CER: sclite's."
 SPEEDUP = (

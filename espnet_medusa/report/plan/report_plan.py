@@ -7,9 +7,9 @@ from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.papers.figure_plan import FigurePlan, read_figure
-from espnet_medusa.papers.published import MEASURES
-from espnet_medusa.papers.yaml_file import as_mapping, read_mapping, require
+from espnet_medusa.report.plan.figure_plan import FigurePlan, read_figure
+from espnet_medusa.report.plan.published import MEASURES
+from espnet_medusa.report.plan.yaml_file import as_mapping, read_mapping, require
 
 COLUMNS = ("wer", "cer", "speedup", "parameters")  # of a table that does not say
 LABEL = "{label}"
