@@ -32,6 +32,8 @@ setup(
         "jiwer",
         "rapidfuzz",
         "matplotlib",
+        # Places the labels of points in figures.
+        "textalloc>=1.2",
         "tqdm",
         "pyyaml",
         "numpy",

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib import colors, pyplot
+
 from espnet_medusa.report.figures.calls_per_word import eta_bars, plot_calls_per_word
-from espnet_medusa.report.figures.label_places import label_places
 from espnet_medusa.report.figures.scatter import Panel, Point, scatter_panels
 from espnet_medusa.report.figures.scatter_plot import plot_scatter
 from espnet_medusa.report.figures.speedup_by_length import (
@@ -25,7 +26,6 @@ from espnet_medusa.report.plan.figure_plan import (
     WerAgainstLatency,
 )
 from espnet_medusa.report.plan.report_plan import System, TablePlan
-from matplotlib import colors, pyplot
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_plot_of_wer_against_eta(tmp_path, drawn):
     assert (english.get_title(), german.get_title()) == ("English", "German")
     assert english.get_xlabel() == german.get_xlabel() == "decoder calls per word (eta)"
     assert english.get_ylabel() == "WER [%]"
-    wide, quick, level, star = english.get_lines()
+    wide, quick, level, star = split_lines(english)[0]
     assert wide.get_xydata().tolist() == [[1.2, 5.0], [0.9, 5.5]]
     assert star.get_xydata().tolist() == [[2.0, 5.0]] and star.get_marker() == "*"
     assert list(level.get_ydata()) == [5.0, 5.0]
@@ -140,10 +140,16 @@ def test_plot_of_wer_against_eta(tmp_path, drawn):
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["wide, top-1", "slim, quick", "Base"]
     # A series looks the same in each panel, and its labels have its color.
-    (alone,) = german.get_lines()
+    (alone,) = split_lines(german)[0]
     assert (alone.get_color(), alone.get_marker()) == (quick.get_color(), quick.get_marker())
     assert wide.get_color() != quick.get_color() and wide.get_marker() != quick.get_marker()
     assert english.texts[2].get_color() == quick.get_color()
+
+
+def split_lines(axis):
+    """What was plotted, and the thin lines from labels to their points."""
+    lines = axis.get_lines()
+    return [[line for line in lines if (line.get_lw() == 0.5) == thin] for thin in (False, True)]
 
 
 POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
@@ -168,7 +174,7 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
     # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
     assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
-    points, _, star = axis.get_lines()
+    points, _, star = split_lines(axis)[0]
     assert points.get_linestyle() == "None" and points.get_marker() == "o"
     assert star.get_xydata().tolist() == [[slowest, 5.0]]
     if scale == "log":
@@ -199,7 +205,7 @@ def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
     (axis,) = drawn[0].axes
     assert axis.get_xlabel() == "WER of the greedy CTC hypothesis [%]"
     assert axis.get_ylabel() == "decoder calls an utterance"
-    line, level = axis.get_lines()
+    line, level = split_lines(axis)[0]
     assert line.get_xydata().tolist() == [[26.0, 9.0], [8.0, 4.0]] and line.get_linestyle() == "-"
     assert list(level.get_ydata()) == [28.0, 28.0]
     (legend,) = drawn[0].legends
@@ -219,9 +225,9 @@ def test_long_labels_of_points_side_by_side(tmp_path, drawn):
     inside = axis.get_window_extent()
     assert all(inside.containsx(box.x0) and inside.containsx(box.x1) for box in boxes)
     assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
-    # Labels that stand apart have a line to their point; the lonely point needs none.
-    starts = {float(line.get_segments()[0][0, 0]) for line in axis.collections}
-    assert starts and starts <= {float(place) for place in places[:-1]}
+    # Whose label it is: a line leads from each to its own point.
+    ends = [line.get_xydata()[1] for line in split_lines(axis)[1]]
+    assert np.allclose(ends, [(place, 5.0) for place in places])
 
 
 def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, drawn):
@@ -238,52 +244,6 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
                 if boxes[a].overlaps(boxes[b])]  # fmt: skip
     assert not overlaps
     assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
-
-
-def places(points, obstacles, size=(0.0, 0.0)):
-    sizes = np.repeat([size], len(points), axis=0)
-    return label_places(points, sizes, obstacles, 2.0, (-40.0, -40.0, 40.0, 40.0))
-
-
-def test_label_keeps_clear():
-    # Free all around: above. Something there: the next place that is free.
-    point = np.array([[0.0, 0.0]])
-    assert places(point, point) == pytest.approx(np.array([[0.0, 2.0]]))
-    obstacles = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    (found,) = places(point, obstacles)
-    assert np.linalg.norm(obstacles - found, axis=1).min() >= 1.6
-    # Two points in one place: their labels apart.
-    first, second = places(np.repeat(point, 2, axis=0), point)
-    assert np.linalg.norm(first - second) >= 1.6
-
-
-def test_label_is_as_far_away_as_its_size_asks():
-    point = np.array([[0.0, 0.0]])
-    (found,) = places(point, point, (10.0, 4.0))
-    assert found == pytest.approx([0.0, 2.0 + 4.0 / 2])
-    # Nowhere free near by: further away, yet as near as it can.
-    angles = np.radians(np.arange(0, 360, 5))
-    ring = 3.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    (found,) = places(point, np.concatenate([point, ring]), (2.0, 2.0))
-    assert 3.5 < np.abs(found).max() - 1.0 <= 4.0 * 2.0
-
-
-def test_label_stays_within_bounds():
-    point = np.array([[0.0, 0.0]])
-    for bounds in ((-9.0, -9.0, 9.0, 3.0), (-9.0, 0.0, 9.0, 9.0), (0.0, -9.0, 9.0, 9.0)):
-        (found,) = label_places(point, np.array([[4.0, 2.0]]), point, 2.0, bounds)
-        low, high = np.reshape(bounds, (2, 2))
-        assert (found - (2.0, 1.0) >= low).all() and (found + (2.0, 1.0) <= high).all()
-
-
-def test_label_is_nobody_elses():
-    """Nearest to its own point by far, or off so far that a line leads to it."""
-    points = np.array([[0.0, 0.0], [3.0, 0.0], [5.0, 0.5], [6.0, -0.5]])
-    half = np.array([3.0, 1.0])
-    found = places(points, points, tuple(2 * half))
-    gaps = np.maximum(np.abs(found[:, None] - points) - half, 0.0)
-    for own, row in enumerate(np.linalg.norm(gaps, axis=-1)):
-        assert row[own] > 1.5 * 2.0 or np.delete(row, own).min() >= 1.5 * 2.0 - 1e-9
 
 
 def test_bars_of_eta():

@@ -4,21 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import textalloc
 from matplotlib import pyplot
-from matplotlib.collections import LineCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from espnet_medusa.report.figures.decoding import STYLE
-from espnet_medusa.report.figures.label_places import label_places, leader
 from espnet_medusa.report.figures.scatter import LAYOUTS, Axis, Panel, Point
 from espnet_medusa.report.figures.style import COLORS, DASHES, MARKERS, legend_beside, ranks, save
 from espnet_medusa.report.plan.figure_plan import ScatterPlan
 
-LABEL_DISTANCE = 5.0  # from a point to its label, in points (1/72 inch)
-FAR = 1.5  # beyond so many of these distances a line leads to the label
+# Shares of the panel's width: from a point to its label, and around whatever is drawn.
+LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.006
 HALO = withStroke(linewidth=2.0, foreground="white")  # for lines not to cross out labels
-STEPS = 24  # places on a line that labels keep clear of
 LOG_SPAN = 8.0  # how many times the least value the greatest is, for a logarithmic axis
 
 
@@ -95,40 +93,28 @@ def _draw_panel(axis: "pyplot.Axes", plan: ScatterPlan, panel: Panel) -> None:
 
 
 def _write_labels(axis: "pyplot.Axes", plan: ScatterPlan, panel: Panel) -> None:
-    joined, distance = LAYOUTS[type(plan)].lines, LABEL_DISTANCE * axis.figure.dpi / 72
-    to_pixels = axis.transData.transform
-    lines = {name: to_pixels(_places(points)) for name, points in panel.series.items()}
-    obstacles = [_along(line) if joined else line for line in lines.values()]
-    if panel.plain and panel.plain.x is not None:
-        obstacles.append(to_pixels(_places([panel.plain])))
+    """Labels beside their points, clear of all points and lines, with a line to their own."""
+    axis.set_autoscale_on(False)  # labels and their lines move no limits
     styles = ranks(plan.groups)
-    texts = [
-        axis.annotate(
-            point.label, (point.x, point.y), (0, 0), textcoords="offset points", ha="center",
-            va="center", fontsize=7.5, color=COLORS[styles[name][0] % len(COLORS)],
-            path_effects=[HALO],
-        )
+    colors = [
+        COLORS[styles[name][0] % len(COLORS)]
         for name, members in panel.series.items()
-        for point in members
-    ]  # fmt: skip
-    points = np.concatenate(list(lines.values()))
-    sizes = np.array([text.get_window_extent().size for text in texts])
-    places = label_places(points, sizes, np.concatenate(obstacles), distance, axis.bbox.extents)
-    for text, point, place, size in zip(texts, points, places, sizes, strict=True):
-        text.set_position((place - point) * 72 / axis.figure.dpi)
-        (path,) = leader(point, place[None], size / 2)
-        if np.abs(path[-1] - point).max() > FAR * distance:
-            path = axis.transData.inverted().transform(path[[0, -1]])
-            thin = LineCollection([path], colors=text.get_color(), linewidths=0.5, zorder=1.5)
-            axis.add_collection(thin, autolim=False)
+        for _ in members
+    ]
+    points = [point for members in panel.series.values() for point in members]
+    taken = [point for point in _all_points(panel) if point.x is not None]
+    lines = [_places(members) for members in panel.series.values() if len(members) > 1]
+    joined = lines if LAYOUTS[type(plan)].lines else []
+    textalloc.allocate(
+        axis, *_places(points).T, [point.label for point in points],
+        x_scatter=_places(taken)[:, 0], y_scatter=_places(taken)[:, 1],
+        x_lines=[line[:, 0] for line in joined] or None,
+        y_lines=[line[:, 1] for line in joined] or None,
+        min_distance=LABEL_DISTANCE, margin=LABEL_MARGIN, textsize=7.5, textcolor=colors,
+        linecolor=colors, linewidth=0.5, avoid_label_lines_overlap=True,
+        avoid_crossing_label_lines=True, path_effects=[HALO],
+    )  # fmt: skip
 
 
 def _places(points: Sequence[Point]) -> np.ndarray:
     return np.array([(point.x, point.y) for point in points])
-
-
-def _along(line: np.ndarray) -> np.ndarray:
-    """Places on a line through points of shape (n, 2), the points among them."""
-    shares = np.linspace(0, 1, STEPS)[:, None]
-    steps = [start + shares * (end - start) for start, end in zip(line, line[1:], strict=False)]
-    return np.concatenate([line, *steps])
