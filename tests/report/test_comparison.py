@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from espnet_medusa.recipe.commands import results
-from espnet_medusa.report.measures.decodings import compare_all, comparison_markdown, find_decodings
+from espnet_medusa.report.measures.decodings import find_decodings
+from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.scoring.trn import write_trn
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 

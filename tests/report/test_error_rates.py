@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from espnet_medusa.report.tables.error_rates import SumRow, parse_sum, results_markdown
 
 from espnet_medusa.recipe.commands import results
+from espnet_medusa.report.tables.error_rates import results_markdown
+from espnet_medusa.scoring.summary import SumRow, parse_sum
 
 REPORT = """
        | SPKR   | # Snt # Wrd | Corr    Sub    Del    Ins    Err  S.Err |

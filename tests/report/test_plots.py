@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from espnet_medusa.report.measures.decodings import Decoding
 from matplotlib import image, pyplot
 
 from espnet_medusa.recipe.commands import plot_decoding, plot_training
-from espnet_medusa.report.figures import decoding as plots
+from espnet_medusa.report.figures import decoding, training
+from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 
@@ -32,7 +32,8 @@ def make_decoding(tmp_path, experiment, tag, heads, calls=4):
 def figures(monkeypatch):
     """The figures that were saved, still open."""
     saved = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure) or path)
+    for module in (decoding, training):
+        monkeypatch.setattr(module, "save", lambda figure, path: saved.append(figure) or path)
     yield saved
     pyplot.close("all")
 
@@ -48,7 +49,7 @@ EPOCHS = {
 
 
 def test_training_curves_hold_both_parts(figures, tmp_path):
-    plots.plot_training(EPOCHS, "x", tmp_path / "x.png")
+    training.plot_training(EPOCHS, "x", tmp_path / "x.png")
     loss, accuracy = figures[0].axes
     assert [list(line.get_ydata()) for line in loss.lines] == [[8.0, 7.0], [8.0, 8.0]]
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[0.1, 0.2], [0.5, 0.5]]
@@ -56,7 +57,7 @@ def test_training_curves_hold_both_parts(figures, tmp_path):
 
 
 def test_heads_come_in_numeric_order(figures, tmp_path):
-    plots.plot_heads(EPOCHS, "x", tmp_path / "x.png")
+    training.plot_heads(EPOCHS, "x", tmp_path / "x.png")
     loss = figures[0].axes[0]
     assert [line.get_label() for line in loss.lines] == ["1", "2", "10"]
     assert list(loss.lines[2].get_ydata()) == [0.1, 0.2]
@@ -64,14 +65,14 @@ def test_heads_come_in_numeric_order(figures, tmp_path):
 
 def test_a_model_without_heads_gets_no_figure_of_them(tmp_path):
     epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
-    assert plots.plot_heads(epochs, "x", tmp_path / "x.png") is None
+    assert training.plot_heads(epochs, "x", tmp_path / "x.png") is None
     assert not (tmp_path / "x.png").exists()
 
 
 def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
     two = make_decoding(tmp_path, "block", "exact", 2)
-    plots.plot_acceptance([plain, two], tmp_path / "x.png")
+    decoding.plot_acceptance([plain, two], tmp_path / "x.png")
     axis = figures[0].axes[0]
     assert [bar.get_height() for bar in axis.patches] == [50.0, 50.0]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
@@ -80,7 +81,7 @@ def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
 def test_speedup_is_that_of_the_decoder(figures, tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
     two = make_decoding(tmp_path, "block", "exact", 2)
-    plots.plot_speedup([plain, two], plain, tmp_path / "x.png")
+    decoding.plot_speedup([plain, two], plain, tmp_path / "x.png")
     axis = figures[0].axes[0]
     points = axis.collections[0].get_offsets()
     assert points.shape == (9, 2)
@@ -90,14 +91,14 @@ def test_speedup_is_that_of_the_decoder(figures, tmp_path):
 
 def test_nothing_to_draw_draws_nothing(tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
-    assert plots.plot_acceptance([plain], tmp_path / "x.png") is None
-    assert plots.plot_speedup([plain], plain, tmp_path / "x.png") is None
-    assert plots.plot_tokens_per_call([plain], tmp_path / "x.png") is None
+    assert decoding.plot_acceptance([plain], tmp_path / "x.png") is None
+    assert decoding.plot_speedup([plain], plain, tmp_path / "x.png") is None
+    assert decoding.plot_tokens_per_call([plain], tmp_path / "x.png") is None
 
 
 def test_histogram_counts_every_utterance(figures, tmp_path):
     two = make_decoding(tmp_path, "block", "exact", 2)
-    plots.plot_tokens_per_call([two], tmp_path / "x.png")
+    decoding.plot_tokens_per_call([two], tmp_path / "x.png")
     axis = figures[0].axes[0]
     outline = axis.patches[-1].get_xy()
     assert max(outline[:, 1]) >= 1
@@ -111,10 +112,10 @@ def test_histogram_counts_every_utterance(figures, tmp_path):
 
 
 def test_running_median_of_few_and_many_points():
-    x, y = plots.running_median(np.array([5.0]), np.array([2.0]))
+    x, y = decoding.running_median(np.array([5.0]), np.array([2.0]))
     assert (list(x), list(y)) == ([5.0], [2.0])
     values = np.arange(80.0)[::-1]
-    x, y = plots.running_median(values, 2 * values)
+    x, y = decoding.running_median(values, 2 * values)
     assert len(x) == 8 and list(x) == sorted(x)
     np.testing.assert_allclose(y, 2 * x)
 
@@ -122,11 +123,11 @@ def test_running_median_of_few_and_many_points():
 def test_commands_write_png_files(tmp_path):
     folders = []
     for experiment, tag, heads, calls in (("base", "plain", 0, 8), ("block", "exact", 2, 4)):
-        decoding = make_decoding(tmp_path, experiment, tag, heads, calls)
-        decoding.folder.mkdir(parents=True)
-        write_statistics(decoding.folder / "statistics.json", decoding.utterances)
-        (decoding.folder / "text").write_text("")
-        folders.append(decoding.exp_dir)
+        made = make_decoding(tmp_path, experiment, tag, heads, calls)
+        made.folder.mkdir(parents=True)
+        write_statistics(made.folder / "statistics.json", made.utterances)
+        (made.folder / "text").write_text("")
+        folders.append(made.exp_dir)
     log = "".join(
         f"INFO: {epoch}epoch results: [train] loss=2.0, acc=0.5, [valid] loss=3.0, acc=0.4\n"
         for epoch in (1, 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from espnet_medusa.command_line import run_main
 from espnet_medusa.recipe.train_log import read_epochs
-from espnet_medusa.report.figures.decoding import plot_heads, plot_training
+from espnet_medusa.report.figures.training import plot_heads, plot_training
 
 
 def get_parser() -> argparse.ArgumentParser:

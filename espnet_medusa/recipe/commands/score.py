@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.command_line import run_main, str2bool
 from espnet_medusa.recipe.score import ScoreOptions, score
-from espnet_medusa.report.tables.error_rates import parse_sum
+from espnet_medusa.scoring.summary import parse_sum
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.report.figures.decoding import STYLE
-from espnet_medusa.report.figures.style import COLORS, HATCHES, legend_beside, ranks, save
+from espnet_medusa.report.figures.style import COLORS, HATCHES, STYLE, legend_beside, ranks, save
 from espnet_medusa.report.measures.bootstrap import Estimate
 from espnet_medusa.report.measures.table_rows import Row
 from espnet_medusa.report.plan.report_plan import TablePlan

@@ -9,9 +9,16 @@ from matplotlib import pyplot
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from espnet_medusa.report.figures.decoding import STYLE
 from espnet_medusa.report.figures.scatter import LAYOUTS, Axis, Panel, Point
-from espnet_medusa.report.figures.style import COLORS, DASHES, MARKERS, legend_beside, ranks, save
+from espnet_medusa.report.figures.style import (
+    COLORS,
+    DASHES,
+    MARKERS,
+    STYLE,
+    legend_beside,
+    ranks,
+    save,
+)
 from espnet_medusa.report.plan.figure_plan import ScatterPlan
 
 # Shares of the panel's width: from a point to its label, and around whatever is drawn.

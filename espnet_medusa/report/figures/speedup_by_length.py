@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.report.figures.decoding import STYLE
-from espnet_medusa.report.figures.style import legend_above, save
+from espnet_medusa.report.figures.style import STYLE, legend_above, save
 from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.report.measures.table_rows import (
     common_utterances,

@@ -1,10 +1,21 @@
-"""What the reports' figures have in common: styles of groups and variants, legend, file."""
+"""What figures have in common: style, colors of groups and variants, legend, file."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import matplotlib
 from matplotlib import pyplot
 
+matplotlib.use("Agg")  # No display needed.
+
+STYLE = {
+    "figure.dpi": 130,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
 COLORS = pyplot.get_cmap("tab10").colors
 MARKERS = "osD^vPX"
 DASHES = ("-", "--", ":", "-.")
@@ -21,10 +32,10 @@ def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], t
     }
 
 
-def legend_above(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"]) -> None:
-    """One legend for all axes, in rows of four."""
+def legend_above(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int = 4) -> None:
+    """One legend for all axes, in rows of so many ``columns``."""
     handles = _handles(axes)
-    place = {"loc": "outside upper center", "ncols": min(4, len(handles))}
+    place = {"loc": "outside upper center", "ncols": min(columns, len(handles))}
     figure.legend(handles.values(), handles.keys(), **place)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
 from espnet_medusa.report.measures.decodings import MODEL_MARK, Decoding, same_texts
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
-from espnet_medusa.report.tables.error_rates import parse_sum
+from espnet_medusa.scoring.summary import parse_sum
 
 MS = 1000.0  # milliseconds a second
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)

@@ -4,42 +4,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from importlib.metadata import version
 from pathlib import Path
 
+from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.scoring.summary import parse_sum
+
 RATES = ("wer", "cer", "ter")
-HEADER = "|dataset|Snt|Wrd|Corr|Sub|Del|Ins|Err|S.Err|\n|---|---|---|---|---|---|---|---|---|\n"
-
-
-@dataclass(frozen=True)
-class SumRow:
-    """The `Sum/Avg` line of an sclite report, as printed: two counts, then percentages."""
-
-    sentences: str
-    words: str
-    correct: str
-    substituted: str
-    deleted: str
-    inserted: str
-    err: str
-    sentence_err: str
-
-
-def parse_sum(result: Path) -> SumRow:
-    """Read the `Sum/Avg` line of an sclite report.
-
-    Raises:
-        ValueError: The file is missing or has no such line with eight numbers.
-    """
-    if not result.is_file():
-        raise ValueError(f"{result}: no such file; score first (stage 13)")
-    for line in result.read_text(encoding="utf-8", errors="replace").split("\n"):
-        if "Sum/Avg" in line:
-            numbers = line.split("Sum/Avg", 1)[1].replace("|", " ").split()
-            if len(numbers) == 8:
-                return SumRow(*numbers)
-    raise ValueError(f"{result}: no `Sum/Avg` line with eight numbers; score again (stage 13)")
+TITLES = ("dataset", "Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
 
 
 def git_lines(folder: Path) -> list[str]:
@@ -77,8 +50,8 @@ def rate_table(exp_dir: Path, rate: str) -> str:
     rows = []
     for result in results:
         dataset = result.parents[1].relative_to(exp_dir).as_posix()
-        rows.append("|".join(["", dataset, *astuple(parse_sum(result)), ""]) + "\n")
-    return f"### {rate.upper()}\n\n{HEADER}{''.join(rows)}\n" if rows else ""
+        rows.append([dataset, *astuple(parse_sum(result))])
+    return f"### {rate.upper()}\n\n{markdown_table(TITLES, rows)}\n" if rows else ""
 
 
 def results_markdown(exp_dirs: Sequence[Path], sections: Sequence[str] = ()) -> str:

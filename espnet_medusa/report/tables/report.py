@@ -15,6 +15,7 @@ from espnet_medusa.report.plan.figure_plan import (
 from espnet_medusa.report.plan.published import PublishedTable
 from espnet_medusa.report.plan.report_plan import ReportPlan, TablePlan
 from espnet_medusa.report.tables.columns import COLUMNS, row_cells
+from espnet_medusa.report.tables.markdown import markdown_table
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'
@@ -50,8 +51,7 @@ def table_markdown(
     titles = ["test set", "system"]
     for name in plan.columns:
         titles += [COLUMNS[name].title] + ([] if published is None else ["published"])
-    lines = [_line(titles), "|" + "---|" * len(titles)]
-    missing = 0
+    lines, missing = [], 0
     for row in rows:
         line = [row.test_set, plan.systems[row.system].name]
         for measure, cell in row_cells(row, plan.columns).items():
@@ -60,14 +60,11 @@ def table_markdown(
                 value = published.value(row.system, row.test_set, measure)
                 missing += value is None
                 line.append(_published_cell(value))
-        lines.append(_line(line))
+        lines.append(line)
     notes = _table_notes(rows, plan) + (_published_notes(published, missing) if published else [])
-    lines += ["", *(f"- {note}" for note in notes)] if notes else []
-    return "\n".join([f"## {plan.title}", "", *lines, ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|"
+    listed = "".join(f"- {note}\n" for note in notes)
+    table = markdown_table(titles, lines)
+    return f"## {plan.title}\n\n{table}" + (f"\n{listed}" if listed else "")
 
 
 def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
