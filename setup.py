@@ -37,6 +37,8 @@ setup(
         "tqdm",
         "pyyaml",
         "numpy",
+        # Alignments; openai-whisper and librosa need it, too.
+        "numba",
     ],
     extras_require={
         # The mini recipe speaks its corpus with the espeak-ng library in this wheel.
