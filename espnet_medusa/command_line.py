@@ -1,8 +1,11 @@
-"""Common to the recipe's commands: option types, and errors as one line."""
+"""Common to the recipe's commands: option types, the entry, and errors as one line."""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def str2bool(value: str) -> bool:
@@ -54,25 +57,78 @@ def run_main(name: str, work: Callable[[], int | None]) -> None:
         raise SystemExit(status)
 
 
-def run_command(
+def make_parser(description: str, add_options: AddOptions) -> argparse.ArgumentParser:
+    """A parser whose help has the description's first line and the options' defaults."""
+    parser = argparse.ArgumentParser(
+        description=description.split("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_options(parser)
+    return parser
+
+
+def make_main(
     name: str,
-    parser: argparse.ArgumentParser,
-    work: Callable[[argparse.Namespace, list[str]], int | None],
-    cmd: Sequence[str] | None,
-) -> None:
-    """Run a command of the form `OPTIONS -- COMMAND`.
+    description: str,
+    add_options: AddOptions,
+    work: Callable[[argparse.Namespace], int | None],
+) -> Callable[[Sequence[str] | None], None]:
+    """The entry of a command: it parses the options and works.
 
     Args:
         name: Of the command, for messages.
-        parser: Of its options.
-        work: Takes the options and the command to run.
-        cmd: The command line; None is the process's own.
+        description: Its first line is shown in the help.
+        add_options: Adds the options to the parser.
+        work: Takes the options; returns an exit status, None for 0.
+    """
+
+    def main(cmd: Sequence[str] | None = None) -> None:
+        args = make_parser(description, add_options).parse_args(cmd)
+        run_main(name, lambda: work(args))
+
+    return main
+
+
+@contextmanager
+def problems_to_stdout(nothing_written: str | None = None) -> Iterator[None]:
+    """Errors of the data go to stdout, one line for each problem; the exit status is 1.
+
+    Args:
+        nothing_written: Said on stderr behind them.
 
     Raises:
-        SystemExit: As `run_main`; with status 2 when there is no command.
+        SystemExit: There was an error.
     """
-    options, command = split_command(cmd)
-    args = parser.parse_args(options)
-    if not command:
-        parser.error("nothing to run: write `-- COMMAND` at the end")
-    run_main(name, lambda: work(args, command))
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(error)
+        if nothing_written:
+            print(nothing_written, file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def make_runner(
+    name: str,
+    description: str,
+    add_options: AddOptions,
+    work: Callable[[argparse.Namespace, list[str]], int | None],
+    command_needed: bool = True,
+) -> Callable[[Sequence[str] | None], None]:
+    """The entry of a command of the form `OPTIONS -- COMMAND`; see `make_main`.
+
+    Args:
+        name, description, add_options: As `make_main`'s.
+        work: Takes the options and the command to run.
+        command_needed: Whether it is refused, with status 2, without a command.
+    """
+
+    def main(cmd: Sequence[str] | None = None) -> None:
+        options, command = split_command(cmd)
+        parser = make_parser(description, add_options)
+        args = parser.parse_args(options)
+        if command_needed and not command:
+            parser.error("nothing to run: write `-- COMMAND` at the end")
+        run_main(name, lambda: work(args, command))
+
+    return main

@@ -4,17 +4,13 @@ import argparse
 import shlex
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main, str2bool
+from espnet_medusa.command_line import make_main, str2bool
 from espnet_medusa.recipe.score import ScoreOptions, score
 from espnet_medusa.scoring.summary import parse_sum
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options; their defaults are ScoreOptions'."""
-    parser = argparse.ArgumentParser(
-        description="Score a decoded test set.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
     default = ScoreOptions()
     parser.add_argument("--data_dir", type=Path, required=True, help="holds text and utt2spk")
     parser.add_argument("--output_dir", type=Path, required=True, help="holds the hypotheses' text")
@@ -30,7 +26,6 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--sclite", help="path of the real sclite")
     parser.add_argument("--sclite_options", default="", help="such as `-s`: case counts")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -52,10 +47,7 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.output_dir}: {', '.join(rates)}")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("score", lambda: work(args))
+main = make_main("score", __doc__, add_options, work)
 
 
 if __name__ == "__main__":
