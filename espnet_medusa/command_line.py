@@ -4,19 +4,22 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def str2bool(value: str) -> bool:
-    """Parse true or false, as ESPnet's options do.
+    """Parse true or false, and what else ESPnet's options take for them.
 
     Raises:
         argparse.ArgumentTypeError: Another value.
     """
-    if value.lower() not in ("true", "false"):
+    if value.lower() not in (*TRUE, *FALSE):
         raise argparse.ArgumentTypeError(f"{value}: allowed are true and false")
-    return value.lower() == "true"
+    return value.lower() in TRUE
 
 
 def positive(value: str) -> int:
@@ -28,6 +31,20 @@ def positive(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value}: a whole number above 0 is needed")
     return int(value)
+
+
+def add_fields(parser: argparse.ArgumentParser, defaults: Any, **helps: str | None) -> None:
+    """Add options with the names, types and defaults of a dataclass's fields.
+
+    Args:
+        parser: To add to.
+        defaults: An instance of the dataclass; the fields are true or false, numbers or text.
+        helps: What an option's help says, by name of the field; None: nothing.
+    """
+    for name, text in helps.items():
+        value = getattr(defaults, name)
+        kind = str2bool if isinstance(value, bool) else type(value)
+        parser.add_argument(f"--{name}", type=kind, default=value, help=text)
 
 
 def split_command(cmd: Sequence[str] | None) -> tuple[list[str], list[str]]:

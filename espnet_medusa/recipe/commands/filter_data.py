@@ -7,9 +7,9 @@
 import argparse
 from collections.abc import Mapping
 
-from espnet2.utils.types import humanfriendly_parse_size_or_none, str2bool
+from espnet2.utils.types import humanfriendly_parse_size_or_none
 
-from espnet_medusa.command_line import make_main, problems_to_stdout
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
 
 N_SHOWN = 5
@@ -20,16 +20,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options = FilterOptions()
     parser.add_argument("--input_dir", required=True, help="what format_data wrote")
     parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
-    parser.add_argument(
-        "--min_wav_duration", type=float, default=options.min_wav_duration, help="seconds"
-    )
-    parser.add_argument(
-        "--max_wav_duration", type=float, default=options.max_wav_duration, help="seconds"
-    )
+    add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
     parser.add_argument(
         "--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k"
     )
-    parser.add_argument("--drop_empty_text", type=str2bool, default=options.drop_empty_text)
+    add_fields(parser, options, drop_empty_text="whether utterances without words go")
 
 
 def work(args: argparse.Namespace) -> None:

@@ -9,10 +9,10 @@ Problems go to stdout, one line each. The exit status is 1 if nothing was writte
 import argparse
 import sys
 
-from espnet2.utils.types import humanfriendly_parse_size_or_none, str2bool
+from espnet2.utils.types import humanfriendly_parse_size_or_none
 
 from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
-from espnet_medusa.command_line import make_main, problems_to_stdout
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
 
 
@@ -25,13 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fs", type=humanfriendly_parse_size_or_none, default=audio.fs, help="rate in Hz or 16k"
     )
     parser.add_argument("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
-    parser.add_argument("--nj", type=int, default=audio.nj, help="processes")
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=audio.allow_pipes,
-        help="whether commands in wav.scp may run",
-    )
+    add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
     parser.add_argument(
         "--on_bad",
         choices=ON_BAD,
@@ -45,17 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min_duration", type=float, default=audio.min_duration_s, help="seconds, one frame"
     )
-    parser.add_argument(
-        "--require_text",
-        type=str2bool,
-        default=options.require_text,
-        help="whether every utterance needs a transcript",
-    )
-    parser.add_argument(
-        "--allow_empty_text",
-        type=str2bool,
-        default=options.allow_empty_text,
-        help="whether a transcript may be empty",
+    add_fields(
+        parser,
+        options,
+        require_text="whether every utterance needs a transcript",
+        allow_empty_text="whether a transcript may be empty",
     )
 
 

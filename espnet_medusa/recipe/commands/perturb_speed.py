@@ -7,25 +7,18 @@
 import argparse
 import sys
 
-from espnet2.utils.types import str2bool
-
 from espnet_medusa.audio.writer import AudioOptions
-from espnet_medusa.command_line import make_main, problems_to_stdout
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.perturb import parse_factors, perturb_speed
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    audio = AudioOptions()
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
     parser.add_argument("--factors", default="0.9 1.0 1.1", help="speeds; 1.1 is faster")
-    parser.add_argument("--nj", type=int, default=audio.nj, help="processes")
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=audio.allow_pipes,
-        help="whether commands in wav.scp may run",
+    add_fields(
+        parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
     )
 
 

@@ -8,9 +8,7 @@ Prints one line for each problem on stdout; exits with 1 if any is left.
 import argparse
 import sys
 
-from espnet2.utils.types import str2bool
-
-from espnet_medusa.command_line import make_main, problems_to_stdout
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout, str2bool
 from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir
 from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
 
@@ -25,17 +23,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="keep the utterances that all tables know, sort, make utt2spk and spk2utt",
     )
-    parser.add_argument(
-        "--require_text",
-        type=str2bool,
-        default=defaults.require_text,
-        help="whether every utterance needs a transcript",
-    )
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=defaults.allow_pipes,
-        help="whether wav.scp may hold commands",
+    add_fields(
+        parser,
+        defaults,
+        require_text="whether every utterance needs a transcript",
+        allow_pipes="whether wav.scp may hold commands",
     )
     parser.add_argument(
         "--speaker_order",
