@@ -10,13 +10,7 @@ from espnet_medusa.kaldi.problem import DataError, DataProblem
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import FIX_REMEDY, TableScan, scan_table, sort_ids
 
-__all__ = [
-    "DataError",
-    "DataProblem",
-    "ValidationOptions",
-    "make_spk2utt",
-    "validate_data_dir",
-]
+__all__ = ["DataError", "DataProblem", "ValidationOptions", "make_spk2utt", "validate_data_dir"]
 
 # Kaldi's and ESPnet's own symbols, and Whisper's: as words they would end or confuse decoding.
 RESERVED_WORDS = frozenset(

@@ -140,10 +140,7 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
         folder = output_dir / f"score_{name}"
         folder.mkdir(parents=True, exist_ok=True)
         sizes = []
-        for side, texts, cleaner in (
-            ("ref", references, clean),
-            ("hyp", hypotheses, clean_hyp),
-        ):
+        for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
             tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
             sizes.append({key: len(words) for key, words in tokens.items()})
