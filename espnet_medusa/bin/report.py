@@ -10,7 +10,11 @@ from espnet_medusa.report.measures.table_rows import measure_rows, read_experime
 from espnet_medusa.report.plan.published import PUBLISHED, read_corpora, read_published
 from espnet_medusa.report.plan.report_plan import read_plan
 from espnet_medusa.report.tables.error_rates import environment_lines
-from espnet_medusa.report.tables.report import figure_markdown, report_markdown, table_markdown
+from espnet_medusa.report.tables.paper_tables import (
+    figure_markdown,
+    report_markdown,
+    table_markdown,
+)
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ from espnet_medusa.report.figures.speedup_by_length import (
 )
 from espnet_medusa.report.figures.style import ranks
 from espnet_medusa.report.measures.bootstrap import Estimate
-from espnet_medusa.report.measures.measures import Latency
+from espnet_medusa.report.measures.decoding_measures import Latency
 from espnet_medusa.report.measures.table_rows import Row
 from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,

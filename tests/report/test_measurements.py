@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
+from safetensors.torch import save_file
+
+from espnet_medusa.errors import InputError
 from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
-from espnet_medusa.report.measures.decodings import find_decodings
-from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, read_seconds
-from espnet_medusa.report.measures.measures import (
+from espnet_medusa.report.measures.decoding_measures import (
     Latency,
     SameTexts,
     acceptance,
@@ -20,14 +22,12 @@ from espnet_medusa.report.measures.measures import (
     set_ratio,
     texts_kept,
 )
+from espnet_medusa.report.measures.decodings import find_decodings
+from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, read_seconds
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
 from espnet_medusa.report.measures.table_rows import Row
 from espnet_medusa.report.plan.published import MEASURES
 from espnet_medusa.report.tables.columns import COLUMNS, count_cell, estimate_cell, millions
-from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
-from safetensors.torch import save_file
-
-from espnet_medusa.errors import InputError
 
 
 def test_ratio_and_its_interval():

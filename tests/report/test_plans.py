@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from espnet_medusa.errors import InputError
 from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsAndWer,
@@ -14,8 +16,6 @@ from espnet_medusa.report.plan.figure_plan import (
 )
 from espnet_medusa.report.plan.published import read_corpora, read_published
 from espnet_medusa.report.plan.report_plan import COLUMNS, read_plan
-
-from espnet_medusa.errors import InputError
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 SYSTEM = "{name: N, exp: asr_x, decoding: plain}"

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.measures.bootstrap import Estimate
-from espnet_medusa.report.measures.decodings import Decoding, find_decodings, is_configuration
-from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings
-from espnet_medusa.report.measures.measures import (
+from espnet_medusa.report.measures.decoding_measures import (
     Latency,
     SameTexts,
     acceptance,
@@ -25,6 +23,8 @@ from espnet_medusa.report.measures.measures import (
     set_ratio,
     texts_kept,
 )
+from espnet_medusa.report.measures.decodings import Decoding, find_decodings, is_configuration
+from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings
 from espnet_medusa.report.measures.parameters import Parameters
 from espnet_medusa.report.plan.published import Corpora
 from espnet_medusa.report.plan.report_plan import LABEL, System, TablePlan

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from espnet_medusa.report.measures.bootstrap import Estimate
-from espnet_medusa.report.measures.measures import Latency, SameTexts
+from espnet_medusa.report.measures.decoding_measures import Latency, SameTexts
 from espnet_medusa.report.measures.parameters import Parameters
 from espnet_medusa.report.measures.table_rows import Row
 
