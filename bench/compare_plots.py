@@ -10,7 +10,7 @@ from peers.subject import Sizes
 from peers.way import BEAM_SIZES, CTC, CTC_HEADS, DRAFTS, HEADS, MODEL, PLAIN, REPLAYED
 from roofline import Call
 
-from espnet_medusa.report.figures.style import STYLE
+from espnet_medusa.report.figures.style import STYLE, save
 
 COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {
@@ -174,8 +174,7 @@ def _finish(
             handles=entries, loc="outside lower center",
             ncols=4, fontsize="small", frameon=False,
         )  # fmt: skip
-    figure.savefig(path, bbox_inches="tight")
-    pyplot.close(figure)
+    save(figure, path)
 
 
 def _ours(result: dict, search: str) -> list[dict]:

@@ -12,7 +12,7 @@ from inputs import Utterance
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
-from espnet_medusa.report.figures.style import STYLE
+from espnet_medusa.report.figures.style import STYLE, save
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.alignment import align_pairs
 from espnet_medusa.scoring.sclite import Counts
@@ -243,8 +243,7 @@ def _plot(rows: Sequence[Row], path: Path, quantity: str, label: str) -> None:
                 axis.axvline(1.0, color="black", lw=0.8, ls=":")
         axes[0, 0].set_ylabel("times fewer decoder calls than plain")
         figure.legend(handles=_legend(rows), loc="outside lower center", ncols=5)
-        figure.savefig(path, bbox_inches="tight")
-        pyplot.close(figure)
+        save(figure, path)
 
 
 def _shape(setting: Setting) -> str:

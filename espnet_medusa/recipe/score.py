@@ -10,8 +10,7 @@ from espnet2.text.char_tokenizer import CharTokenizer
 from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.recipe.merge import read_results
+from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
 from espnet_medusa.search.statistics import add_eta

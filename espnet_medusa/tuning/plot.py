@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
-from espnet_medusa.report.figures.style import STYLE
+from espnet_medusa.report.figures.style import STYLE, save
 from espnet_medusa.search.drafters import ACCEPTANCE, COST, FIXED
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.report import milliseconds
@@ -44,8 +44,7 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
         _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
         _draw_settings(right, tuning)
         figure.suptitle(title, fontsize=9)
-        figure.savefig(path, bbox_inches="tight")
-        pyplot.close(figure)
+        save(figure, path)
 
 
 def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:

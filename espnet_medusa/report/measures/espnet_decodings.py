@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from espnet_medusa.recipe.merge import job_folders, read_results
+from espnet_medusa.kaldi.table import read_results
+from espnet_medusa.recipe.merge import job_folders
 from espnet_medusa.recipe.rtf import read_timings
 from espnet_medusa.report.measures.decodings import Decoding, decoded_files, tag_and_set
 from espnet_medusa.search.statistics import DecodingStatistics
