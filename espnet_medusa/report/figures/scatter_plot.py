@@ -22,7 +22,9 @@ from espnet_medusa.report.figures.style import (
 from espnet_medusa.report.plan.figure_plan import ScatterPlan
 
 # Shares of the panel's width: from a point to its label, and around whatever is drawn.
-LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.006
+LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.004
+# Where labels go, if they can: above and below it is plain whose they are.
+DIRECTIONS = ["north", "south", "northeast", "southeast", "northwest", "southwest", "east", "west"]
 HALO = withStroke(linewidth=2.0, foreground="white")  # for lines not to cross out labels
 LOG_SPAN = 8.0  # how many times the least value the greatest is, for a logarithmic axis
 
@@ -117,8 +119,8 @@ def _write_labels(axis: "pyplot.Axes", plan: ScatterPlan, panel: Panel) -> None:
         x_scatter=_places(taken)[:, 0], y_scatter=_places(taken)[:, 1],
         x_lines=[line[:, 0] for line in joined] or None,
         y_lines=[line[:, 1] for line in joined] or None,
-        min_distance=LABEL_DISTANCE, margin=LABEL_MARGIN, textsize=7.5, textcolor=colors,
-        linecolor=colors, linewidth=0.5, avoid_label_lines_overlap=True,
+        min_distance=LABEL_DISTANCE, margin=LABEL_MARGIN, direction=DIRECTIONS, textsize=7.5,
+        textcolor=colors, linecolor=colors, linewidth=0.5, avoid_label_lines_overlap=True,
         avoid_crossing_label_lines=True, path_effects=[HALO],
     )  # fmt: skip
 
