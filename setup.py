@@ -13,7 +13,9 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
-    package_data={"espnet_medusa": ["papers/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]},
+    package_data={
+        "espnet_medusa": ["report/plan/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]
+    },
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
@@ -32,9 +34,13 @@ setup(
         "jiwer",
         "rapidfuzz",
         "matplotlib",
+        # Places the labels of points in figures.
+        "textalloc>=1.2",
         "tqdm",
         "pyyaml",
         "numpy",
+        # Alignments; openai-whisper and librosa need it, too.
+        "numba",
     ],
     extras_require={
         # The mini recipe speaks its corpus with the espeak-ng library in this wheel.

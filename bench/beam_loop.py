@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime import espnet_scorer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
@@ -289,13 +290,12 @@ def report(measured: dict[str, Measured], tolerance: float) -> bool:
     ways, good = list(measured), True
     first = measured[ways[0]]
     titles = ("way", "decoder calls", "median s", "outside extend and logits", *MODEL_SETUP)
-    print("| " + " | ".join((*titles, "the search itself")), "|")
-    print("|---" + "|--:" * len(titles) + "|")
+    rows = []
     for name, row in measured.items():
         setup = [row.share(part) for part in MODEL_SETUP]
         shares = [f"{100 * share:.0f}%" for share in (row.outside, *setup, row.search)]
-        print("| " + " | ".join([name, str(row.calls), f"{median(row.seconds):.3f}", *shares]), "|")
-    print()
+        rows.append([name, str(row.calls), f"{median(row.seconds):.3f}", *shares])
+    print(markdown_table((*titles, "the search itself"), rows, text_columns=1))
     for name in ways[1:]:
         row = measured[name]
         pairs = [*zip(row.nbest, first.nbest, strict=True)]

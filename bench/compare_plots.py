@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from peers.subject import Sizes
 from peers.way import BEAM_SIZES, CTC, CTC_HEADS, DRAFTS, HEADS, MODEL, PLAIN, REPLAYED
 from roofline import Call
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot  # noqa: E402
-
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
+from espnet_medusa.report.figures.style import STYLE, save
 
 COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {
@@ -178,8 +174,7 @@ def _finish(
             handles=entries, loc="outside lower center",
             ncols=4, fontsize="small", frameon=False,
         )  # fmt: skip
-    figure.savefig(path, bbox_inches="tight")
-    pyplot.close(figure)
+    save(figure, path)
 
 
 def _ours(result: dict, search: str) -> list[dict]:

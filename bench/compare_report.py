@@ -10,6 +10,8 @@ from pathlib import Path
 
 from compare_plots import plot_calls, plot_roofline, plot_speedup
 
+from espnet_medusa.report.tables.markdown import markdown_table
+
 MEGA = 1e6
 NOTES = """\
 Notes
@@ -83,7 +85,7 @@ def report_markdown(results: Sequence[dict], machine: dict) -> str:
                 for row in result["rows"]
                 if (row["search"], row["batch_size"]) == (search, batch_size)
             ]
-            parts.append(f"### {search}, batch {batch_size}\n\n{table(group, result)}\n")
+            parts.append(f"### {search}, batch {batch_size}\n\n{table(group, result)}")
         left_out = [f"- {name}: {reason}" for name, reason in result["left_out"].items()]
         if left_out:
             parts.append("Left out:\n\n" + "\n".join(left_out) + "\n")
@@ -118,7 +120,7 @@ def table(rows: Sequence[dict], result: dict) -> str:
     titles += ["slower than ours float32", "slower than ours at its fastest"]
     scored = "wer" in rows[0]
     titles += ["encoder ms", "RTF", "WER"] * scored + ["same tokens", "MB"]
-    lines = ["|" + "|".join(titles) + "|", "|---|---|" + "--:|" * (len(titles) - 2)]
+    lines = []
     fastest = min(row["ms_per_input"][1] for row in rows)
     for row in rows:
         per_input = f"{row['ms_per_input'][1]:.1f}"
@@ -132,8 +134,8 @@ def table(rows: Sequence[dict], result: dict) -> str:
         same = row["same_tokens"]
         cells.append("" if same is None else f"{same}/{result['inputs']}")
         cells.append(memory(row))
-        lines.append("|" + "|".join(cells) + "|")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown_table(titles, lines, text_columns=2)
 
 
 def spread(quartiles: Sequence[float] | None, digits: int) -> str:
@@ -153,14 +155,11 @@ def memory(row: dict) -> str:
 
 def machine_table(machine: dict) -> str:
     """Bandwidth and rates that were measured."""
-    lines = ["## The machine\n", "|measured||", "|---|--:|"]
-    lines += [f"|{name}|{rate:.1f} GB/s|" for name, rate in machine["bandwidth"].items()]
-    lines += [f"|GEMM {name}|{rate:.0f} GFLOP/s|" for name, rate in machine["gemm"].items()]
-    return (
-        "\n".join(lines)
-        + "\n\n![Calls](calls.png)\n\n![Speedup](speedup.png)\n\n"
-        + ("![Roofline](roofline.png)\n")
-    )
+    rows = [[name, f"{rate:.1f} GB/s"] for name, rate in machine["bandwidth"].items()]
+    rows += [[f"GEMM {name}", f"{rate:.0f} GFLOP/s"] for name, rate in machine["gemm"].items()]
+    images = [f"![{name}]({name.lower()}.png)" for name in ("Calls", "Speedup", "Roofline")]
+    table = markdown_table(("measured", ""), rows, text_columns=1)
+    return "\n".join(["## The machine\n", table, "\n\n".join(images), ""])
 
 
 if __name__ == "__main__":

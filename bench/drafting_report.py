@@ -6,21 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-import matplotlib
 import torch
+from drafting_settings import DEEP, PLAIN, Search, Setting
+from inputs import Utterance
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
 
-matplotlib.use("Agg")  # No display needed.
-
-from drafting_settings import DEEP, PLAIN, Search, Setting  # noqa: E402
-from inputs import Utterance  # noqa: E402
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
-
-from espnet_medusa.scoring.alignment import align_pairs  # noqa: E402
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
-from espnet_medusa.scoring.sclite import Counts  # noqa: E402
-from espnet_medusa.scoring.trn import split_tokens  # noqa: E402
-from espnet_medusa.search.statistics import DecodingStatistics, eta  # noqa: E402
+from espnet_medusa.report.figures.style import STYLE, save
+from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.scoring.alignment import align_pairs
+from espnet_medusa.scoring.sclite import Counts
+from espnet_medusa.scoring.trn import split_tokens
+from espnet_medusa.search.statistics import DecodingStatistics, eta
 
 COLORS = {PLAIN: "0.3", "linear": "C0", "block": "C1", "recurrent": "C2"}
 MARKERS = {
@@ -185,10 +182,8 @@ def table_markdown(rows: Sequence[Row]) -> str:
     """A table for each search."""
     parts = ["# Decoder calls, plain and drafted\n"]
     for search, group in by_search(rows).items():
-        lines = [f"## {search.name}", ""]
-        lines += ["|" + "|".join(COLUMNS) + "|", "|---|---|" + "--:|" * (len(COLUMNS) - 2)]
-        lines += ["|" + "|".join(_cells(row, group)) + "|" for row in group]
-        parts.append("\n".join(lines) + "\n")
+        table = markdown_table(COLUMNS, [_cells(row, group) for row in group], text_columns=2)
+        parts.append(f"## {search.name}\n\n{table}")
     plain = [row for row in rows if row.setting.heads == PLAIN and row.setting.batch_size == 1]
     parts.append(
         NOTES.format(
@@ -248,8 +243,7 @@ def _plot(rows: Sequence[Row], path: Path, quantity: str, label: str) -> None:
                 axis.axvline(1.0, color="black", lw=0.8, ls=":")
         axes[0, 0].set_ylabel("times fewer decoder calls than plain")
         figure.legend(handles=_legend(rows), loc="outside lower center", ncols=5)
-        figure.savefig(path, bbox_inches="tight")
-        pyplot.close(figure)
+        save(figure, path)
 
 
 def _shape(setting: Setting) -> str:

@@ -1,15 +1,15 @@
 """What this machine is and can do: its name, versions, memory bandwidth and GEMM rates."""
 
 import os
-import platform
 import re
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 
 import torch
+
+from espnet_medusa.tuning.report import machine_name as device_name
 
 PACKAGES = (
     "torch", "transformers", "ctranslate2", "faster-whisper", "openai-whisper", "espnet",
@@ -23,19 +23,8 @@ FLOATS = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float
 
 def machine_name(device: str) -> str:
     """A folder's name: processor and cores, or the GPU."""
-    if device == "cuda":
-        return _slug(torch.cuda.get_device_name())
-    return _slug(f"{processor()} {os.cpu_count()} cores")
-
-
-def processor() -> str:
-    """The processor's name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        found = re.search(r"model name\s*: (.*)", cpuinfo.read_text(encoding="utf-8"))
-        if found:
-            return found[1].strip()
-    return platform.processor() or platform.machine()
+    cores = "" if device == "cuda" else f" {os.cpu_count()} cores"
+    return _slug(device_name(torch.device(device)) + cores)
 
 
 def describe_machine(device: str, threads: int) -> dict:
@@ -47,7 +36,7 @@ def describe_machine(device: str, threads: int) -> dict:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "processor": processor(),
+        "processor": device_name(torch.device("cpu")),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "threads": threads,

@@ -18,6 +18,7 @@ from machine import machine_name
 from tqdm import tqdm
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
@@ -99,14 +100,12 @@ def main(cmd: list[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
     torch.set_num_threads(args.threads)
     header = ("shape", "precision", "K", "one head", "projection", "latent", "latent / projection")
-    lines = ["|" + "|".join(header) + "|", "|" + "---|" * len(header)]
-    for shape in args.shapes:
-        lines += ["|" + "|".join(row) + "|" for row in measure(shape, args)]
+    rows = [row for shape in args.shapes for row in measure(shape, args)]
     folder = args.output_dir / machine_name(torch.device(args.device).type)
     folder.mkdir(parents=True, exist_ok=True)
     text = f"ms of a decoder call, {args.threads} threads, median of {args.rounds} in turns\n\n"
     path = folder / "speech_llama_heads.md"
-    path.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(text + markdown_table(header, rows), encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
 
 

@@ -16,7 +16,7 @@ import ctypes
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from whole_logits import WholeLogitsModel
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
@@ -179,20 +180,21 @@ def measure(
     return Measurement(peak - before, tensors, seconds)
 
 
-def table(found: dict[tuple[str, str], Measurement]) -> Iterator[str]:
-    """Markdown rows, a system each, from measurements by system and kind."""
+def table(found: dict[tuple[str, str], Measurement]) -> str:
+    """Markdown, a row for each system, from measurements by system and kind."""
     kinds = list(dict.fromkeys(kind for _, kind in found))
     names = ("process [MiB]", "x plain", "tensors [MiB]", "x plain", "s/step")
-    yield f"| | {' | '.join(f'{kind}: {name}' for kind in kinds for name in names)} |"
-    yield "|---" + "|--:" * (len(names) * len(kinds)) + "|"
+    titles = ["", *(f"{kind}: {name}" for kind in kinds for name in names)]
+    rows = []
     for system in dict.fromkeys(system for system, _ in found):
-        cells = []
+        cells = [system]
         for kind in kinds:
             value, plain = found[system, kind], found.get((BASELINE, kind))
             cells += _compare(value.peak_bytes, plain and plain.peak_bytes)
             cells += _compare(value.tensor_bytes, plain and plain.tensor_bytes)
             cells.append(f"{value.seconds:.2f}")
-        yield f"| {system} | {' | '.join(cells)} |"
+        rows.append(cells)
+    return markdown_table(titles, rows, text_columns=1)
 
 
 def _compare(size: int | None, plain: int | None) -> tuple[str, str]:
@@ -217,7 +219,7 @@ def main(command: list[str] | None = None) -> None:
                 work = pool.submit(measure, system, kind, sizes, args.device, args.threads)
                 found[system, kind] = work.result()
             print(f"{hidden_size} {system}, {kind}: {found[system, kind]}", file=sys.stderr)
-        print(f"\n{sizes}, {args.device}\n", *table(found), sep="\n", flush=True)
+        print(f"\n{sizes}, {args.device}\n\n{table(found)}", flush=True)
 
 
 if __name__ == "__main__":

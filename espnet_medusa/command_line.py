@@ -1,19 +1,25 @@
-"""Common to the recipe's commands: option types, and errors as one line."""
+"""Common to the recipe's commands: option types, the entry, and errors as one line."""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
+
+AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def str2bool(value: str) -> bool:
-    """Parse true or false, as ESPnet's options do.
+    """Parse true or false, and what else ESPnet's options take for them.
 
     Raises:
         argparse.ArgumentTypeError: Another value.
     """
-    if value.lower() not in ("true", "false"):
+    if value.lower() not in (*TRUE, *FALSE):
         raise argparse.ArgumentTypeError(f"{value}: allowed are true and false")
-    return value.lower() == "true"
+    return value.lower() in TRUE
 
 
 def positive(value: str) -> int:
@@ -25,6 +31,20 @@ def positive(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value}: a whole number above 0 is needed")
     return int(value)
+
+
+def add_fields(parser: argparse.ArgumentParser, defaults: Any, **helps: str | None) -> None:
+    """Add options with the names, types and defaults of a dataclass's fields.
+
+    Args:
+        parser: To add to.
+        defaults: An instance of the dataclass; the fields are true or false, numbers or text.
+        helps: What an option's help says, by name of the field; None: nothing.
+    """
+    for name, text in helps.items():
+        value = getattr(defaults, name)
+        kind = str2bool if isinstance(value, bool) else type(value)
+        parser.add_argument(f"--{name}", type=kind, default=value, help=text)
 
 
 def split_command(cmd: Sequence[str] | None) -> tuple[list[str], list[str]]:
@@ -54,25 +74,78 @@ def run_main(name: str, work: Callable[[], int | None]) -> None:
         raise SystemExit(status)
 
 
-def run_command(
+def make_parser(description: str, add_options: AddOptions) -> argparse.ArgumentParser:
+    """A parser whose help has the description's first line and the options' defaults."""
+    parser = argparse.ArgumentParser(
+        description=description.split("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_options(parser)
+    return parser
+
+
+def make_main(
     name: str,
-    parser: argparse.ArgumentParser,
-    work: Callable[[argparse.Namespace, list[str]], int | None],
-    cmd: Sequence[str] | None,
-) -> None:
-    """Run a command of the form `OPTIONS -- COMMAND`.
+    description: str,
+    add_options: AddOptions,
+    work: Callable[[argparse.Namespace], int | None],
+) -> Callable[[Sequence[str] | None], None]:
+    """The entry of a command: it parses the options and works.
 
     Args:
         name: Of the command, for messages.
-        parser: Of its options.
-        work: Takes the options and the command to run.
-        cmd: The command line; None is the process's own.
+        description: Its first line is shown in the help.
+        add_options: Adds the options to the parser.
+        work: Takes the options; returns an exit status, None for 0.
+    """
+
+    def main(cmd: Sequence[str] | None = None) -> None:
+        args = make_parser(description, add_options).parse_args(cmd)
+        run_main(name, lambda: work(args))
+
+    return main
+
+
+@contextmanager
+def problems_to_stdout(nothing_written: str | None = None) -> Iterator[None]:
+    """Errors of the data go to stdout, one line for each problem; the exit status is 1.
+
+    Args:
+        nothing_written: Said on stderr behind them.
 
     Raises:
-        SystemExit: As `run_main`; with status 2 when there is no command.
+        SystemExit: There was an error.
     """
-    options, command = split_command(cmd)
-    args = parser.parse_args(options)
-    if not command:
-        parser.error("nothing to run: write `-- COMMAND` at the end")
-    run_main(name, lambda: work(args, command))
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(error)
+        if nothing_written:
+            print(nothing_written, file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def make_runner(
+    name: str,
+    description: str,
+    add_options: AddOptions,
+    work: Callable[[argparse.Namespace, list[str]], int | None],
+    command_needed: bool = True,
+) -> Callable[[Sequence[str] | None], None]:
+    """The entry of a command of the form `OPTIONS -- COMMAND`; see `make_main`.
+
+    Args:
+        name, description, add_options: As `make_main`'s.
+        work: Takes the options and the command to run.
+        command_needed: Whether it is refused, with status 2, without a command.
+    """
+
+    def main(cmd: Sequence[str] | None = None) -> None:
+        options, command = split_command(cmd)
+        parser = make_parser(description, add_options)
+        args = parser.parse_args(options)
+        if command_needed and not command:
+            parser.error("nothing to run: write `-- COMMAND` at the end")
+        run_main(name, lambda: work(args, command))
+
+    return main

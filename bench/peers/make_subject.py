@@ -14,16 +14,7 @@ from espnet_medusa.inference.audio_batch import encode_alike
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from peers.subject import (
-    DRAFT,
-    ENCODER,
-    HUGGING_FACE,
-    OURS,
-    OURS_CTC,
-    OURS_DRAFT,
-    Sizes,
-    Subject,
-)
+from peers.subject import DRAFT, ENCODER, HUGGING_FACE, OURS, OURS_CTC, OURS_DRAFT, Sizes, Subject
 
 WHISPER_SHAPES = {  # layers, hidden size, attention heads
     "tiny": (4, 384, 6),

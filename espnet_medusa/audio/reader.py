@@ -13,12 +13,7 @@ from espnet_medusa.audio.container import (
     frame_tolerance,
     missing_bytes,
 )
-from espnet_medusa.audio.source import (
-    COPY_AGAIN,
-    AudioError,
-    AudioSource,
-    open_source,
-)
+from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource, open_source
 
 __all__ = [
     "AudioError",
@@ -184,8 +179,7 @@ def _sample_range(
             end = min(end, info.n_samples)
     if start_s < 0 or (end is not None and start > end):
         raise AudioError(
-            f"{name}: the segment starts at {start_s} s, outside the recording",
-            "correct segments",
+            f"{name}: the segment starts at {start_s} s, outside the recording", "correct segments"
         )
     return start, end
 
@@ -295,8 +289,7 @@ def check_audio(
         raise AudioError(f"holds {n_bad} NaN or infinite samples", "write the file again")
     if peak > MAX_AMPLITUDE:
         raise AudioError(
-            f"reaches an amplitude of {peak:g}, not within [-1, 1]",
-            "scale it, or store integers",
+            f"reaches an amplitude of {peak:g}, not within [-1, 1]", "scale it, or store integers"
         )
 
 

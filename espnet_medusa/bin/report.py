@@ -5,12 +5,16 @@ from pathlib import Path
 
 from espnet_medusa.command_line import run_main
 from espnet_medusa.options import check_choice
-from espnet_medusa.papers.figures import FILE_WORDS, draw_figure
-from espnet_medusa.papers.markdown import figure_markdown, report_markdown, table_markdown
-from espnet_medusa.papers.measured import measure_rows, read_experiments
-from espnet_medusa.papers.plan import read_plan
-from espnet_medusa.papers.published import PUBLISHED, read_corpora, read_published
-from espnet_medusa.scoring.tables import environment_lines
+from espnet_medusa.report.figures.draw import FILE_WORDS, draw_figure
+from espnet_medusa.report.measures.table_rows import measure_rows, read_experiments
+from espnet_medusa.report.plan.published import PUBLISHED, read_corpora, read_published
+from espnet_medusa.report.plan.report_plan import read_plan
+from espnet_medusa.report.tables.error_rates import environment_lines
+from espnet_medusa.report.tables.paper_tables import (
+    figure_markdown,
+    report_markdown,
+    table_markdown,
+)
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -10,8 +10,7 @@ import jiwer
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.csv_table import SENTENCE, CsvRow, read_csv
-from espnet_medusa.kaldi.table import write_atomically
-from espnet_medusa.recipe.merge import read_results
+from espnet_medusa.kaldi.table import read_results, write_atomically
 from espnet_medusa.scoring.trn import list_some
 
 PREDICTION, WER, CER, ERROR = "prediction", "wer", "cer", "error"

@@ -10,13 +10,7 @@ from espnet_medusa.kaldi.problem import DataError, DataProblem
 from espnet_medusa.kaldi.segments import parse_segment
 from espnet_medusa.kaldi.table import FIX_REMEDY, TableScan, scan_table, sort_ids
 
-__all__ = [
-    "DataError",
-    "DataProblem",
-    "ValidationOptions",
-    "make_spk2utt",
-    "validate_data_dir",
-]
+__all__ = ["DataError", "DataProblem", "ValidationOptions", "make_spk2utt", "validate_data_dir"]
 
 # Kaldi's and ESPnet's own symbols, and Whisper's: as words they would end or confuse decoding.
 RESERVED_WORDS = frozenset(
@@ -67,24 +61,18 @@ class _Check:
 
 
 def validate_data_dir(
-    path: str | Path,
-    require_text: bool = True,
-    allow_pipes: bool = False,
-    options: ValidationOptions | None = None,
+    path: str | Path, options: ValidationOptions | None = None
 ) -> list[DataProblem]:
     """List every defect of a data directory.
 
     Args:
         path: The directory: wav.scp, text, utt2spk, spk2utt, optionally segments, utt2dur.
-        require_text: Whether every utterance needs a transcript.
-        allow_pipes: Whether wav.scp may hold commands.
-        options: All options; the other arguments are then not used.
+        options: What to check; None: the defaults.
 
     Returns:
         The problems; empty for a valid directory.
     """
-    if options is None:
-        options = ValidationOptions(require_text=require_text, allow_pipes=allow_pipes)
+    options = options or ValidationOptions()
     check = _Check(Path(path), options)
     if not Path(path).is_dir():
         return [DataProblem(str(path), "", "is no directory", "prepare the data or correct it")]

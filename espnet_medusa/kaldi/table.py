@@ -139,6 +139,13 @@ def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
     return scan.entries
 
 
+def read_results(path: Path) -> dict[str, str]:
+    """Read a table of results by id, which may be missing or empty where nothing was decoded."""
+    if not path.is_file() or not path.stat().st_size:
+        return {}
+    return read_table(path, require_value=False)
+
+
 def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
     """Write a table sorted by byte order; readers see the old file or the whole new one.
 

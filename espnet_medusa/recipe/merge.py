@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import read_results, read_table, write_table
 from espnet_medusa.scoring.trn import list_some
 from espnet_medusa.search.statistics import merge_statistics
 
@@ -30,13 +30,6 @@ def job_folders(log_dir: Path) -> list[Path]:
     if not folders:
         raise ValueError(f"{log_dir}: no output.1; no inference job has run here")
     return [folders[number] for number in sorted(folders)]
-
-
-def read_results(path: Path) -> dict[str, str]:
-    """Read a table of results by id, which may be missing or empty where nothing was decoded."""
-    if not path.is_file() or not path.stat().st_size:
-        return {}
-    return read_table(path, require_value=False)
 
 
 def _join(files: Sequence[Path]) -> dict[str, str]:

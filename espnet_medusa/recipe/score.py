@@ -10,8 +10,7 @@ from espnet2.text.char_tokenizer import CharTokenizer
 from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.recipe.merge import read_results
+from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
 from espnet_medusa.search.statistics import add_eta
@@ -140,10 +139,7 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
         folder = output_dir / f"score_{name}"
         folder.mkdir(parents=True, exist_ok=True)
         sizes = []
-        for side, texts, cleaner in (
-            ("ref", references, clean),
-            ("hyp", hypotheses, clean_hyp),
-        ):
+        for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
             tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
             sizes.append({key: len(words) for key, words in tokens.items()})

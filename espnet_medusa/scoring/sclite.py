@@ -6,8 +6,9 @@ for no word. Source: NIST SCTK 2.4.10 (align.c, word.c), checked against the pro
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from operator import add
 from pathlib import Path
 
 from espnet_medusa.scoring.alignment import (
@@ -65,14 +66,7 @@ class Counts:
         )
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.correct + other.correct,
-            self.substitutions + other.substitutions,
-            self.deletions + other.deletions,
-            self.insertions + other.insertions,
-            self.sentences + other.sentences,
-            self.sentence_errors + other.sentence_errors,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
 
     @property
     def words(self) -> int:
@@ -83,22 +77,6 @@ class Counts:
     def errors(self) -> int:
         """Substitutions, deletions and insertions."""
         return self.substitutions + self.deletions + self.insertions
-
-    @property
-    def correct_percent(self) -> float:
-        return percent(self.correct, self.words)
-
-    @property
-    def substitution_percent(self) -> float:
-        return percent(self.substitutions, self.words)
-
-    @property
-    def deletion_percent(self) -> float:
-        return percent(self.deletions, self.words)
-
-    @property
-    def insertion_percent(self) -> float:
-        return percent(self.insertions, self.words)
 
     @property
     def error_percent(self) -> float:

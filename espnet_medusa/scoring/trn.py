@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-SPACE_SYMBOL = "<space>"
-
 # sclite splits at these only: a no-break or an ideographic space belongs to the word.
 ASCII_SPACE = " \t\n\v\f\r"
 
@@ -33,11 +31,6 @@ class TrnLine:
 def split_tokens(text: str) -> list[str]:
     """Split at ASCII white space, as sclite does."""
     return [token for token in text.translate(_ASCII_SPACE_TO_BLANK).split(" ") if token]
-
-
-def character_tokens(text: str) -> list[str]:
-    """Tokens of a text for the character error rate: its characters, blanks as `<space>`."""
-    return [SPACE_SYMBOL if character in ASCII_SPACE else character for character in text]
 
 
 def read_trn(path: str | Path) -> list[TrnLine]:

@@ -4,18 +4,15 @@ import textwrap
 from pathlib import Path
 
 import matplotlib
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+from matplotlib.ticker import ScalarFormatter
 
-matplotlib.use("Agg")  # No display needed.
-
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
-from matplotlib.ticker import ScalarFormatter  # noqa: E402
-
-from espnet_medusa.scoring.plots import STYLE  # noqa: E402
-from espnet_medusa.search.drafters import ACCEPTANCE, COST, FIXED  # noqa: E402
-from espnet_medusa.tuning.findings import Tuning  # noqa: E402
-from espnet_medusa.tuning.report import milliseconds  # noqa: E402
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting  # noqa: E402
+from espnet_medusa.report.figures.style import STYLE, save
+from espnet_medusa.search.drafters import ACCEPTANCE, COST, FIXED
+from espnet_medusa.tuning.findings import Tuning
+from espnet_medusa.tuning.report import milliseconds
+from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 
 PART_COLORS = {
     "encoder": "0.75",
@@ -47,8 +44,7 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
         _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
         _draw_settings(right, tuning)
         figure.suptitle(title, fontsize=9)
-        figure.savefig(path, bbox_inches="tight")
-        pyplot.close(figure)
+        save(figure, path)
 
 
 def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:

@@ -173,10 +173,7 @@ class TimedDecoder(Timed):
     """A ``TreeDecoder`` whose calls are timed."""
 
     def extend(
-        self,
-        state: TreeState,
-        tokens: Sequence[Sequence[int]],
-        parents: Sequence[Sequence[int]],
+        self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> NodeOutputs:
         self.log.open(len(tokens), sum(map(len, tokens)) / len(tokens))
         return self.log.claim("call", lambda: self.part.extend(state, tokens, parents))

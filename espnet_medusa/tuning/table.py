@@ -1,8 +1,8 @@
 """The tables of a tuning, as Markdown."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
+from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.search.drafters import FIXED, LOOKAHEADS
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.report import Circumstances, headline, milliseconds
@@ -40,11 +40,11 @@ def write_tables(path: Path, tuning: Tuning, about: Circumstances) -> None:
     settings = [NO_DRAFTS, *map(tuning.best_checked, tuning.drafters)] if tuning.checked else []
     if settings:
         rows = [_row(tuning, setting) for setting in settings]
-        lines += [*_markdown(COLUMNS, rows), "", *(f"- {note}" for note in NOTES)]
+        lines += [markdown_table(COLUMNS, rows), *(f"- {note}" for note in NOTES)]
     if any(setting.lookahead != FIXED for setting in tuning.checked):
         rows = [_lookahead_row(tuning, drafter) for drafter in tuning.drafters]
-        lines += ["", "## Lookahead", "", *_markdown(("drafter", *LOOKAHEADS), rows)]
-        lines += ["", LOOKAHEAD_NOTE]
+        table = markdown_table(("drafter", *LOOKAHEADS), rows)
+        lines += ["", "## Lookahead", "", table, LOOKAHEAD_NOTE]
     if tuning.left_out:
         lines += ["", "## Left out", "", *(f"- {line}" for line in tuning.left_out)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -94,9 +94,3 @@ def _lookahead_row(tuning: Tuning, drafter: str) -> list[str]:
         ratio = "" if name == FIXED else f" ({seconds / fixed:.2f})"
         cells.append(f"{setting.shape}: {milliseconds(tuning, seconds):.1f}{ratio}")
     return cells
-
-
-def _markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    lines = [[*columns], *([*row] for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return [f"| {' | '.join(line)} |" for line in lines]

@@ -16,18 +16,7 @@ from peers import make_subject, worker
 from peers.contestant import CONTESTANTS, Setup
 from peers.schedule import Comparison, Measurement, make_ways
 from peers.subject import Subject
-from peers.way import (
-    BEAM5,
-    CTC,
-    CTC_HEADS,
-    DRAFTERS,
-    GREEDY,
-    HEADS,
-    MODEL,
-    PLAIN,
-    REPLAYED,
-    Way,
-)
+from peers.way import BEAM5, CTC, CTC_HEADS, DRAFTERS, GREEDY, HEADS, MODEL, PLAIN, REPLAYED, Way
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.search import drafters

@@ -52,7 +52,7 @@ def test_bench_measures_and_compares():
         (system, "in chunks"): Measurement(peak * 2**20, tensors * 2**20, 0.5)
         for system, peak, tensors in [("finetune", 100, 50), ("linear", 130, 55)]
     }
-    assert list(table(found))[-1] == "| linear | 130 | 1.30 | 55 | 1.10 | 0.50 |"
+    assert table(found).endswith("|linear|130|1.30|55|1.10|0.50|\n")
 
 
 @pytest.mark.parametrize(

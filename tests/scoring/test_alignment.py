@@ -1,4 +1,4 @@
-"""Alignments against a cell-by-cell reference, and edit counts against jiwer."""
+"""Alignments against a recursive reference, and edit counts against jiwer."""
 
 import random
 from functools import cache
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.scoring import alignment
 from espnet_medusa.scoring.alignment import align, align_pairs
 from espnet_medusa.scoring.sclite import Counts
 
@@ -52,22 +51,11 @@ def reference_alignment(reference, hypothesis):
     return "".join(reversed(letters))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(TOKENS, TOKENS), max_size=5))
-def test_batches_equal_the_cell_by_cell_reference(pairs):
-    assert align_pairs(pairs) == [reference_alignment(*pair) for pair in pairs]
-
-
-def test_splitting_into_batches_changes_nothing(monkeypatch):
-    rng = random.Random(3)
-    pairs = [
-        tuple([rng.choice("abc@") for _ in range(rng.randint(0, 20))] for _ in range(2))
-        for _ in range(40)
-    ]
-    together = align_pairs(pairs)
-    monkeypatch.setattr(alignment, "_BATCH_CELLS", 100)
-    assert align_pairs(pairs) == together
-    assert [align(*pair) for pair in pairs] == together
+@settings(max_examples=200, deadline=None)
+@given(TOKENS, TOKENS)
+def test_equal_to_the_recursive_reference(reference, hypothesis):
+    expected = reference_alignment(reference, hypothesis)
+    assert align_pairs([(reference, hypothesis)]) == [expected]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from espnet_medusa.scoring.trn import character_tokens, list_some, read_trn, write_trn
+from espnet_medusa.scoring.trn import list_some, read_trn, write_trn
 
 UTT2SPK = {"spk-u1": "spk", "spk-u2": "spk", "é-u3": "é"}
 
@@ -67,11 +67,6 @@ def test_what_the_format_cannot_hold_is_not_written(tmp_path, utterances, words)
     for word in [str(path), *words]:
         assert word in str(caught.value)
     assert not path.exists()
-
-
-def test_character_tokens():
-    assert character_tokens("né x") == ["n", "é", "<space>", "x"]
-    assert character_tokens("") == []
 
 
 def test_long_lists_are_counted():

@@ -9,17 +9,13 @@ from pathlib import Path
 import yaml
 from espnet2.bin.aggregate_stats_dirs import aggregate_stats_dirs
 
-from espnet_medusa.command_line import positive, run_main, str2bool
+from espnet_medusa.command_line import make_main, positive, str2bool
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description="Join the statistics of collect-stats jobs.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
     parser.add_argument("--jobs", type=positive, required=True, help="number of jobs")
     parser.add_argument("--job_dir", required=True, help="statistics of each job, with JOB")
     parser.add_argument("--output_dir", type=Path, required=True)
@@ -29,7 +25,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sum_stats", type=str2bool, default=True, help="sum feature statistics for global_mvn"
     )
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -44,10 +39,7 @@ def work(args: argparse.Namespace) -> None:
         add_vocabulary_size(shape_file, args.token_list, args.token_type)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("aggregate_stats", lambda: work(args))
+main = make_main("aggregate_stats", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

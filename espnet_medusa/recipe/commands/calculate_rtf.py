@@ -1,9 +1,9 @@
-"""Real-time factor from the logs of inference jobs."""
+"""Real-time factor from inference logs: their `speech length` and `best hypo` lines in pairs."""
 
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.recipe.rtf import calculate_rtf
 
 
@@ -23,23 +23,20 @@ def sample_rate(text: str) -> float:
     return rate
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description="Pair `speech length` with `best hypo` lines and report the real-time factor.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
     parser.add_argument("--fs", type=sample_rate, default="16k", help="sample rate")
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
+def work(args: argparse.Namespace) -> None:
+    """Print the report."""
     logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
-    run_main("calculate_rtf", lambda: print(calculate_rtf(logs, args.fs).report()))
+    print(calculate_rtf(logs, args.fs).report())
+
+
+main = make_main("calculate_rtf", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the shape files of training without building the model, which each job would load.
+"""Write the shape files of training (`-- OPTIONS`) without the model, which each job would load.
 
     python -m espnet_medusa.recipe.commands.collect_shapes --train_dir dump/raw/train \\
         --valid_dir dump/raw/dev --output_dir exp/asr_stats -- TRAINING OPTIONS
@@ -10,20 +10,16 @@ whose label has more tokens than the decoder has positions are named and left ou
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main, split_command
+from espnet_medusa.command_line import make_runner
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size, write_shapes
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description="Write speech_shape and text_shape; `-- OPTIONS` are those of training."
-    )
     parser.add_argument("--train_dir", type=Path, required=True, help="holds text")
     parser.add_argument("--valid_dir", type=Path, required=True)
     parser.add_argument("--output_dir", type=Path, required=True)
-    return parser
 
 
 def work(args: argparse.Namespace, training: list[str]) -> None:
@@ -44,11 +40,7 @@ def work(args: argparse.Namespace, training: list[str]) -> None:
         add_vocabulary_size(output / "text_shape", Path(options.token_list), options.token_type)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    own, training = split_command(cmd)
-    args = get_parser().parse_args(own)
-    run_main("collect_shapes", lambda: work(args, training))
+main = make_runner("collect_shapes", __doc__, add_options, work, command_needed=False)
 
 
 if __name__ == "__main__":

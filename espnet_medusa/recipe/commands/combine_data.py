@@ -8,17 +8,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.kaldi.combine import combine_data_dirs
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data_dirs", type=Path, nargs="+", required=True, help="to join")
     parser.add_argument("--languages", nargs="+", help="one for each, for utt2lang")
     parser.add_argument("--output_dir", type=Path, required=True, help="directory to write")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -27,10 +25,7 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("combine_data", lambda: work(args))
+main = make_main("combine_data", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

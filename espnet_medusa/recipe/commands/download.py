@@ -10,30 +10,26 @@ not fetched again.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.recipe.download import download, unpack
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     parser.add_argument("--url", required=True, help="http or https")
     parser.add_argument("--path", type=Path, required=True, help="where the file goes")
     parser.add_argument("--checksum", help="such as md5:<32 digits>; none: not checked")
     parser.add_argument("--unpack_to", type=Path, help="folder; none: not unpacked")
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
+def work(args: argparse.Namespace) -> None:
+    """Fetch, and unpack."""
+    download(args.url, args.path, args.checksum)
+    if args.unpack_to is not None:
+        unpack(args.path, args.unpack_to)
 
-    def work() -> None:
-        download(args.url, args.path, args.checksum)
-        if args.unpack_to is not None:
-            unpack(args.path, args.unpack_to)
 
-    run_main("download", work)
+main = make_main("download", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -5,51 +5,35 @@
 """
 
 import argparse
-import sys
 from collections.abc import Mapping
 
-from espnet2.utils.types import humanfriendly_parse_size_or_none, str2bool
+from espnet2.utils.types import humanfriendly_parse_size_or_none
 
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
 
 N_SHOWN = 5
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     options = FilterOptions()
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
     parser.add_argument("--input_dir", required=True, help="what format_data wrote")
     parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
-    parser.add_argument(
-        "--min_wav_duration", type=float, default=options.min_wav_duration, help="seconds"
-    )
-    parser.add_argument(
-        "--max_wav_duration", type=float, default=options.max_wav_duration, help="seconds"
-    )
+    add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
     parser.add_argument(
         "--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k"
     )
-    parser.add_argument("--drop_empty_text", type=str2bool, default=options.drop_empty_text)
-    return parser
+    add_fields(parser, options, drop_empty_text="whether utterances without words go")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
-    try:
+def work(args: argparse.Namespace) -> None:
+    """Write the directory, and say what was dropped."""
+    with problems_to_stdout():
         options = FilterOptions(
-            min_wav_duration=args.min_wav_duration,
-            max_wav_duration=args.max_wav_duration,
-            fs=args.fs,
-            drop_empty_text=args.drop_empty_text,
+            args.min_wav_duration, args.max_wav_duration, args.fs, args.drop_empty_text
         )
         n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
-    except (ValueError, OSError) as error:
-        print(error)
-        sys.exit(1)
     _report(args.output_dir, n_kept, dropped)
 
 
@@ -63,6 +47,9 @@ def _report(output_dir: str, n_kept: int, dropped: Mapping[str, str]) -> None:
         print(f"  {reason}: {len(keys)} ({', '.join(keys[:N_SHOWN])}{more})")
     if dropped:
         print(f"  all of them: {output_dir}/{DROPPED_UTTERANCES}")
+
+
+main = make_main("filter_data", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -9,31 +9,23 @@ Problems go to stdout, one line each. The exit status is 1 if nothing was writte
 import argparse
 import sys
 
-from espnet2.utils.types import humanfriendly_parse_size_or_none, str2bool
+from espnet2.utils.types import humanfriendly_parse_size_or_none
 
 from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     audio, options = AudioOptions(), FormatOptions()
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
     parser.add_argument(
         "--fs", type=humanfriendly_parse_size_or_none, default=audio.fs, help="rate in Hz or 16k"
     )
     parser.add_argument("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
-    parser.add_argument("--nj", type=int, default=audio.nj, help="processes")
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=audio.allow_pipes,
-        help="whether commands in wav.scp may run",
-    )
+    add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
     parser.add_argument(
         "--on_bad",
         choices=ON_BAD,
@@ -47,43 +39,27 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--min_duration", type=float, default=audio.min_duration_s, help="seconds, one frame"
     )
-    parser.add_argument(
-        "--require_text",
-        type=str2bool,
-        default=options.require_text,
-        help="whether every utterance needs a transcript",
+    add_fields(
+        parser,
+        options,
+        require_text="whether every utterance needs a transcript",
+        allow_empty_text="whether a transcript may be empty",
     )
-    parser.add_argument(
-        "--allow_empty_text",
-        type=str2bool,
-        default=options.allow_empty_text,
-        help="whether a transcript may be empty",
-    )
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
-    try:
-        options = FormatOptions(
-            audio=AudioOptions(
-                fs=args.fs,
-                audio_format=args.audio_format,
-                nj=args.nj,
-                allow_pipes=args.allow_pipes,
-                max_duration_s=args.max_duration,
-                min_duration_s=args.min_duration,
-            ),
-            on_bad=args.on_bad,
-            require_text=args.require_text,
-            allow_empty_text=args.allow_empty_text,
+def work(args: argparse.Namespace) -> None:
+    """Write the directory; name bad utterances."""
+    with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
+        audio = AudioOptions(
+            fs=args.fs,
+            audio_format=args.audio_format,
+            nj=args.nj,
+            allow_pipes=args.allow_pipes,
+            max_duration_s=args.max_duration,
+            min_duration_s=args.min_duration,
         )
+        options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
         report = format_data_dir(args.data_dir, args.output_dir, options)
-    except (ValueError, OSError) as error:
-        print(error)
-        print(f"{args.data_dir}: nothing was written to {args.output_dir}", file=sys.stderr)
-        sys.exit(1)
     for problem in report.bad:
         print(problem)
     state = "was complete already" if report.was_complete else "written"
@@ -91,6 +67,9 @@ def main(cmd: list[str] | None = None) -> None:
         f"{args.output_dir}: {report.n_written} utterances {state}, {len(report.bad)} bad",
         file=sys.stderr,
     )
+
+
+main = make_main("format_data", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -3,32 +3,22 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import add_fields, make_main
 from espnet_medusa.recipe.tokens import TOKEN_TYPES, TokenOptions, make_token_list
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options; their defaults are TokenOptions'."""
-    parser = argparse.ArgumentParser(
-        description="Make a token list.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
     default = TokenOptions(token_type="bpe")
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="Kaldi text files")
     parser.add_argument("--token_list", type=Path, required=True, help="file to write")
     parser.add_argument("--token_type", required=True, help=f"one of {', '.join(TOKEN_TYPES)}")
-    parser.add_argument("--nbpe", type=int, default=default.nbpe)
-    parser.add_argument("--bpe_mode", default=default.bpe_mode)
-    parser.add_argument("--character_coverage", type=float, default=default.character_coverage)
-    parser.add_argument("--input_sentence_size", type=int, default=default.input_sentence_size)
-    parser.add_argument("--cleaner", default=default.cleaner)
+    own = ("nbpe", "bpe_mode", "character_coverage", "input_sentence_size", "cleaner")
+    add_fields(parser, default, **dict.fromkeys((*own, "blank", "oov", "sos_eos")))
     parser.add_argument(
         "--non_linguistic_symbols", default="none", help="file with one symbol a line, or none"
     )
     parser.add_argument("--hugging_face_model", help="name or folder of a tokenizer")
-    parser.add_argument("--blank", default=default.blank)
-    parser.add_argument("--oov", default=default.oov)
-    parser.add_argument("--sos_eos", default=default.sos_eos)
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -43,10 +33,7 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.token_list}: {count} tokens")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("make_tokens", lambda: work(args))
+main = make_main("make_tokens", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.recipe.merge import merge_results, merge_statistics_files
 
 SOME_FAILED = 3
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Join the outputs of inference jobs.")
     parser.add_argument("--keys", type=Path, required=True, help="file with all ids, first column")
     parser.add_argument("--log_dir", type=Path, required=True, help="folder of output.<job>")
     parser.add_argument("--output_dir", type=Path, required=True)
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -33,10 +31,7 @@ def work(args: argparse.Namespace) -> int:
     return SOME_FAILED if merged.failed else 0
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("merge_outputs", lambda: work(args))
+main = make_main("merge_outputs", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -7,44 +7,32 @@
 import argparse
 import sys
 
-from espnet2.utils.types import str2bool
-
 from espnet_medusa.audio.writer import AudioOptions
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.perturb import parse_factors, perturb_speed
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
-    audio = AudioOptions()
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written as a whole or not at all")
     parser.add_argument("--factors", default="0.9 1.0 1.1", help="speeds; 1.1 is faster")
-    parser.add_argument("--nj", type=int, default=audio.nj, help="processes")
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=audio.allow_pipes,
-        help="whether commands in wav.scp may run",
+    add_fields(
+        parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
     )
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
-    try:
+def work(args: argparse.Namespace) -> None:
+    """Write the directory, and say how large it is."""
+    with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
         factors = parse_factors(args.factors)
         n_utterances = perturb_speed(
             args.data_dir, args.output_dir, factors, args.nj, args.allow_pipes
         )
-    except (ValueError, OSError) as error:
-        print(error)
-        print(f"{args.data_dir}: nothing was written to {args.output_dir}", file=sys.stderr)
-        sys.exit(1)
     print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
+
+
+main = make_main("perturb_speed", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
-from espnet_medusa.scoring.comparison import find_decodings, find_plains
-from espnet_medusa.scoring.plots import plot_acceptance, plot_speedup, plot_tokens_per_call
+from espnet_medusa.command_line import make_main
+from espnet_medusa.report.figures.decoding import (
+    plot_acceptance,
+    plot_speedup,
+    plot_tokens_per_call,
+)
+from espnet_medusa.report.measures.decodings import find_decodings, find_plains
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Draw figures from decoding statistics.")
     parser.add_argument("--exp_dirs", type=Path, nargs="+", required=True)
     parser.add_argument("--plain", type=Path, help="EXP_DIR/INFERENCE_TAG to compare with")
     parser.add_argument("--output_dir", type=Path, required=True)
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -33,10 +35,7 @@ def work(args: argparse.Namespace) -> None:
     print("\n".join(str(path) for path in figures if path) or "no decoding statistics to draw")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("plot_decoding", lambda: work(args))
+main = make_main("plot_decoding", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""Draw the training curves of an experiment into its images folder."""
+"""Draw the training curves of an experiment, from its train.log, into its images folder."""
 
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.recipe.train_log import read_epochs
-from espnet_medusa.scoring.plots import plot_heads, plot_training
+from espnet_medusa.report.figures.training import plot_heads, plot_training
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Draw training curves from train.log.")
     parser.add_argument("--exp_dir", type=Path, required=True, help="holds train.log")
     parser.add_argument("--output_dir", type=Path, help="default: EXP_DIR/images")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -28,10 +26,7 @@ def work(args: argparse.Namespace) -> None:
     print("\n".join(str(path) for path in figures if path))
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("plot_training", lambda: work(args))
+main = make_main("plot_training", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
-from espnet_medusa.scoring.comparison import compare_all, comparison_markdown, find_decodings
-from espnet_medusa.scoring.tables import results_markdown
+from espnet_medusa.command_line import make_main
+from espnet_medusa.report.measures.decodings import find_decodings
+from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
+from espnet_medusa.report.tables.error_rates import results_markdown
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Write the result tables of experiments.")
     parser.add_argument(
         "--exp_dirs", type=Path, nargs="+", required=True, help="such as exp/asr_base"
     )
@@ -23,7 +23,6 @@ def get_parser() -> argparse.ArgumentParser:
         "the tag's `_asr_model_...` may be left out",
     )
     parser.add_argument("--output", type=Path, required=True, help="RESULTS.md to write")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -47,10 +46,7 @@ def work(args: argparse.Namespace) -> None:
         print(table)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("results", lambda: work(args))
+main = make_main("results", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

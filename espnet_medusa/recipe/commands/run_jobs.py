@@ -1,4 +1,4 @@
-"""Run one command many times side by side, each time with its number and its log.
+"""Run `-- COMMAND` once for each job, side by side, JOB becoming its number, each with its log.
 
 python -m espnet_medusa.recipe.commands.run_jobs JOB=1:4 logdir/stats.JOB.log -- COMMAND ... JOB ...
 """
@@ -9,17 +9,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import positive, run_command, str2bool
+from espnet_medusa.command_line import make_runner, positive, str2bool
 from espnet_medusa.recipe.jobs import Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description="Run `-- COMMAND` once for each job; JOB becomes the job's number.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
     parser.add_argument("jobs", help="JOB=FIRST:LAST")
     parser.add_argument("log", help="log file of each job, with JOB")
     parser.add_argument("--cmd", default="", help="put before the command, such as `srun -n 1`")
@@ -37,7 +33,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--spread_gpus", type=str2bool, default=False, help="one GPU for each job")
     parser.add_argument("--title", default="jobs", help="shown in the progress line")
     parser.add_argument("--total_keys", type=int, default=0, help="utterances of all jobs together")
-    return parser
 
 
 def make_jobs(args: argparse.Namespace, command: list[str]) -> list[Job]:
@@ -88,9 +83,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
     return 1 if failures else 0
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    run_command("run_jobs", get_parser(), work, cmd)
+main = make_runner("run_jobs", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

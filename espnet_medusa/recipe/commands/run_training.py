@@ -1,4 +1,4 @@
-"""Run ESPnet training: one process, one per GPU, or several single-thread CPU processes.
+"""Run `-- COMMAND`, ESPnet's training: one process, one per GPU, or several of one CPU thread.
 
 python -m espnet_medusa.recipe.commands.run_training --log exp/asr_x/train.log --nj 2 -- \\
     python3 -m espnet_medusa.bin.asr_train --ngpu 0 ...
@@ -10,23 +10,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.command_line import positive, run_command
+from espnet_medusa.command_line import make_runner, positive
 from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(
-        description="Run `-- COMMAND`, ESPnet's training, and show its progress.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
     parser.add_argument("--log", type=Path, required=True, help="a resumed run adds to it")
     parser.add_argument(
         "--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)"
     )
     parser.add_argument("--cmd", default="", help="put before the command, such as `srun -n 1`")
-    return parser
 
 
 def rank_options(rank: int, processes: int, meeting_file: Path) -> list[str]:
@@ -72,9 +67,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
     return 1 if failures else 0
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    run_command("run_training", get_parser(), work, cmd)
+main = make_runner("run_training", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

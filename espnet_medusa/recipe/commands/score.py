@@ -4,33 +4,26 @@ import argparse
 import shlex
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main, str2bool
+from espnet_medusa.command_line import add_fields, make_main
 from espnet_medusa.recipe.score import ScoreOptions, score
-from espnet_medusa.scoring.tables import parse_sum
+from espnet_medusa.scoring.summary import parse_sum
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options; their defaults are ScoreOptions'."""
-    parser = argparse.ArgumentParser(
-        description="Score a decoded test set.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    default = ScoreOptions()
     parser.add_argument("--data_dir", type=Path, required=True, help="holds text and utt2spk")
     parser.add_argument("--output_dir", type=Path, required=True, help="holds the hypotheses' text")
-    parser.add_argument("--cleaner", default=default.cleaner)
-    parser.add_argument("--hyp_cleaner", default=default.hyp_cleaner)
+    add_fields(
+        parser,
+        ScoreOptions(),
+        cleaner="of the references",
+        hyp_cleaner="of the hypotheses",
+        allow_missing="missing hypotheses count as deletions",
+    )
     parser.add_argument("--bpemodel", type=Path, help="for the token error rate")
     parser.add_argument("--non_linguistic_symbols", default="none", help="file, or none")
-    parser.add_argument(
-        "--allow_missing",
-        type=str2bool,
-        default=default.allow_missing,
-        help="missing hypotheses count as deletions",
-    )
     parser.add_argument("--sclite", help="path of the real sclite")
     parser.add_argument("--sclite_options", default="", help="such as `-s`: case counts")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -52,10 +45,7 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.output_dir}: {', '.join(rates)}")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("score", lambda: work(args))
+main = make_main("score", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

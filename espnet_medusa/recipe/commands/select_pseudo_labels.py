@@ -12,7 +12,7 @@ lists each with its reason.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
 from espnet_medusa.recipe.pseudo_labels import (
@@ -24,11 +24,8 @@ from espnet_medusa.recipe.pseudo_labels import (
 )
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     options = SelectionOptions()
     add = parser.add_argument
     add("--data_dir", type=Path, required=True, help="unlabelled audio: wav.scp, segments, ...")
@@ -39,10 +36,9 @@ def get_parser() -> argparse.ArgumentParser:
     add("--valid_dir", type=Path, help="another one; none: all is for training")
     add("--drop_fraction", type=float, default=options.drop_fraction, help="for text length")
     add("--valid_fraction", type=float, default=options.valid_fraction, help="in whole sessions")
-    return parser
 
 
-def run(args: argparse.Namespace) -> None:
+def work(args: argparse.Namespace) -> None:
     """Select, write both sets, and say what was left out.
 
     Raises:
@@ -73,10 +69,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"  all of them: {args.train_dir / DROPPED_UTTERANCES}")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
-    run_main("select_pseudo_labels", lambda: run(args))
+main = make_main("select_pseudo_labels", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ python -m espnet_medusa.recipe.commands.split_keys \\
 
 import argparse
 
-from espnet_medusa.command_line import positive, run_main
+from espnet_medusa.command_line import make_main, positive
+from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.split import split_keys
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Split lists of utterances over jobs.")
     parser.add_argument("--nj", type=positive, required=True, help="most jobs")
     parser.add_argument("--keys", action="append", required=True, help="file to split, repeatable")
     parser.add_argument(
@@ -21,19 +21,20 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--work_dir", help="folder of the jobs' outputs, emptied when the split has changed"
     )
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    parser = get_parser()
-    args = parser.parse_args(cmd)
+def work(args: argparse.Namespace) -> None:
+    """Split, and print the number of jobs.
+
+    Raises:
+        InputError: A file has no name for its parts, or a name has no file.
+    """
     if len(args.keys) != len(args.output):
-        parser.error("give one --output for each --keys")
-    run_main(
-        "split_keys",
-        lambda: print(split_keys(args.keys, args.output, args.nj, args.work_dir)),
-    )
+        raise InputError("give one --output for each --keys")
+    print(split_keys(args.keys, args.output, args.nj, args.work_dir))
+
+
+main = make_main("split_keys", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ One a line, tabs between; initial weights and options may be empty.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.recipe.systems import Checkpoints, plan_systems
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--base", default="base", help="the base model")
     parser.add_argument("--heads", default="", help="systems with heads, in one argument")
     parser.add_argument("--conf_dir", type=Path, default=Path("conf"), help="train_<kind>.yaml")
@@ -22,7 +21,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--base_model", default="", help="checkpoint, instead of the best")
     parser.add_argument("--heads_model", default="", help="likewise, of systems with heads")
     parser.add_argument("--base_start", default="", help="initial weights of the base model")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -33,10 +31,7 @@ def work(args: argparse.Namespace) -> None:
         print(*fields, sep="\t")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("systems", lambda: work(args))
+main = make_main("systems", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,13 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Upload a packed model.")
     parser.add_argument("--packed_model", type=Path, required=True, help="what stage 14 made")
     parser.add_argument("--hf_repo", required=True, help="USER/NAME")
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
@@ -41,10 +39,7 @@ def work(args: argparse.Namespace) -> None:
             raise ValueError(f"--hf_repo {args.hf_repo}: {reason}; log in with hf auth") from error
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("upload", lambda: work(args))
+main = make_main("upload", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,14 @@ Prints one line for each problem on stdout; exits with 1 if any is left.
 import argparse
 import sys
 
-from espnet2.utils.types import str2bool
-
+from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout, str2bool
 from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir
 from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
-from espnet_medusa.kaldi.problem import DataError
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
     defaults = ValidationOptions()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
     parser.add_argument(
         "--fix",
@@ -26,17 +23,11 @@ def get_parser() -> argparse.ArgumentParser:
         default=False,
         help="keep the utterances that all tables know, sort, make utt2spk and spk2utt",
     )
-    parser.add_argument(
-        "--require_text",
-        type=str2bool,
-        default=defaults.require_text,
-        help="whether every utterance needs a transcript",
-    )
-    parser.add_argument(
-        "--allow_pipes",
-        type=str2bool,
-        default=defaults.allow_pipes,
-        help="whether wav.scp may hold commands",
+    add_fields(
+        parser,
+        defaults,
+        require_text="whether every utterance needs a transcript",
+        allow_pipes="whether wav.scp may hold commands",
     )
     parser.add_argument(
         "--speaker_order",
@@ -44,18 +35,13 @@ def get_parser() -> argparse.ArgumentParser:
         default=defaults.check_speaker_order,
         help="whether sorting by speaker must keep the order of utterances, as Kaldi wants",
     )
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Run the command."""
-    args = get_parser().parse_args(cmd)
+def work(args: argparse.Namespace) -> int:
+    """Mend where that was asked for, and print what is wrong; returns the exit status."""
     if args.fix:
-        try:
+        with problems_to_stdout():
             report = fix_data_dir(args.data_dir)
-        except DataError as error:
-            print(error)
-            sys.exit(1)
         for problem in report.dropped:
             print(problem)
         made = f"; made {' and '.join(report.generated)}" if report.generated else ""
@@ -72,8 +58,10 @@ def main(cmd: list[str] | None = None) -> None:
     problems = validate_data_dir(args.data_dir, options=options)
     for problem in problems:
         print(problem)
-    if problems:
-        sys.exit(1)
+    return 1 if problems else 0
+
+
+main = make_main("validate_data_dir", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -3,31 +3,27 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.command_line import make_main
 from espnet_medusa.whisper.token_files import WHISPER_TYPES, save_whisper_tokens
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Write a Whisper's token list and tokenizer.")
     parser.add_argument("--whisper_model", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--token_type", required=True, choices=WHISPER_TYPES)
     parser.add_argument("--token_list", type=Path, required=True, help="file to write")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder to write")
-    return parser
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
+def work(args: argparse.Namespace) -> None:
+    """Write both, and say how many tokens there are."""
+    count = save_whisper_tokens(
+        args.whisper_model, args.token_type, args.token_list, args.tokenizer
+    )
+    print(f"{args.token_list}: {count} tokens")
 
-    def work() -> None:
-        count = save_whisper_tokens(
-            args.whisper_model, args.token_type, args.token_list, args.tokenizer
-        )
-        print(f"{args.token_list}: {count} tokens")
 
-    run_main("whisper_tokens", work)
+main = make_main("whisper_tokens", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

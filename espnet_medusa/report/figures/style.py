@@ -1,0 +1,61 @@
+"""What figures have in common: style, colors of groups and variants, legend, file."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import matplotlib
+from matplotlib import pyplot
+
+matplotlib.use("Agg")  # No display needed.
+
+STYLE = {
+    "figure.dpi": 130,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+COLORS = pyplot.get_cmap("tab10").colors
+MARKERS = "osD^vPX"
+DASHES = ("-", "--", ":", "-.")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+
+
+def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Numbers of each group and variant, for their color and marker: in the plan's order."""
+    variants = list(dict.fromkeys(name for members in groups.values() for name in members))
+    return {
+        (group, name): (number, variants.index(name))
+        for number, (group, members) in enumerate(groups.items())
+        for name in members
+    }
+
+
+def legend_above(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int = 4) -> None:
+    """One legend for all axes, in rows of so many ``columns``."""
+    handles = _handles(axes)
+    place = {"loc": "outside upper center", "ncols": min(columns, len(handles))}
+    figure.legend(handles.values(), handles.keys(), **place)
+
+
+def legend_beside(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"]) -> None:
+    """One legend for all axes, a line for each name."""
+    handles = _handles(axes)
+    figure.legend(handles.values(), handles.keys(), loc="outside right center")
+
+
+def _handles(axes: Iterable["pyplot.Axes"]) -> dict[str, object]:
+    """What to show by name; what has the same name in several axes is there once."""
+    handles = {}
+    for axis in axes:
+        handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
+    return handles
+
+
+def save(figure: "pyplot.Figure", path: Path) -> Path:
+    """Write the PNG, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
+    return path

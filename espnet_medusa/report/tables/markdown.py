@@ -1,0 +1,21 @@
+"""Tables in Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+
+def markdown_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int | None = None
+) -> str:
+    """A table, ended by a newline; bars in cells are escaped.
+
+    Args:
+        titles: Of the columns.
+        rows: A cell for each column.
+        text_columns: Columns behind so many hold numbers, flush right; None: none does.
+    """
+    numbers = 0 if text_columns is None else len(titles) - text_columns
+    rule = "|" + "---|" * (len(titles) - numbers) + "--:|" * numbers
+    lines = [
+        "|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in (titles, *rows)
+    ]
+    return "\n".join([lines[0], rule, *lines[1:], ""])

@@ -1,0 +1,119 @@
+"""The comparison of ways of decoding with plain decoding."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from espnet_medusa.recipe.commands import results
+from espnet_medusa.report.measures.decodings import find_decodings
+from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
+from espnet_medusa.scoring.trn import write_trn
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+
+SUM = "| Sum/Avg |  2  8 | 75.0  12.5  12.5  0.0  25.0  50.0 |\n"
+
+
+def write_decoding(folder, texts, **values):
+    folder.mkdir(parents=True)
+    write_statistics(
+        folder / "statistics.json", {key: DecodingStatistics(**values) for key in texts}
+    )
+    (folder / "text").write_text("".join(f"{key} {text}\n" for key, text in texts.items()))
+
+
+@pytest.fixture
+def exp_dirs(tmp_path):
+    base, heads = tmp_path / "exp" / "asr_base", tmp_path / "exp" / "asr_block"
+    plain = dict(decoder_calls=10, tokens=10, audio_seconds=5.0)
+    write_decoding(
+        base / "plain_asr_model_valid.acc.ave" / "test",
+        {"a": "x y", "b": "z", "c": "only here"},
+        **plain,
+        decoder_seconds=2.0,
+        total_seconds=3.0,
+    )
+    folder = heads / "exact_asr_model_valid.acc_heads.ave" / "test"
+    write_decoding(
+        folder,
+        {"a": "x y", "b": "other"},
+        decoder_calls=4,
+        tokens=10,
+        drafted=[4, 3, 0],
+        accepted=[3, 3, 0],
+        audio_seconds=5.0,
+        decoder_seconds=0.5,
+        total_seconds=1.5,
+    )
+    (folder / "score_wer").mkdir()
+    (folder / "score_wer" / "result.txt").write_text(SUM)
+    speakers = {"a": "s", "b": "s"}
+    write_trn(folder / "score_wer" / "ref.trn", {"a": ["w"] * 5, "b": ["w"] * 3}, speakers)
+    write_trn(folder / "score_wer" / "hyp.trn", {"a": ["w"] * 6, "b": ["w"] * 2}, speakers)
+    return [base, heads]
+
+
+def test_rows_hold_what_was_measured(exp_dirs):
+    plain, heads = compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain")
+    assert (plain.configuration, plain.speedup, plain.identical, plain.wer) == (
+        "base plain",
+        1.0,
+        3,
+        None,
+    )
+    assert heads.configuration == "block exact"
+    assert heads.wer == 25.0
+    assert heads.eta == pytest.approx(2 * 8 / (8 + 8))
+    assert heads.tokens_per_call == 2.5
+    assert heads.acceptance_per_head == [0.75, 1.0, 0.0]
+    assert (heads.decoder_rtf, heads.rtf) == (0.1, 0.3)
+    # Over a and b only: c was not decoded with heads.
+    assert (heads.decoder_speedup, heads.speedup) == (4.0, 2.0)
+    assert (heads.identical, heads.compared) == (1, 2)
+
+
+def test_without_plain_decoding_nothing_is_compared(exp_dirs):
+    for row in compare_all(find_decodings(exp_dirs), None):
+        assert row.speedup is row.decoder_speedup is row.identical is row.compared is None
+
+
+def test_plain_may_be_given_with_the_model(exp_dirs):
+    rows = compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain_asr_model_valid.acc.ave")
+    assert rows[1].speedup == 2.0
+
+
+def test_plain_that_is_not_there_names_what_is(exp_dirs):
+    with pytest.raises(ValueError, match="nonesuch: test was not decoded so; there is .*plain_asr"):
+        compare_all(find_decodings(exp_dirs), exp_dirs[0] / "nonesuch")
+
+
+def test_test_set_without_plain_decoding_is_not_compared(exp_dirs):
+    write_decoding(exp_dirs[1] / "exact_asr_model_valid.acc_heads.ave" / "more", {"a": "x"})
+    rows = compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain")
+    assert {row.test_set: row.compared for row in rows} == {"more": None, "test": 2}
+
+
+def test_markdown_row(exp_dirs):
+    text = comparison_markdown(compare_all(find_decodings(exp_dirs), exp_dirs[0] / "plain"))
+    assert "|test|block exact|25.0|1.00|2.50|8|75 100 0|0.1000|0.3000|4.00|2.00|1/2|" in text
+    assert "|test|base plain|-|-|1.00|30|-|0.4000|0.6000|1.00|1.00|3/3|" in text
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+    assert comparison_markdown([]) == ""
+
+
+def test_command_writes_table_and_json(exp_dirs, tmp_path):
+    output = tmp_path / "out" / "RESULTS.md"
+    results.main(
+        [
+            "--exp_dirs",
+            *map(str, exp_dirs),
+            "--plain",
+            f"{exp_dirs[0]}/plain",
+            "--output",
+            str(output),
+        ]
+    )
+    assert "## Decoding" in Path(output).read_text()
+    rows = json.loads(output.with_name("decoding.json").read_text())
+    assert [row["decoder_speedup"] for row in rows] == [1.0, 4.0]

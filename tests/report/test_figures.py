@@ -1,0 +1,283 @@
+"""Figures: what they show of hand-made rows, and where their labels stand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib import colors, pyplot
+
+from espnet_medusa.report.figures.calls_per_word import eta_bars, plot_calls_per_word
+from espnet_medusa.report.figures.scatter import Panel, Point, scatter_panels
+from espnet_medusa.report.figures.scatter_plot import plot_scatter
+from espnet_medusa.report.figures.speedup_by_length import (
+    LengthBin,
+    bin_speedups,
+    plot_speedup_by_length,
+)
+from espnet_medusa.report.figures.style import ranks
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures.decoding_measures import Latency
+from espnet_medusa.report.measures.table_rows import Row
+from espnet_medusa.report.plan.figure_plan import (
+    CallsAgainstWer,
+    CallsAndWer,
+    CallsPerWord,
+    WerAgainstEta,
+    WerAgainstLatency,
+)
+from espnet_medusa.report.plan.report_plan import System, TablePlan
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures that were written, kept open for the test to look at."""
+    figures = []
+    close = pyplot.close
+    monkeypatch.setattr("espnet_medusa.report.figures.style.pyplot.close", figures.append)
+    yield figures
+    for figure in figures:
+        close(figure)
+
+
+def table(**changes):
+    """Two groups with two systems each; K is 2 and 3 in one of them."""
+    keys = ("base", "wide2", "wide3", "slim2", "slim_quick")
+    points = {
+        "wide": {"top-1": {"2": "wide2", "3": "wide3"}},
+        "slim": {"top-1": {"2": "slim2"}, "quick": {"2": "slim_quick"}},
+    }
+    plan = TablePlan(
+        "T",
+        {"test": "English", "test_de": "German"},
+        {key: System(key.capitalize(), f"asr_{key}", "exact") for key in keys},
+        "base",
+        figure=WerAgainstEta("F", points, "K"),
+    )
+    return replace(plan, **changes)
+
+
+def row(system, test_set, eta, wer):
+    return Row(system, test_set, eta=Estimate(eta, eta - 0.1, eta + 0.2), wer=Estimate(wer))
+
+
+ROWS = [
+    row("base", "English", 2.0, 5.0),
+    row("wide2", "English", 1.2, 5.0),
+    row("wide3", "English", 0.9, 5.5),
+    row("slim_quick", "English", 0.8, 6.5),
+    Row("slim2", "English", "not run"),
+    Row("base", "German", "not run"),
+    row("slim_quick", "German", 0.7, 8.0),
+    Row("wide2", "German", eta=Estimate(1.0)),
+]
+
+
+def test_bins_of_length():
+    tokens = np.array([0, 4, 9, 10, 19, 19, 25])
+    speedups = np.array([1.0, 2.0, 3.0, 5.0, 6.0, 9.0, 4.0])
+    assert bin_speedups(tokens, speedups, 10) == [
+        LengthBin(0, 9, 3, 1.5, 2.0, 2.5),
+        LengthBin(10, 19, 3, 5.5, 6.0, 7.5),
+    ]
+    assert bin_speedups(tokens, speedups, 5) == []
+
+
+def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
+    bins = [LengthBin(0, 9, 3, 1.5, 2.0, 2.5), LengthBin(10, 19, 4, 2.0, 3.0, 3.5)]
+    panels = {"one": {"Linear": bins}, "two": {"Linear": bins[1:], "Block": bins}}
+    path = plot_speedup_by_length(panels, tmp_path / "images" / "plot.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    left, right = drawn[0].axes
+    assert (left.get_title(), right.get_title()) == ("one", "two")
+    assert left.get_ylabel() == "speedup over plain decoding"
+    assert left.get_xlabel() == right.get_xlabel() == "tokens of the utterance"
+    assert [label.get_text() for label in left.get_xticklabels()] == ["0-9\nn=3", "10-19\nn=4"]
+    line, lower, upper = left.containers[0].lines[0], *left.containers[0].lines[1]
+    assert list(line.get_ydata()) == [2.0, 3.0]
+    assert list(lower.get_ydata()) == [1.5, 2.0] and list(upper.get_ydata()) == [2.5, 3.5]
+    (legend,) = drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Linear", "Block"]
+    assert right.containers[0].lines[0].get_xdata()[0] == pytest.approx(1 - 0.06)
+
+
+def test_no_panels_no_plot(tmp_path):
+    path = tmp_path / "plot.png"
+    assert plot_speedup_by_length({}, path) is None
+    assert plot_scatter(table().figure, {}, path) is None
+    assert plot_calls_per_word(["English"], [], path) is None
+    assert not (tmp_path / "plot.png").exists()
+
+
+def test_wer_against_eta_of_what_was_run_and_scored():
+    assert scatter_panels(table(), ROWS) == {
+        "English": Panel(
+            {
+                ("wide", "top-1"): [Point("2", 1.2, 5.0), Point("3", 0.9, 5.5)],
+                ("slim", "quick"): [Point("2", 0.8, 6.5)],
+            },
+            Point("Base", 2.0, 5.0),
+        ),
+        "German": Panel({("slim", "quick"): [Point("2", 0.7, 8.0)]}, None),
+    }
+    assert scatter_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
+
+
+def test_plot_of_wer_against_eta(tmp_path, drawn):
+    plan = table()
+    path = tmp_path / "images" / "plot.png"
+    plot_scatter(plan.figure, scatter_panels(plan, ROWS), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    english, german = drawn[0].axes
+    assert (english.get_title(), german.get_title()) == ("English", "German")
+    assert english.get_xlabel() == german.get_xlabel() == "decoder calls per word (eta)"
+    assert english.get_ylabel() == "WER [%]"
+    wide, quick, level, star = split_lines(english)[0]
+    assert wide.get_xydata().tolist() == [[1.2, 5.0], [0.9, 5.5]]
+    assert star.get_xydata().tolist() == [[2.0, 5.0]] and star.get_marker() == "*"
+    assert list(level.get_ydata()) == [5.0, 5.0]
+    assert [text.get_text() for text in english.texts] == ["2", "3", "2"]
+    (legend,) = drawn[0].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["wide, top-1", "slim, quick", "Base"]
+    # A series looks the same in each panel, and its labels have its color.
+    (alone,) = split_lines(german)[0]
+    assert (alone.get_color(), alone.get_marker()) == (quick.get_color(), quick.get_marker())
+    assert wide.get_color() != quick.get_color() and wide.get_marker() != quick.get_marker()
+    assert english.texts[2].get_color() == quick.get_color()
+
+
+def split_lines(axis):
+    """What was plotted, and the thin lines from labels to their points."""
+    lines = axis.get_lines()
+    return [[line for line in lines if (line.get_lw() == 0.5) == thin] for thin in (False, True)]
+
+
+POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
+
+
+def latency_rows(*medians):
+    return [
+        Row(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
+        for n, (system, value) in enumerate(zip(("base", "wide2", "wide3"), medians, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
+def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
+    plan = table(figure=WerAgainstLatency("F", POINTS, "K"))
+    rows = [*latency_rows(slowest, 20.0, 10.0), Row("slim2", "English", wer=Estimate(4.0))]
+    panels = scatter_panels(plan, rows)
+    found = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
+    assert panels == {"English": Panel({("heads", "exact"): found}, Point("Base", slowest, 5.0))}
+    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
+    # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
+    assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
+    points, _, star = split_lines(axis)[0]
+    assert points.get_linestyle() == "None" and points.get_marker() == "o"
+    assert star.get_xydata().tolist() == [[slowest, 5.0]]
+    if scale == "log":
+        low, high = axis.get_xlim()
+        shown = [text.get_text() for text in axis.get_xticklabels()]
+        places = axis.get_xticks()
+        shown = [name for name, place in zip(shown, places, strict=True) if low <= place <= high]
+        assert shown == ["10", "20", "50"]
+
+
+def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
+    pairs = {"1": CallsAndWer("wide2", "slim2"), "9": CallsAndWer("wide3", "slim_quick")}
+    unscored = {"1": CallsAndWer("wide2", "wide3"), "2": CallsAndWer("slim2", "slim_quick")}
+    groups = {"CTC": {"greedy": pairs, "beam": unscored}}
+    plan = table(figure=CallsAgainstWer("F", groups, "epochs", "the greedy CTC hypothesis"))
+    rows = [
+        Row("base", "English", calls_per_utterance=Estimate(28.0)),
+        Row("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
+        Row("wide3", "English", calls_per_utterance=Estimate(4.0)),
+        Row("slim2", "English", wer=Estimate(26.0)),
+        Row("slim_quick", "English", wer=Estimate(8.0)),
+    ]
+    panels = scatter_panels(plan, rows)
+    found = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
+    plain = Point("Base", None, 28.0)
+    assert panels == {"English": Panel({("CTC", "greedy"): found}, plain)}
+    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    assert axis.get_xlabel() == "WER of the greedy CTC hypothesis [%]"
+    assert axis.get_ylabel() == "decoder calls an utterance"
+    line, level = split_lines(axis)[0]
+    assert line.get_xydata().tolist() == [[26.0, 9.0], [8.0, 4.0]] and line.get_linestyle() == "-"
+    assert list(level.get_ydata()) == [28.0, 28.0]
+    (legend,) = drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["CTC, greedy", "Base"]
+
+
+def test_long_labels_of_points_side_by_side(tmp_path, drawn):
+    # What exact drafts give: one WER, latencies close by.
+    places = [*np.linspace(18.0, 25.0, 8), 40.0]
+    points = [Point(f"the drafter no. {n}", x, 5.0) for n, x in enumerate(places)]
+    figure = WerAgainstLatency("F", {"all": {"exact": {}}}, "drafter")
+    panels = {"English": Panel({("all", "exact"): points}, Point("Base", 32.0, 5.0))}
+    plot_scatter(figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
+    inside = axis.get_window_extent()
+    assert all(inside.containsx(box.x0) and inside.containsx(box.x1) for box in boxes)
+    assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
+    # Whose label it is: a line leads from each to its own point.
+    ends = [line.get_xydata()[1] for line in split_lines(axis)[1]]
+    assert np.allclose(ends, [(place, 5.0) for place in places])
+
+
+def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, drawn):
+    places = np.random.default_rng(2).normal((1.0, 6.0), (0.3, 1.5), size=(30, 2))
+    series = {
+        ("wide", "top-1"): [Point("2", *place) for place in places[:15]],
+        ("slim", "quick"): [Point("3", *place) for place in places[15:]],
+    }
+    panels = {"English": Panel(series, Point("Base", 1.0, 6.0))}
+    plot_scatter(table().figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    boxes = [text.get_window_extent() for text in axis.texts]
+    overlaps = [(a, b) for a, b in zip(*np.triu_indices(30, 1), strict=True)
+                if boxes[a].overlaps(boxes[b])]  # fmt: skip
+    assert not overlaps
+    assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
+
+
+def test_bars_of_eta():
+    groups = {"wide": {"top-1": "wide2"}, "slim": {"top-1": "slim2", "quick": "slim_quick"}}
+    plain, wide, quick = eta_bars(table(figure=CallsPerWord("F", groups)), ROWS)
+    assert [entry.name for entry in (plain, wide, quick)] == ["Base", "wide, top-1", "slim, quick"]
+    assert plain.values == {"English": Estimate(2.0, 1.9, 2.2)}
+    assert wide.values["German"] == Estimate(1.0) and wide.values["English"].high == 1.4
+    assert len({plain.color, wide.color, quick.color}) == 3 and wide.hatch != quick.hatch
+
+
+def test_plot_of_calls_per_word(tmp_path, drawn):
+    groups = {"wide": {"top-1": "wide2"}, "slim": {"quick": "slim_quick"}}
+    bars = eta_bars(table(figure=CallsPerWord("F", groups)), ROWS)
+    path = plot_calls_per_word(["French", "English", "German"], bars, tmp_path / "plot.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    (axis,) = drawn[0].axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["English", "German"]
+    assert axis.get_ylabel() == "decoder calls per word (eta)" and axis.get_ylim()[0] == 0
+    shown = {bar.get_x() + bar.get_width() / 2: bar for bar in axis.patches}
+    heights = [round(shown[place].get_height(), 9) for place in sorted(shown)]
+    assert heights == [2.0, 1.2, 0.8, 1.0, 0.7]
+    # Systems keep their place: German lacks the first one.
+    assert [round(place) for place in sorted(shown)] == [0, 0, 0, 1, 1]
+    grey = shown[min(shown)].get_facecolor()
+    assert colors.to_hex(grey) == colors.to_hex("0.55")
+    assert [text.get_text() for text in axis.texts] == ["2.00", "1.20", "1.00", "0.80", "0.70"]
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
+    reach = axis.containers[1].lines[2][0].get_segments()[0]
+    assert reach[:, 1] == pytest.approx([1.9, 2.2])
+
+
+def test_variants_of_one_name_have_one_rank():
+    groups = {"a": {"x": 1, "y": 2}, "b": {"y": 3, "z": 4}}
+    expected = {("a", "x"): (0, 0), ("a", "y"): (0, 1), ("b", "y"): (1, 1), ("b", "z"): (1, 2)}
+    assert ranks(groups) == expected

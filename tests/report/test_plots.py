@@ -1,0 +1,145 @@
+"""Figures: files, and that they show what they are given."""
+
+import numpy as np
+import pytest
+from matplotlib import image, pyplot
+
+from espnet_medusa.recipe.commands import plot_decoding, plot_training
+from espnet_medusa.report.figures import decoding, training
+from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+
+
+def make_decoding(tmp_path, experiment, tag, heads, calls=4):
+    utterances = {
+        f"u{index}": DecodingStatistics(
+            calls,
+            calls,
+            10 + index,
+            [4] * heads,
+            [2] * heads,
+            decoder_seconds=0.1 * calls,
+            total_seconds=0.2 * calls,
+            audio_seconds=1.0,
+            words=3,
+        )
+        for index in range(9)
+    }
+    return Decoding(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that were saved, still open."""
+    saved = []
+    for module in (decoding, training):
+        monkeypatch.setattr(module, "save", lambda figure, path: saved.append(figure) or path)
+    yield saved
+    pyplot.close("all")
+
+
+EPOCHS = {
+    epoch: {
+        "train": {"loss": 9.0 - epoch, "acc": epoch / 10},
+        "valid": {f"{kind}_head{head}": epoch / head for kind in ("loss", "acc") for head in heads}
+        | {"loss": 8.0, "acc": 0.5},
+    }
+    for epoch, heads in ((1, (1, 2, 10)), (2, (1, 2, 10)))
+}
+
+
+def test_training_curves_hold_both_parts(figures, tmp_path):
+    training.plot_training(EPOCHS, "x", tmp_path / "x.png")
+    loss, accuracy = figures[0].axes
+    assert [list(line.get_ydata()) for line in loss.lines] == [[8.0, 7.0], [8.0, 8.0]]
+    assert [list(line.get_ydata()) for line in accuracy.lines] == [[0.1, 0.2], [0.5, 0.5]]
+    assert loss.get_xlabel() == "epoch"
+
+
+def test_heads_come_in_numeric_order(figures, tmp_path):
+    training.plot_heads(EPOCHS, "x", tmp_path / "x.png")
+    loss = figures[0].axes[0]
+    assert [line.get_label() for line in loss.lines] == ["1", "2", "10"]
+    assert list(loss.lines[2].get_ydata()) == [0.1, 0.2]
+
+
+def test_a_model_without_heads_gets_no_figure_of_them(tmp_path):
+    epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
+    assert training.plot_heads(epochs, "x", tmp_path / "x.png") is None
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
+    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
+    two = make_decoding(tmp_path, "block", "exact", 2)
+    decoding.plot_acceptance([plain, two], tmp_path / "x.png")
+    axis = figures[0].axes[0]
+    assert [bar.get_height() for bar in axis.patches] == [50.0, 50.0]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
+
+
+def test_speedup_is_that_of_the_decoder(figures, tmp_path):
+    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
+    two = make_decoding(tmp_path, "block", "exact", 2)
+    decoding.plot_speedup([plain, two], plain, tmp_path / "x.png")
+    axis = figures[0].axes[0]
+    points = axis.collections[0].get_offsets()
+    assert points.shape == (9, 2)
+    np.testing.assert_allclose(points[:, 1], 2.0)
+    np.testing.assert_array_equal(points[:, 0], range(10, 19))
+
+
+def test_nothing_to_draw_draws_nothing(tmp_path):
+    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
+    assert decoding.plot_acceptance([plain], tmp_path / "x.png") is None
+    assert decoding.plot_speedup([plain], plain, tmp_path / "x.png") is None
+    assert decoding.plot_tokens_per_call([plain], tmp_path / "x.png") is None
+
+
+def test_histogram_counts_every_utterance(figures, tmp_path):
+    two = make_decoding(tmp_path, "block", "exact", 2)
+    decoding.plot_tokens_per_call([two], tmp_path / "x.png")
+    axis = figures[0].axes[0]
+    outline = axis.patches[-1].get_xy()
+    assert max(outline[:, 1]) >= 1
+    filled = axis.patches[0].get_xy()
+    area = 0.5 * abs(
+        np.dot(filled[:, 0], np.roll(filled[:, 1], 1))
+        - np.dot(filled[:, 1], np.roll(filled[:, 0], 1))
+    )
+    width = np.diff(np.unique(filled[:, 0])).min()
+    assert area / width == pytest.approx(9)
+
+
+def test_running_median_of_few_and_many_points():
+    x, y = decoding.running_median(np.array([5.0]), np.array([2.0]))
+    assert (list(x), list(y)) == ([5.0], [2.0])
+    values = np.arange(80.0)[::-1]
+    x, y = decoding.running_median(values, 2 * values)
+    assert len(x) == 8 and list(x) == sorted(x)
+    np.testing.assert_allclose(y, 2 * x)
+
+
+def test_commands_write_png_files(tmp_path):
+    folders = []
+    for experiment, tag, heads, calls in (("base", "plain", 0, 8), ("block", "exact", 2, 4)):
+        made = make_decoding(tmp_path, experiment, tag, heads, calls)
+        made.folder.mkdir(parents=True)
+        write_statistics(made.folder / "statistics.json", made.utterances)
+        (made.folder / "text").write_text("")
+        folders.append(made.exp_dir)
+    log = "".join(
+        f"INFO: {epoch}epoch results: [train] loss=2.0, acc=0.5, [valid] loss=3.0, acc=0.4\n"
+        for epoch in (1, 2)
+    )
+    (folders[0] / "train.log").write_text(log)
+    plot_training.main(["--exp_dir", str(folders[0])])
+    plot_decoding.main(
+        ["--exp_dirs", *map(str, folders), "--plain", f"{folders[0]}/plain"]
+        + ["--output_dir", f"{tmp_path}/images"]
+    )
+    names = {path.name for path in (tmp_path / "images").iterdir()}
+    assert names == {"acceptance_test.png", "tokens_per_call_test.png", "speedup_test.png"}
+    for path in [*(tmp_path / "images").iterdir(), folders[0] / "images" / "training.png"]:
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05

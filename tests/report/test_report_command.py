@@ -1,0 +1,356 @@
+"""The report of small experiments: every cell, and what is missing."""
+
+import shutil
+
+import matplotlib.image
+import pytest
+import torch
+import yaml
+from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
+
+from espnet_medusa.bin import report
+from espnet_medusa.report.plan.published import CORPORA, PUBLISHED, read_corpora, read_published
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+
+PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
+
+
+@pytest.fixture
+def exp(tmp_path):
+    """Vanilla: 4 utterances in 2 s each; linear: the first three, in 1 s each."""
+    exp = tmp_path / "exp"
+    vanilla, linear = exp / "asr_vanilla", exp / "asr_linear"
+    folder = write_decoding(vanilla, PLAIN, "test", dict.fromkeys("abcd", 2.0))
+    write_score(folder, "wer", [(9, 1, 0, 0), (8, 0, 2, 1), (10, 0, 0, 0), (10, 0, 0, 0)])
+    write_score(folder, "cer", [(48, 2, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0)])
+    torch.save({"encoder.weight": torch.zeros(1000, 2000)}, vanilla / "valid.acc.ave.pth")
+    folder = write_decoding(linear, TYPICAL, "test", dict.fromkeys("abc", 1.0))
+    write_score(folder, "wer", [(5, 5, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
+    weights = {
+        "encoder.weight": torch.zeros(1000, 2000),
+        "decoder.heads.heads.0.weight": torch.zeros(500, 1000),
+        "decoder.original_last_layer.fc1.weight": torch.zeros(1000, 1000),
+    }
+    torch.save(weights, linear / "valid.acc_heads.ave.pth")
+    return exp
+
+
+def plan(**changes):
+    table = {
+        "title": "Table I",
+        "test_sets": {"test": "test"},
+        "plain": "vanilla",
+        "systems": {
+            "vanilla": {"name": "Vanilla", "exp": "asr_vanilla", "decoding": "plain"},
+            "linear": {"name": "Linear", "exp": "asr_linear", "decoding": "typical"},
+            "block": {"name": "Block", "exp": "asr_block", "decoding": "typical"},
+        },
+        "figure": {"title": "Fig. 2", "systems": ["linear", "block"]},
+    }
+    return {"title": "Report", "tables": [{**table, **changes}]}
+
+
+def write_report(tmp_path, exp, content, *options):
+    config, output = tmp_path / "report.yaml", tmp_path / "out" / "REPORT.md"
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    dirs = [str(path) for path in sorted(exp.iterdir())]
+    report.main(["--exp_dirs", *dirs, "--config", str(config), "--output", str(output), *options])
+    return output.read_text()
+
+
+def rows(text):
+    return [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|test|")]
+
+
+def test_cells(tmp_path, exp):
+    text = write_report(tmp_path, exp, plan())
+    assert "|test set|system|WER [%]|CER [%]|speedup|parameters [M]|" in text
+    assert rows(text) == [
+        # WER: 4 errors of 40 words; CER: 2 of 200 characters.
+        ["test", "Vanilla", "10.00", "1.00", "1.00", "2.00"],
+        # Over a, b, c: 6 s / 3 s. The teacher's copy of the last layer is no part of the system.
+        ["test", "Linear", "16.67", "-", "2.00", "2.50 (heads 0.50)"],
+        ["test", "Block", "not run", "-", "-", "-"],
+    ]
+    assert "Published" not in text and "at hand" not in text
+    image = tmp_path / "out" / "images" / "report_speedup_1.png"
+    assert "![Fig. 2](<images/report_speedup_1.png>)" in text
+    assert min(matplotlib.image.imread(image).shape[:2]) > 200
+
+
+def test_chosen_columns(tmp_path, exp):
+    folder = write_decoding(exp / "asr_block", TYPICAL, "test", dict.fromkeys("abc", 1.0), calls=4)
+    write_score(folder, "wer", [(10, 0, 0, 0)] * 3)
+    write_eta(folder, dict.fromkeys("abc", 10), 10)
+    columns = ["eta", "tokens_per_call", "calls", "decoder_rtf", "decoder_speedup"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    assert "|test set|system|eta|tokens per call|decoder calls|decoder RTF|" in text
+    assert rows(text) == [
+        # The first two are not scored: no words, no eta.
+        ["test", "Vanilla", "-", "1.00", "40", "0.1000", "1.00"],
+        ["test", "Linear", "-", "1.00", "30", "0.0500", "2.00"],
+        ["test", "Block", "0.40", "2.50", "12", "0.0500", "2.00"],
+    ]
+    assert "Speedup over: Vanilla." in text
+    for note in ("Eta:", "Tokens per call:", "Decoder calls:", "Decoder RTF:", "Decoder speedup:"):
+        assert note in text
+    assert "WER" not in text and "Parameters:" not in text and "Speedup:" not in text
+    text = write_report(tmp_path, exp, plan(columns=["eta", "wer"]))
+    assert rows(text)[2] == ["test", "Block", "0.40", "0.00"]
+    assert "Speedup over" not in text and "Tokens per call" not in text
+    content = plan(columns=["eta", "wer"])
+    content["tables"][0]["systems"]["block"]["decoding"] = "nonesuch"
+    assert rows(write_report(tmp_path, exp, content))[2] == ["test", "Block", "not run", "-"]
+
+
+def test_columns_of_drafters(tmp_path, exp):
+    counts = dict(nodes=20, drafted=[4, 4], accepted=[4, 1], draft_calls=3, draft_seconds=0.01)
+    write_decoding(exp / "asr_block", TYPICAL, "test", dict.fromkeys("abc", 0.5), calls=4, **counts)
+    columns = ["calls_per_utterance", "nodes_per_call", "acceptance", "draft_calls"]
+    columns += ["draft_ms", "latency", "same_text"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    titles = "calls per utterance|nodes per call|acceptance [%]|draft model's calls|drafting [ms]"
+    assert f"|test set|system|{titles}|latency [ms]|same text|" in text
+    assert rows(text) == [
+        ["test", "Vanilla", "10.00", "-", "-", "-", "-", "2000 (p90 2000)", "4/4"],
+        ["test", "Linear", "10.00", "-", "-", "-", "-", "1000 (p90 1000)", "3/3"],
+        ["test", "Block", "4.00", "5.00", "62.5", "3.00", "10.0", "500 (p90 500)", "3/3"],
+    ]
+    assert "- Same text as: Vanilla." in text and "Speedup over" not in text
+
+
+def test_decodings_of_espnets_own_command_and_search(tmp_path, exp):
+    folder = write_espnet_decoding(exp / "asr_block", "typical", "test", [{"a": 1.5, "b": 0.5}])
+    write_score(folder, "wer", [(9, 1, 0, 0), (9, 1, 0, 0)])
+    # ESPnet's search under our command: seconds, but no calls.
+    statistics = exp / "asr_linear" / TYPICAL / "test" / "statistics.json"
+    write_statistics(
+        statistics, {key: DecodingStatistics(total_seconds=4.0, audio_seconds=1.0) for key in "abc"}
+    )
+    columns = ["wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance"]
+    columns += ["nodes_per_call", "acceptance", "latency", "decoder_rtf", "decoder_speedup"]
+    columns += ["speedup", "same_text"]
+    text = write_report(tmp_path, exp, plan(columns=columns))
+    _, linear, block = rows(text)
+    nothing = ["-"] * 6
+    assert linear[2:] == ["16.67", "-", *nothing, "4000 (p90 4000)", "-", "-", "0.50", "3/3"]
+    assert block[2:] == ["10.00", "-", *nothing, "1000 (p90 1400)", "-", "-", "2.00", "2/2"]
+
+
+def test_figures_of_each_kind(tmp_path, exp):
+    for name, tag in (("asr_vanilla", PLAIN), ("asr_linear", TYPICAL)):
+        write_eta(exp / name / tag / "test", dict.fromkeys("abcd" if tag == PLAIN else "abc", 9), 9)
+    scatter = {
+        "kind": "wer_against_eta",
+        "title": "Fig. 4",
+        "points": "K, in tokens",
+        "groups": {"linear": {"typical": {10: "linear"}}, "block": {"typical": {10: "block"}}},
+    }
+    bars = {"kind": "calls_per_word", "title": "Fig. 5", "groups": {"heads": {"linear": "linear"}}}
+    content = plan(figure=scatter)
+    pairs = {"CTC": {"greedy": {"1 epoch": {"calls": "linear", "wer": "vanilla"}}}}
+    calls = {"kind": "calls_against_wer", "title": "C", "points": "training", "groups": pairs}
+    latency = {**scatter, "kind": "wer_against_latency", "title": "L"}
+    content["tables"] += plan(figure=bars)["tables"] + plan()["tables"]
+    content["tables"] += plan(figure={**calls, "wer_of": "CTC"})["tables"]
+    content["tables"] += plan(figure=latency)["tables"]
+    text = write_report(tmp_path, exp, content)
+    for title, image in (
+        ("Fig. 4", "images/report_wer_against_eta_1.png"),
+        ("Fig. 5", "images/report_calls_per_word_2.png"),
+        ("Fig. 2", "images/report_speedup_3.png"),
+        ("C", "images/report_calls_against_wer_4.png"),
+        ("L", "images/report_wer_against_latency_5.png"),
+    ):
+        assert f"![{title}](<{image}>)" in text
+        assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
+    assert "Figures beside the points: K, in tokens." in text
+    assert "Beside the points: training." in text
+
+
+def test_figures_of_what_is_not_scored(tmp_path, exp):
+    figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
+    text = write_report(tmp_path, exp, plan(figure=figure))
+    assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
+
+
+def test_speedup_over_common_utterances_is_said(tmp_path, exp):
+    write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
+    write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
+    text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
+    assert rows(text)[1][4] == "3.00"
+    assert "test, Linear: speedup over the 1 of 2 utterances that plain decoding has too." in text
+
+
+def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
+    content = plan()
+    content["tables"][0]["systems"]["vanilla"]["decoding"] = "nonesuch"
+    text = write_report(tmp_path, exp, content)
+    assert rows(text)[0][2] == "not run"
+    assert rows(text)[1] == ["test", "Linear", "16.67", "-", "-", "2.50 (heads 0.50)"]
+    assert "no utterances to compare" in text
+
+
+def test_published_figures_stand_beside_ours(tmp_path, exp):
+    published = {
+        "own": {
+            "name": "A paper, Table I",
+            "figures": [
+                {"system": "linear", "test_set": "test", "measure": "wer", "value": 4.1,
+                 "source": "page 3"},
+                {"system": "linear", "measure": "parameters", "value": 1561, "source": "page 4"},
+                {"system": "linear", "test_set": "elsewhere", "measure": "cer", "value": 7,
+                 "source": "page 3"},
+            ],
+            "statements": [{"text": "twice as fast", "source": "the abstract"}],
+        }
+    }  # fmt: skip
+    path = tmp_path / "published.yaml"
+    path.write_text(yaml.safe_dump(published))
+    text = write_report(tmp_path, exp, plan(published="own"), "--published", str(path))
+    expected = "|test|Linear|16.67|4.1|-|-|2.00|-|2.50 (heads 0.50)|1561|"
+    assert expected in text.splitlines()
+    assert "|test|Block|not run|-|-|-|-|-|-|-|" in text.splitlines()
+    for note in (
+        "- Published: A paper, Table I.",
+        "- Published figures read in: page 3.",
+        "- Published figures read in: page 4.",
+        "- The published figures of cells with - were not at hand.",
+        "- Also published: twice as fast (the abstract).",
+        "the numbers behind the published curve were not at hand",
+    ):
+        assert note in text
+    columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert columns == {11}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "label", "utterances", "expected"),
+    [
+        ("librispeech", "test-clean", {}, "not yet run on the full corpus (4 of 2620 utterances)"),
+        ("voxpopuli", "en", {}, "not yet run on the full corpus (4 utterances; size not given)"),
+        ("voxpopuli", "en", {"en": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+        ("voxpopuli", "en", {"en": 4}, "10.00"),
+        (None, "any", {"any": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+    ],
+)
+def test_only_whole_corpora_are_shown(tmp_path, exp, corpus, label, utterances, expected):
+    table = plan(corpus=corpus, test_sets={"test": label}, utterances=utterances or None)
+    text = write_report(tmp_path, exp, table)
+    vanilla, linear, block = (
+        line.strip("|").split("|") for line in text.splitlines() if line.startswith(f"|{label}|")
+    )
+    assert vanilla[2] == expected
+    # Linear lacks an utterance: never of the whole set.
+    assert linear[2].startswith("not yet run on the full corpus (3") and linear[3:] == ["-"] * 3
+    assert block[2] == ("not run" if corpus is None else "not yet run on the full corpus")
+    assert "![" not in text
+
+
+def test_figures_of_a_whole_set_need_plain_decoding_of_it_too(tmp_path, exp):
+    table = plan(corpus="voxpopuli", test_sets={"test": "en"}, utterances={"en": 3})
+    text = write_report(tmp_path, exp, table)
+    assert "|en|Linear|16.67|-|-|2.50 (heads 0.50)|" in text
+    assert "(4 of 3 utterances)" in text and "![" not in text
+
+
+def test_label_in_the_name_of_the_experiment(tmp_path, exp):
+    (exp / "asr_linear").rename(exp / "asr_linear_cs")
+    content = plan(test_sets={"test": "cs"})
+    content["tables"][0]["systems"]["linear"]["exp"] = "asr_linear_{label}"
+    assert "|cs|Linear|16.67|" in write_report(tmp_path, exp, content)
+
+
+def test_draft_model_counts(tmp_path, exp):
+    (exp / "asr_draft").mkdir()
+    torch.save({"weight": torch.zeros(1000, 750)}, exp / "asr_draft" / "draft.pth")
+    content = plan()
+    system = content["tables"][0]["systems"]["linear"]
+    # Beside the experiment, wherever the command runs; or anywhere.
+    for draft_model in ("asr_draft/draft.pth", str(exp / "asr_draft" / "draft.pth")):
+        system["draft_model"] = draft_model
+        text = write_report(tmp_path, exp, content)
+        assert rows(text)[1][5] == "3.25 (heads 0.50, draft model 0.75)"
+
+
+def test_draft_model_that_is_missing(tmp_path, exp, capsys):
+    content = plan()
+    content["tables"][0]["systems"]["linear"]["draft_model"] = "asr_draft/draft.pth"
+    message = fails(tmp_path, exp, content, capsys)
+    assert f"{exp / 'asr_draft' / 'draft.pth'}: no such checkpoint" in message
+
+
+def fails(tmp_path, exp, content, capsys, *options):
+    with pytest.raises(SystemExit) as stop:
+        write_report(tmp_path, exp, content, *options)
+    assert stop.value.code == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and message.startswith("report: error: ")
+    return message
+
+
+def test_several_decodings_of_a_row(tmp_path, exp, capsys):
+    write_decoding(exp / "asr_vanilla", "plain_asr_model_other", "test", {"a": 1.0})
+    message = fails(tmp_path, exp, plan(), capsys)
+    assert f"several decodings fit 'plain': plain_asr_model_other, {PLAIN}" in message
+    content = plan()
+    content["tables"][0]["systems"]["vanilla"]["decoding"] = PLAIN
+    assert rows(write_report(tmp_path, exp, content))[0][2] == "10.00"
+
+
+def test_unknown_published_table_and_corpus(tmp_path, exp, capsys):
+    assert "'nonesuch' is not known" in fails(tmp_path, exp, plan(published="nonesuch"), capsys)
+    assert "corpus: 'libri' is not known" in fails(tmp_path, exp, plan(corpus="libri"), capsys)
+
+
+def test_size_that_contradicts_the_known_one(tmp_path, exp, capsys):
+    table = plan(
+        corpus="librispeech", test_sets={"test": "test-clean"}, utterances={"test-clean": 4}
+    )
+    assert "the corpus has 2620" in fails(tmp_path, exp, table, capsys)
+
+
+def test_broken_statistics_name_the_experiment(tmp_path, exp, capsys):
+    path = exp / "asr_linear" / TYPICAL / "test" / "statistics.json"
+    path.write_text(path.read_text()[:100])
+    assert "asr_linear: a statistics.json below it is malformed" in fails(
+        tmp_path, exp, plan(), capsys
+    )
+
+
+def test_experiment_folders(tmp_path, exp, capsys):
+    missing, twin = tmp_path / "missing", tmp_path / "more" / "asr_linear"
+    shutil.copytree(exp / "asr_linear", twin)
+    common = ["--config", "c", "--output", "o", "--exp_dirs"]
+    for folders, expected in (
+        ([missing], "no such folder"),
+        ([exp / "asr_linear", twin], "is 'asr_linear', as is"),
+    ):
+        config = tmp_path / "c.yaml"
+        config.write_text(yaml.safe_dump(plan()))
+        common[1] = str(config)
+        with pytest.raises(SystemExit):
+            report.main([*common, *map(str, folders)])
+        assert expected in capsys.readouterr().err
+
+
+def test_folders_above_tell_experiments_of_one_name_apart(tmp_path, exp):
+    shutil.copytree(exp, tmp_path / "cs")
+    folder = tmp_path / "cs" / "asr_linear" / TYPICAL / "test"
+    shutil.rmtree(folder / "score_wer")
+    write_score(folder, "wer", [(10, 0, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
+    content = plan(test_sets={"test": "cs"})
+    for system in content["tables"][0]["systems"].values():
+        system["exp"] = "{label}/" + system["exp"]
+    dirs = [str(path) for parent in (exp, tmp_path / "cs") for path in parent.iterdir()]
+    config, output = tmp_path / "c.yaml", tmp_path / "report.md"
+    config.write_text(yaml.safe_dump(content))
+    report.main(["--exp_dirs", *dirs, "--config", str(config), "--output", str(output)])
+    assert "|cs|Linear|0.00|-|2.00|" in output.read_text()
+
+
+def test_figures_and_sizes_of_the_package_are_usable():
+    assert all(read_published(PUBLISHED).values())
+    corpora = read_corpora(CORPORA)
+    assert corpora.utterances("librispeech", "test-other") == 2939
+    assert corpora.utterances("voxpopuli", "de") is None
