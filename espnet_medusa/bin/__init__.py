@@ -1,0 +1,1 @@
+"""Commands that people type: options, one call, errors as one line."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main, str2bool
+from espnet_medusa.bin.command_line import run_main, str2bool
 from espnet_medusa.errors import InputError
 
 EXPERIMENT, AIOLA, HUGGING_FACE = "experiment", "aiola", "hugging_face"

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.kaldi.csv_data_dir import REGULATION, csv_to_data_dir
 
 

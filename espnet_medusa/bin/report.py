@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.options import check_choice
 from espnet_medusa.report.figures.draw import FILE_WORDS, draw_figure
 from espnet_medusa.report.measures.table_rows import measure_rows, read_experiments

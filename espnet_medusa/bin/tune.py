@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.command_line import positive, run_main
+from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
@@ -122,7 +122,7 @@ def work(
         raise InputError(f"output: {own.output}; allowed: a name that ends in .yaml")
     if own.data_dir is not None and (own.data_dir / "segments").is_file():
         raise InputError(
-            f"{own.data_dir}: has segments; cut them with espnet_medusa.recipe.commands.format_data"
+            f"{own.data_dir}: has segments; cut them with espnet_medusa.stages.format_data"
         )
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree leaves nothing to tune; remove it")

@@ -10,7 +10,7 @@ of ESPnet, an ESPnet config or its folder.
 import argparse
 from collections.abc import Iterable, Iterator
 
-from espnet_medusa.command_line import run_main
+from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
 from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.problem import DataError, DataProblem
 
-FIX_REMEDY = "run python -m espnet_medusa.recipe.commands.validate_data_dir DIR --fix true"
+FIX_REMEDY = "run python -m espnet_medusa.stages.validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"
 
 

@@ -5,7 +5,7 @@ from kaldi_builders import edit
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import combine_data
+from espnet_medusa.stages import combine_data
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from kaldi_builders import edit
 from espnet_medusa.kaldi.data_dir import DataError, validate_data_dir
 from espnet_medusa.kaldi.fix import fix_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import validate_data_dir as command
+from espnet_medusa.stages import validate_data_dir as command
 
 FIRST, SECOND = "s0-u000", "s0-u002"
 
@@ -148,7 +148,7 @@ def test_fix_changes_nothing_when_nothing_would_be_left(make_data_dir):
 def test_command_exits_with_1_and_prints_all_problems(make_data_dir):
     folder = make_data_dir()
     edit(folder / "text", lambda text: text.replace("word 0", "").replace("word 2", "<s>"))
-    run = [sys.executable, "-m", "espnet_medusa.recipe.commands.validate_data_dir", str(folder)]
+    run = [sys.executable, "-m", "espnet_medusa.stages.validate_data_dir", str(folder)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and len(done.stdout.splitlines()) == 2
 

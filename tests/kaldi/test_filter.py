@@ -2,11 +2,11 @@ import pytest
 import soundfile
 from kaldi_builders import RATE_HZ, edit, tone
 
-from espnet_medusa.audio.writer import AudioOptions
+from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.problem import DataError
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import filter_data as command
+from espnet_medusa.stages import filter_data as command
 
 
 @pytest.fixture

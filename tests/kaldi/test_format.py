@@ -11,11 +11,11 @@ from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
 from waiting import is_alive, wait_for
 
 from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.problem import DataError
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import format_data as command
+from espnet_medusa.stages import format_data as command
 
 N_UTTERANCES = 60
 
@@ -136,7 +136,7 @@ def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
     cmd = [
         sys.executable,
         "-m",
-        "espnet_medusa.recipe.commands.format_data",
+        "espnet_medusa.stages.format_data",
         "--data_dir",
         str(folder),
     ]
@@ -247,7 +247,7 @@ def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypa
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("espnet_medusa.audio.writer.kaldiio.save_ark", interrupt)
+    monkeypatch.setattr("espnet_medusa.kaldi.audio_writer.kaldiio.save_ark", interrupt)
     with pytest.raises(KeyboardInterrupt):
         format_data_dir(folder, output, options(fs=8000))
     assert (output / "wav.scp").read_bytes() == before

@@ -6,7 +6,7 @@ from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.perturb import parse_factors
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import perturb_speed as command
+from espnet_medusa.stages import perturb_speed as command
 
 
 def run(folder, output, *more):

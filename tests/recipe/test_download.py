@@ -12,8 +12,8 @@ from file_server import serve
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe import download as module
-from espnet_medusa.recipe.commands import download as command
 from espnet_medusa.recipe.download import download, unpack
+from espnet_medusa.stages import download as command
 
 CONTENT = random.Random(0).randbytes(700_000)
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()

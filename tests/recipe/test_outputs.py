@@ -5,11 +5,11 @@ import json
 import pytest
 
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.recipe.commands import calculate_rtf as calculate_rtf_command
-from espnet_medusa.recipe.commands import merge_outputs, split_keys
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.stages import calculate_rtf as calculate_rtf_command
+from espnet_medusa.stages import merge_outputs, split_keys
 
 
 def write_job(log_dir, job, texts, failed=None):

@@ -11,7 +11,6 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import ValidationOptions, make_spk2utt, validate_data_dir
 from espnet_medusa.kaldi.segments import Segment
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
-from espnet_medusa.recipe.commands import select_pseudo_labels
 from espnet_medusa.recipe.pseudo_labels import (
     EMPTY,
     HELD_OUT_ID,
@@ -28,6 +27,7 @@ from espnet_medusa.recipe.pseudo_labels import (
     read_places,
     select,
 )
+from espnet_medusa.stages import select_pseudo_labels
 
 SESSION_S = 100.0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, is_alive, wait_for
 
-from espnet_medusa.recipe.commands import run_jobs, run_training
 from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
+from espnet_medusa.stages import run_jobs, run_training
 
 PYTHON = sys.executable
 
@@ -94,7 +94,7 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep {HANG_S}"
     runner = subprocess.Popen(
-        [PYTHON, "-m", "espnet_medusa.recipe.commands.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
+        [PYTHON, "-m", "espnet_medusa.stages.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
         + ["--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
         # A shell's background jobs ignore Ctrl-C, and so would this one.

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from espnet_medusa.recipe.commands import score
 from espnet_medusa.recipe.score import ScoreOptions, sclite_command
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
 from espnet_medusa.scoring.summary import parse_sum
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.stages import score
 
 
 @pytest.fixture

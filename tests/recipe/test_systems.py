@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from espnet_medusa.recipe.commands import systems
+from espnet_medusa.stages import systems
 
 
 @pytest.fixture

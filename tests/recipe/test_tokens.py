@@ -5,8 +5,8 @@ import sentencepiece
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from espnet_medusa.recipe.commands import make_tokens
 from espnet_medusa.recipe.tokens import make_cleaner
+from espnet_medusa.stages import make_tokens
 
 TEXT = "a one two three\nb two three four\nc three four five\nd\n"
 

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 from espnet_medusa.bin.asr_inference import build_preprocess
 from espnet_medusa.kaldi.dump_dir import DumpTables
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe.commands import collect_shapes, whisper_tokens
+from espnet_medusa.stages import collect_shapes, whisper_tokens
 from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.recipe.commands import results
 from espnet_medusa.report.measures.decodings import find_decodings
 from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.scoring.trn import write_trn
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.stages import results
 
 SUM = "| Sum/Avg |  2  8 | 75.0  12.5  12.5  0.0  25.0  50.0 |\n"
 

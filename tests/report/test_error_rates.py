@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.recipe.commands import results
 from espnet_medusa.report.tables.error_rates import results_markdown
 from espnet_medusa.scoring.summary import SumRow, parse_sum
+from espnet_medusa.stages import results
 
 GOLDEN = Path(__file__).parent / "golden"  # printed by NIST sclite
 REPORT = """

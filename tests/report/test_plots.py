@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from matplotlib import image, pyplot
 
-from espnet_medusa.recipe.commands import plot_decoding, plot_training
 from espnet_medusa.report.figures import decoding, training
 from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.stages import plot_decoding, plot_training
 
 
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):

@@ -22,7 +22,7 @@ from transformers import (
 
 import espnet_medusa
 from espnet_medusa.bin import asr_train
-from espnet_medusa.recipe.commands import aggregate_stats, collect_shapes, run_training
+from espnet_medusa.stages import aggregate_stats, collect_shapes, run_training
 from espnet_medusa.whisper.tokens import END, START
 
 CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"

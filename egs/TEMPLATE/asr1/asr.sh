@@ -126,7 +126,7 @@ fail_data() { # all sets were looked at, and their problems named
 }
 
 tool() { # NAME [OPTION ...]: one of our own commands
-    python3 -m "espnet_medusa.recipe.commands.$1" "${@:2}"
+    python3 -m "espnet_medusa.stages.$1" "${@:2}"
 }
 
 current= # stage

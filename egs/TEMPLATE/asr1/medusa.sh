@@ -51,7 +51,7 @@ asr() { # OPTION ...
     [ "${status}" -eq 0 ] || incomplete=true
 }
 
-plan=$(python3 -m espnet_medusa.recipe.commands.systems --base "${base}" --heads "${heads}" \
+plan=$(python3 -m espnet_medusa.stages.systems --base "${base}" --heads "${heads}" \
     --base_start "${base_start}" --exp_dir "${expdir}" \
     --base_model "${base_model}" --heads_model "${heads_model}")
 mapfile -t systems <<< "${plan}"
@@ -71,9 +71,9 @@ for line in "${systems[@]}"; do
 done
 
 if [ "${stop_stage}" -ge 13 ]; then
-    python3 -m espnet_medusa.recipe.commands.results --exp_dirs "${experiments[@]}" \
+    python3 -m espnet_medusa.stages.results --exp_dirs "${experiments[@]}" \
         --plain "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
-    python3 -m espnet_medusa.recipe.commands.plot_decoding --exp_dirs "${experiments[@]}" \
+    python3 -m espnet_medusa.stages.plot_decoding --exp_dirs "${experiments[@]}" \
         --plain "${experiments[0]}/plain" --output_dir "${tables}/images"
     cat "${tables}/RESULTS.md"
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \

@@ -150,8 +150,8 @@ if [ "${stop_stage}" -ge 16 ]; then
     compared=(--exp_dirs "${experiments[@]}")
     ! compgen -G "${expdir}/asr_vanilla/plain*" > /dev/null ||
         compared+=(--plain "${expdir}/asr_vanilla/plain")
-    python3 -m espnet_medusa.recipe.commands.results "${compared[@]}" --output "${expdir}/DECODING.md"
-    python3 -m espnet_medusa.recipe.commands.plot_decoding "${compared[@]}" --output_dir "${expdir}/images"
+    python3 -m espnet_medusa.stages.results "${compared[@]}" --output "${expdir}/DECODING.md"
+    python3 -m espnet_medusa.stages.plot_decoding "${compared[@]}" --output_dir "${expdir}/images"
     [ -z "${report}" ] || python3 -m espnet_medusa.bin.report --exp_dirs "${experiments[@]}" \
         --config "${report}" --output "${expdir}/RESULTS.md"
 fi

@@ -27,7 +27,7 @@ from librispeech_files import (
 )
 from librispeech_pc import read_manifest
 
-from espnet_medusa.command_line import positive, run_main, str2bool
+from espnet_medusa.bin.command_line import positive, run_main, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES

@@ -37,7 +37,7 @@ from voxpopuli_unlabelled import (
 
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.audio.speech_segments import SegmentOptions
-from espnet_medusa.command_line import positive, run_main
+from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES

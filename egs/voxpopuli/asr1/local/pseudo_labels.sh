@@ -43,7 +43,7 @@ fi
 
 if [ "${stage}" -le 2 ]; then
     # Not asr.sh's stage 3, which wants a transcript for each utterance.
-    python3 -m espnet_medusa.recipe.commands.format_data --data_dir "data/${set_name}" --require_text false \
+    python3 -m espnet_medusa.stages.format_data --data_dir "data/${set_name}" --require_text false \
         --output_dir "${dumpdir}/raw/${set_name}" --max_duration 30 --on_bad skip --nj "${nj}"
 fi
 
@@ -56,7 +56,7 @@ if [ "${stage}" -le 3 ]; then
 fi
 
 if [ "${stage}" -le 4 ]; then
-    python3 -m espnet_medusa.recipe.commands.select_pseudo_labels --data_dir "data/${set_name}" \
+    python3 -m espnet_medusa.stages.select_pseudo_labels --data_dir "data/${set_name}" \
         --text "${expdir}/asr_vanilla/${tag}/${set_name}/text" --held_out "data/test_${lang}" \
         --train_dir "data/train_${lang}_pseudo" --valid_dir "data/dev_${lang}_pseudo" \
         --drop_fraction "${drop_fraction}" --valid_fraction "${valid_fraction}" \

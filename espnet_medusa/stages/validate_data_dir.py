@@ -1,6 +1,6 @@
 """Check a Kaldi data directory, and mend what can be mended.
 
-    python -m espnet_medusa.recipe.commands.validate_data_dir data/train --fix true
+    python -m espnet_medusa.stages.validate_data_dir data/train --fix true
 
 Prints one line for each problem on stdout; exits with 1 if any is left.
 """
@@ -8,7 +8,7 @@ Prints one line for each problem on stdout; exits with 1 if any is left.
 import argparse
 import sys
 
-from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout, str2bool
+from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout, str2bool
 from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir
 from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
 

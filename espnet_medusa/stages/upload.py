@@ -5,7 +5,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

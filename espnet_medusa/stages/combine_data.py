@@ -1,6 +1,6 @@
 """Join data directories, such as a training set of two languages.
 
-    python -m espnet_medusa.recipe.commands.combine_data --data_dirs data/train data/train_de \\
+    python -m espnet_medusa.stages.combine_data --data_dirs data/train data/train_de \\
         --languages en de --output_dir data/train_en_de
 """
 
@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.kaldi.combine import combine_data_dirs
 
 

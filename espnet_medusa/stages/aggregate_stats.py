@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from espnet2.bin.aggregate_stats_dirs import aggregate_stats_dirs
 
-from espnet_medusa.command_line import make_main, positive, str2bool
+from espnet_medusa.bin.command_line import make_main, positive, str2bool
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 

@@ -1,6 +1,6 @@
 """List a recipe's systems: name, configuration, checkpoint, initial weights, options of training.
 
-    python -m espnet_medusa.recipe.commands.systems --base base --heads "linear block_10heads"
+    python -m espnet_medusa.stages.systems --base base --heads "linear block_10heads"
 
 One a line, tabs between; initial weights and options may be empty.
 """
@@ -8,7 +8,7 @@ One a line, tabs between; initial weights and options may be empty.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.systems import Checkpoints, plan_systems
 
 

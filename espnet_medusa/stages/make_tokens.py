@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import add_fields, make_main
+from espnet_medusa.bin.command_line import add_fields, make_main
 from espnet_medusa.recipe.tokens import TOKEN_TYPES, TokenOptions, make_token_list
 
 

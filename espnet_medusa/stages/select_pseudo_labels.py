@@ -1,6 +1,6 @@
 """Make training data of what a model wrote for unlabelled audio.
 
-    python -m espnet_medusa.recipe.commands.select_pseudo_labels --data_dir data/unlabelled_cs \\
+    python -m espnet_medusa.stages.select_pseudo_labels --data_dir data/unlabelled_cs \\
         --text exp/asr_whisper/beam5/unlabelled_cs/text --held_out data/test_cs \\
         --train_dir data/train_cs_pseudo --valid_dir data/dev_cs_pseudo
 
@@ -12,7 +12,7 @@ lists each with its reason.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
 from espnet_medusa.recipe.pseudo_labels import (

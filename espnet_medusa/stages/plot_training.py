@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.train_log import read_epochs
 from espnet_medusa.report.figures.training import plot_heads, plot_training
 

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.merge import merge_results, merge_statistics_files
 
 SOME_FAILED = 3

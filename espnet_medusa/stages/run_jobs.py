@@ -1,6 +1,6 @@
 """Run `-- COMMAND` once for each job, side by side, JOB becoming its number, each with its log.
 
-python -m espnet_medusa.recipe.commands.run_jobs JOB=1:4 logdir/stats.JOB.log -- COMMAND ... JOB ...
+python -m espnet_medusa.stages.run_jobs JOB=1:4 logdir/stats.JOB.log -- COMMAND ... JOB ...
 """
 
 import argparse
@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from espnet_medusa.command_line import make_runner, positive, str2bool
+from espnet_medusa.bin.command_line import make_runner, positive, str2bool
 from espnet_medusa.recipe.jobs import Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
 

@@ -1,6 +1,6 @@
 """Stage 3: turn a Kaldi data directory into audio of one rate and one channel.
 
-    python -m espnet_medusa.recipe.commands.format_data --data_dir data/train \\
+    python -m espnet_medusa.stages.format_data --data_dir data/train \\
         --output_dir dump/raw/train --fs 16k --audio_format flac.ark --nj 2
 
 Problems go to stdout, one line each. The exit status is 1 if nothing was written.
@@ -11,8 +11,8 @@ import sys
 
 from espnet2.utils.types import humanfriendly_parse_size_or_none
 
-from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
-from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
 
 

@@ -1,6 +1,6 @@
 """Write the shape files of training (`-- OPTIONS`) without the model, which each job would load.
 
-    python -m espnet_medusa.recipe.commands.collect_shapes --train_dir dump/raw/train \\
+    python -m espnet_medusa.stages.collect_shapes --train_dir dump/raw/train \\
         --valid_dir dump/raw/dev --output_dir exp/asr_stats -- TRAINING OPTIONS
 
 The files are those of ESPnet's collect-stats stage: samples and labels of each utterance. Those
@@ -10,7 +10,7 @@ whose label has more tokens than the decoder has positions are named and left ou
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_runner
+from espnet_medusa.bin.command_line import make_runner
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size, write_shapes
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.report.figures.decoding import (
     plot_acceptance,
     plot_speedup,

@@ -1,12 +1,12 @@
 """Split lists of utterances over jobs and print the number of jobs.
 
-python -m espnet_medusa.recipe.commands.split_keys \\
+python -m espnet_medusa.stages.split_keys \\
     --nj 4 --keys wav.scp --output logdir/keys.JOB.scp
 """
 
 import argparse
 
-from espnet_medusa.command_line import make_main, positive
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.split import split_keys
 

@@ -1,14 +1,14 @@
 """Stage 2: add copies of a training set that are spoken faster and slower.
 
-    python -m espnet_medusa.recipe.commands.perturb_speed --data_dir data/train \\
+    python -m espnet_medusa.stages.perturb_speed --data_dir data/train \\
         --output_dir data/train_sp --factors "0.9 1.0 1.1" --nj 2
 """
 
 import argparse
 import sys
 
-from espnet_medusa.audio.writer import AudioOptions
-from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.perturb import parse_factors, perturb_speed
 
 

@@ -1,6 +1,6 @@
 """Fetch a file of a corpus, check it, and unpack it.
 
-    python -m espnet_medusa.recipe.commands.download --url URL --path downloads/a.tar.gz \\
+    python -m espnet_medusa.stages.download --url URL --path downloads/a.tar.gz \\
         --checksum md5:... --unpack_to downloads
 
 What broke off goes on when the command is given again; a file that is there already and whole is
@@ -10,7 +10,7 @@ not fetched again.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.download import download, unpack
 
 

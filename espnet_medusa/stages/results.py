@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from espnet_medusa.command_line import make_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.report.measures.decodings import find_decodings
 from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.report.tables.error_rates import results_markdown

@@ -1,6 +1,6 @@
 """Run `-- COMMAND`, ESPnet's training: one process, one per GPU, or several of one CPU thread.
 
-python -m espnet_medusa.recipe.commands.run_training --log exp/asr_x/train.log --nj 2 -- \\
+python -m espnet_medusa.stages.run_training --log exp/asr_x/train.log --nj 2 -- \\
     python3 -m espnet_medusa.bin.asr_train --ngpu 0 ...
 """
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.command_line import make_runner, positive
+from espnet_medusa.bin.command_line import make_runner, positive
 from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
 

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from espnet_medusa.command_line import add_fields, make_main
+from espnet_medusa.bin.command_line import add_fields, make_main
 from espnet_medusa.recipe.score import ScoreOptions, score
 from espnet_medusa.scoring.summary import parse_sum
 

@@ -1,6 +1,6 @@
 """Stage 4: drop training utterances that are too long, too short or have no text.
 
-    python -m espnet_medusa.recipe.commands.filter_data --input_dir dump/raw/org/train \\
+    python -m espnet_medusa.stages.filter_data --input_dir dump/raw/org/train \\
         --output_dir dump/raw/train --min_wav_duration 0.1 --max_wav_duration 20 --fs 16k
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from espnet2.utils.types import humanfriendly_parse_size_or_none
 
-from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
 
 N_SHOWN = 5

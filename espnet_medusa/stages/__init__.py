@@ -1,0 +1,1 @@
+"""Commands that recipes call, stage by stage: `python -m espnet_medusa.stages.NAME`."""
