@@ -157,8 +157,7 @@ def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | Be
     weights = {"decoder": 1 - search.ctc_weight, "ctc": search.ctc_weight}
     ctc = model.ctc if search.ctc_weight else None
     built = build_beam(
-        *(options, runtime, {}, ctc, weights, search.beam_size, *sizes, False),
-        torch.device("cpu"),
+        *(options, runtime, {}, ctc, weights, search.beam_size, *sizes, False), torch.device("cpu")
     )
     # What decode options offer for a language model alone.
     drafter = built.drafter

@@ -1,12 +1,7 @@
 """The only module that touches ESPnet's choice tables."""
 
 from espnet2.tasks.abs_task import optim_classes
-from espnet2.tasks.asr import (
-    decoder_choices,
-    encoder_choices,
-    model_choices,
-    preprocessor_choices,
-)
+from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices, preprocessor_choices
 from espnet2.train.class_choices import ClassChoices
 from transformers.optimization import Adafactor
 

@@ -27,13 +27,7 @@ from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tuning.available import Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
-from espnet_medusa.tuning.report import (
-    circumstances,
-    headline,
-    summary,
-    write_config,
-    write_report,
-)
+from espnet_medusa.tuning.report import circumstances, headline, summary, write_config, write_report
 from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.table import write_tables
 from espnet_medusa.tuning.trial import Task

@@ -9,13 +9,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from transformers import WhisperConfig, WhisperFeatureExtractor
 
-from espnet_medusa.convert.checkpoint import (
-    CONFIG,
-    FEATURES,
-    GENERATION,
-    Architecture,
-    Checkpoint,
-)
+from espnet_medusa.convert.checkpoint import CONFIG, FEATURES, GENERATION, Architecture, Checkpoint
 from espnet_medusa.convert.names import Rename, hugging_face_name, renamed
 from espnet_medusa.convert.read_whisper import (
     BASE_HEAD,

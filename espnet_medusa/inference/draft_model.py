@@ -6,23 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from espnet_medusa.draft.model import DraftModelSurrogate
-from espnet_medusa.inference.audio_batch import (
-    AudioBatch,
-    SpeechEncoder,
-)
-from espnet_medusa.model.espnet_transformer import (
-    ESPnetTransformerDecoder,
-)
+from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
+from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.tokens import (
-    TRANSCRIBE,
-    TRANSLATE,
-    WhisperTokens,
-)
+from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens
 
 FALLBACK = "en"  # a draft need not know the language, only be right now and then
 

@@ -156,11 +156,7 @@ class _Run:
                 continue
             try:
                 utterance = read_utterance(
-                    self.speech2text,
-                    key,
-                    self.job.entries[key],
-                    self.allow_pipes,
-                    self.preprocess,
+                    self.speech2text, key, self.job.entries[key], self.allow_pipes, self.preprocess
                 )
             except Exception as error:  # whatever it was, the others go on
                 self.record(key, error)

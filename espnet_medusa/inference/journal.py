@@ -81,8 +81,7 @@ class Journal:
                     if hypothesis.text is not None:
                         files["text"][decoded.key] = hypothesis.text
         write_statistics(
-            self.folder / "statistics.json",
-            {decoded.key: decoded.statistics for decoded in done},
+            self.folder / "statistics.json", {decoded.key: decoded.statistics for decoded in done}
         )
         failed = "".join(f"{key} {self.failed[key]}\n" for key in keys if key in self.failed)
         (self.folder / FAILED).write_text(failed, encoding="utf-8")

@@ -23,10 +23,7 @@ from espnet_medusa.inference.audio_batch import (
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights
-from espnet_medusa.model.espnet_transformer import (
-    searchable,
-    unknown_part,
-)
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -36,9 +33,7 @@ from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_l
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import load_safely
 from espnet_medusa.whisper.token_files import read_text
-from espnet_medusa.whisper.tokens import (
-    read_whisper_tokens,
-)
+from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 CONFIG = "config.yaml"
 CHECKPOINTS = (  # of an experiment, the first that is there

@@ -222,10 +222,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return audio.encode(self.encoder)
 
     def prompts(
-        self,
-        memory: torch.Tensor,
-        frames: torch.Tensor,
-        languages: Sequence[str | None],
+        self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> torch.Tensor:
         """Tokens (U, P) that the hypotheses of each utterance start from.
 

@@ -80,9 +80,7 @@ class ESPnetTransformerDecoder(torch.nn.Module):
             tensor.data = tensor.new_empty(0)
 
 
-def searchable(
-    decoder: torch.nn.Module,
-) -> MultiTokenDecoder | ESPnetTransformerDecoder | None:
+def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | ESPnetTransformerDecoder | None:
     """A trained decoder for our searches: itself, an adapter around ESPnet's, or None."""
     if isinstance(decoder, MultiTokenDecoder):
         return decoder

@@ -14,11 +14,7 @@ from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.linear import pack_module
-from espnet_medusa.runtime.llama_layer import (
-    RootMeanSquareNorm,
-    Rotation,
-    pack_llama_layers,
-)
+from espnet_medusa.runtime.llama_layer import RootMeanSquareNorm, Rotation, pack_llama_layers
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState

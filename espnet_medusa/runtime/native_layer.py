@@ -9,12 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, Packing, join
-from espnet_medusa.runtime.native.library import (
-    CallArguments,
-    LayerArguments,
-    kernels,
-    pointer,
-)
+from espnet_medusa.runtime.native.library import CallArguments, LayerArguments, kernels, pointer
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.tree.token_tree import TokenTree

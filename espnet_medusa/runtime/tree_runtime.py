@@ -74,10 +74,7 @@ class TreeRuntime(TreeDecoder):
         return self.heads is not None and self.heads.trained
 
     def extend(
-        self,
-        state: TreeState,
-        tokens: Sequence[Sequence[int]],
-        parents: Sequence[Sequence[int]],
+        self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
         width = max(sizes)
@@ -95,10 +92,7 @@ class TreeRuntime(TreeDecoder):
         return outputs
 
     def _grow(
-        self,
-        state: TreeState,
-        tokens: Sequence[Sequence[int]],
-        parents: Sequence[Sequence[int]],
+        self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> tuple[int, list[int]]:
         """Put new nodes into the trees: the first one's slot, and their numbers."""
         first, sizes = state.num_nodes, [*map(len, tokens)]

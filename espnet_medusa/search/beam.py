@@ -16,14 +16,7 @@ from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
-from espnet_medusa.search.scores import (
-    CANDIDATES,
-    CTC,
-    DECODER,
-    Request,
-    Scoring,
-    UtteranceScorers,
-)
+from espnet_medusa.search.scores import CANDIDATES, CTC, DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.walk import (
     EndedHypothesis,

@@ -65,10 +65,7 @@ class Constraints:
         )
 
     def apply(
-        self,
-        scores: torch.Tensor,
-        lengths: torch.Tensor,
-        min_lengths: torch.Tensor | None = None,
+        self, scores: torch.Tensor, lengths: torch.Tensor, min_lengths: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Scores with forbidden tokens at -inf and the end symbol's penalty.
 

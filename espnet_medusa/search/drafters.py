@@ -75,11 +75,7 @@ def check_drafter(options: DrafterOptions) -> None:
 
 
 def build_surrogate(
-    options: DrafterOptions,
-    decoder: TreeDecoder,
-    vocab_size: int,
-    eos: int,
-    sources: DraftSources,
+    options: DrafterOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Surrogate | None:
     """What drafts; None where nothing does.
 

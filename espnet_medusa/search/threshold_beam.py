@@ -22,11 +22,7 @@ import torch
 from espnet_medusa.search.acceptance import threshold
 from espnet_medusa.search.ahead.run_ahead import count_cost
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import (
-    BeamSearch,
-    BeamStrategy,
-    BeamWalk,
-)
+from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import CANDIDATES, DECODER
@@ -187,11 +183,7 @@ class ThresholdDrafts:
     """
 
     def __init__(
-        self,
-        strategy: ThresholdStrategy,
-        surrogate: Surrogate | None,
-        threshold: float,
-        depth: int,
+        self, strategy: ThresholdStrategy, surrogate: Surrogate | None, threshold: float, depth: int
     ):
         self.strategy, self.surrogate, self.threshold = strategy, surrogate, threshold
         self.shape = DraftShape(depth)

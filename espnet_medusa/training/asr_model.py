@@ -159,10 +159,7 @@ class MedusaASRModel(ESPnetASRModel):
         return loss, stats, weight
 
     def _check_lengths(
-        self,
-        memory_lengths: torch.Tensor,
-        text_lengths: torch.Tensor,
-        utterances: list[str] | None,
+        self, memory_lengths: torch.Tensor, text_lengths: torch.Tensor, utterances: list[str] | None
     ) -> None:
         pairs = zip(memory_lengths.tolist(), text_lengths.tolist(), strict=True)
         for row, (frames, length) in enumerate(pairs):
@@ -175,11 +172,7 @@ class MedusaASRModel(ESPnetASRModel):
                 )
 
     def _decoder_loss(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        text: torch.Tensor,
-        stats: Stats,
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, text: torch.Tensor, stats: Stats
     ) -> torch.Tensor:
         tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
         if self.training and self.decoder.num_heads > 0:
@@ -224,12 +217,7 @@ class MedusaASRModel(ESPnetASRModel):
         ]
 
     def _log_heads(
-        self,
-        sums: HeadSums,
-        counts: list[int],
-        labels: list[int],
-        batch_size: int,
-        stats: Stats,
+        self, sums: HeadSums, counts: list[int], labels: list[int], batch_size: int, stats: Stats
     ) -> None:
         """Mean losses and accuracies; nan where a head has no label, which no mean counts."""
         losses = sums.cross_entropy / sums.cross_entropy.new_tensor(counts)

@@ -82,10 +82,7 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def extend(
-        self,
-        state: TreeState,
-        tokens: Sequence[Sequence[int]],
-        parents: Sequence[Sequence[int]],
+        self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> NodeOutputs:
         """Evaluate new nodes: one decoder call.
 

@@ -152,11 +152,7 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
         options = replace(options, draft_vocab_size=None)
     model, decoder = speech2text.asr_model, speech2text.search.decoder
     surrogate = build_surrogate(
-        options,
-        decoder,
-        len(model.token_list),
-        model.eos,
-        speech2text.draft_sources(),
+        options, decoder, len(model.token_list), model.eos, speech2text.draft_sources()
     )
     draft_shape(options, decoder, surrogate, width=1)  # refuses untrained heads
     return surrogate

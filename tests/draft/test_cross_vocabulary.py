@@ -5,13 +5,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from beam_oracle import (
-    UncachedScorer,
-    assert_same_nbest,
-    espnet_search,
-    make_scorers,
-    make_weights,
-)
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
 from made_vocabularies import (
     LISTS,
     MODELS,

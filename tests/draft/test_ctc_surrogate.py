@@ -5,22 +5,11 @@ import random
 
 import pytest
 import torch
-from beam_oracle import (
-    UncachedScorer,
-    assert_same_nbest,
-    espnet_search,
-    make_scorers,
-    make_weights,
-)
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
 from scripted import ScriptedCTC, ScriptedDecoder, edited
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import (
-    CTCSurrogate,
-    Retokenizer,
-    advance_rows,
-    greedy_hypothesis,
-)
+from espnet_medusa.draft.ctc import CTCSurrogate, Retokenizer, advance_rows, greedy_hypothesis
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime

@@ -133,13 +133,7 @@ def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
         for key, path in entries.items()
     }
     write_table(folder / "wav.scp", slow)
-    cmd = [
-        sys.executable,
-        "-m",
-        "espnet_medusa.stages.format_data",
-        "--data_dir",
-        str(folder),
-    ]
+    cmd = [sys.executable, "-m", "espnet_medusa.stages.format_data", "--data_dir", str(folder)]
     cmd += ["--output_dir", str(output), "--nj", "2", "--allow_pipes", "true"]
     process = subprocess.Popen(cmd, stderr=subprocess.DEVNULL)
     first_of_each_worker = {"s0-u000", "s1-u001"}

@@ -22,8 +22,7 @@ def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
 
 def compare(decoder, *arguments, **options):
     assert_same_nbest(
-        nbest(decoder, *arguments, **options),
-        nbest(UncachedScorer(decoder), *arguments, **options),
+        nbest(decoder, *arguments, **options), nbest(UncachedScorer(decoder), *arguments, **options)
     )
 
 

@@ -67,9 +67,7 @@ def test_nbest_with_a_draft_model(seed, kind):
     decoder, runtime = drafted(seed, kind)
     beam_size = rng.randint(1, 6)
     weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]),
-        lm=rng.choice([0.0, 0.4]),
-        length_bonus=rng.choice([0.0, 0.3]),
+        ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
     )
     limits = LengthLimits(rng.choice([0.0, 0.9, -6]), rng.choice([0.0, 0.2, -2]))
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 5))])

@@ -5,13 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import (
-    UncachedScorer,
-    assert_same_nbest,
-    espnet_search,
-    make_scorers,
-    make_weights,
-)
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 

@@ -6,12 +6,7 @@ from espnet2.asr.ctc import CTC
 from espnet2.lm.transformer_lm import TransformerLM
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE
 
-from espnet_medusa.compat import (
-    BatchBeamSearch,
-    BatchScorerInterface,
-    CTCPrefixScorer,
-    LengthBonus,
-)
+from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer, LengthBonus
 
 
 class UncachedScorer(BatchScorerInterface):

@@ -19,14 +19,7 @@ EXACT = AcceptanceRule(exact)
 
 
 def decode(
-    decoder,
-    memory,
-    lengths,
-    max_lengths,
-    rule=EXACT,
-    min_lengths=None,
-    shape=None,
-    **constraints,
+    decoder, memory, lengths, max_lengths, rule=EXACT, min_lengths=None, shape=None, **constraints
 ):
     """Greedy search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder

@@ -40,10 +40,7 @@ def train(task, folder, config) -> None:
 
 
 def files(experiment):
-    return {
-        "asr_train_config": str(experiment.config),
-        "asr_model_file": str(experiment.model),
-    }
+    return {"asr_train_config": str(experiment.config), "asr_model_file": str(experiment.model)}
 
 
 def nbest(results):

@@ -14,11 +14,7 @@ from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import (
-    Adafactor,
-    PreTrainedTokenizerFast,
-    WhisperForConditionalGeneration,
-)
+from transformers import Adafactor, PreTrainedTokenizerFast, WhisperForConditionalGeneration
 
 import espnet_medusa
 from espnet_medusa.bin import asr_train

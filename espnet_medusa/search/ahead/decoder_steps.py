@@ -304,11 +304,7 @@ def _table_row(
     gains, tokens = candidates.gains[:count], candidates.tokens[:count]
     children = [index.get(prefix.children.get(token), -1) for token in tokens]
     missing = count - len(tokens)
-    return (
-        gains + [-math.inf] * missing,
-        tokens + [0] * missing,
-        children + [-1] * missing,
-    )
+    return (gains + [-math.inf] * missing, tokens + [0] * missing, children + [-1] * missing)
 
 
 def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> None:

@@ -86,12 +86,7 @@ class RunAhead:
         """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
         self._draft(walks, [Draft([]) for _ in walks], self.steps)
 
-    def _draft(
-        self,
-        walks: Sequence[Walk],
-        drafts: Sequence[Draft],
-        steps: Steps | None,
-    ) -> None:
+    def _draft(self, walks: Sequence[Walk], drafts: Sequence[Draft], steps: Steps | None) -> None:
         """Prolong the drafts by steps, if any, and hand them to the walks."""
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
