@@ -106,9 +106,10 @@ def make_main(
         parser = make_parser(description, add_options)
         options, command = split_command(cmd) if runs else (cmd, None)
         args = parser.parse_args(options)
-        if runs and not command:
-            parser.error(f"nothing to run: write `-- {runs}` at the end")
-        args.command = command
+        if runs:
+            if not command:
+                parser.error(f"nothing to run: write `-- {runs}` at the end")
+            args.command = command
         run_main(name, lambda: work(args))
 
     return main
