@@ -34,7 +34,7 @@ from librispeech_corpus import measure_audio, read_chapter, read_genders  # noqa
 from librispeech_pc import read_manifest  # noqa: E402
 
 from espnet_medusa.audio.reader import AudioError  # noqa: E402
-from espnet_medusa.audio.writer import AudioOptions  # noqa: E402
+from espnet_medusa.kaldi.audio_writer import AudioOptions  # noqa: E402
 from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir  # noqa: E402
 from espnet_medusa.kaldi.table import read_table  # noqa: E402

@@ -2,7 +2,7 @@ import pytest
 import soundfile
 from kaldi_builders import RATE_HZ, edit, tone
 
-from espnet_medusa.audio.writer import AudioOptions
+from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.problem import DataError
 from espnet_medusa.kaldi.table import read_table, write_table

@@ -11,7 +11,7 @@ from espnet2.train.dataset import ESPnetDataset
 from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
 
 from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.problem import DataError
 from espnet_medusa.kaldi.table import read_table, write_table
@@ -247,7 +247,7 @@ def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypa
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("espnet_medusa.audio.writer.kaldiio.save_ark", interrupt)
+    monkeypatch.setattr("espnet_medusa.kaldi.audio_writer.kaldiio.save_ark", interrupt)
     with pytest.raises(KeyboardInterrupt):
         format_data_dir(folder, output, options(fs=8000))
     assert (output / "wav.scp").read_bytes() == before

@@ -11,8 +11,8 @@ import sys
 
 from espnet2.utils.types import humanfriendly_parse_size_or_none
 
-from espnet_medusa.audio.writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
 
 

@@ -7,8 +7,8 @@
 import argparse
 import sys
 
-from espnet_medusa.audio.writer import AudioOptions
 from espnet_medusa.command_line import add_fields, make_main, problems_to_stdout
+from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.perturb import parse_factors, perturb_speed
 
 
