@@ -89,6 +89,7 @@ def make_main(
     description: str,
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
+    runs: str | None = None,
 ) -> Callable[[Sequence[str] | None], None]:
     """The entry of a command: it parses the options and works.
 
@@ -97,10 +98,18 @@ def make_main(
         description: Its first line is shown in the help.
         add_options: Adds the options to the parser.
         work: Takes the options; returns an exit status, None for 0.
+        runs: Name of what follows `--` in a command line of the form `OPTIONS -- COMMAND`, such
+            as `COMMAND`, which `work` finds as ``args.command``; None: there is no such thing.
     """
 
     def main(cmd: Sequence[str] | None = None) -> None:
-        args = make_parser(description, add_options).parse_args(cmd)
+        parser = make_parser(description, add_options)
+        options, command = split_command(cmd) if runs else (cmd, None)
+        args = parser.parse_args(options)
+        if runs:
+            if not command:
+                parser.error(f"nothing to run: write `-- {runs}` at the end")
+            args.command = command
         run_main(name, lambda: work(args))
 
     return main
@@ -123,29 +132,3 @@ def problems_to_stdout(nothing_written: str | None = None) -> Iterator[None]:
         if nothing_written:
             print(nothing_written, file=sys.stderr)
         raise SystemExit(1) from None
-
-
-def make_runner(
-    name: str,
-    description: str,
-    add_options: AddOptions,
-    work: Callable[[argparse.Namespace, list[str]], int | None],
-    command_needed: bool = True,
-) -> Callable[[Sequence[str] | None], None]:
-    """The entry of a command of the form `OPTIONS -- COMMAND`; see `make_main`.
-
-    Args:
-        name, description, add_options: As `make_main`'s.
-        work: Takes the options and the command to run.
-        command_needed: Whether it is refused, with status 2, without a command.
-    """
-
-    def main(cmd: Sequence[str] | None = None) -> None:
-        options, command = split_command(cmd)
-        parser = make_parser(description, add_options)
-        args = parser.parse_args(options)
-        if command_needed and not command:
-            parser.error("nothing to run: write `-- COMMAND` at the end")
-        run_main(name, lambda: work(args, command))
-
-    return main

@@ -10,7 +10,7 @@ whose label has more tokens than the decoder has positions are named and left ou
 import argparse
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_runner
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size, write_shapes
 
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
 
 
-def work(args: argparse.Namespace, training: list[str]) -> None:
+def work(args: argparse.Namespace) -> None:
     """Write the shapes of both sets.
 
     Raises:
@@ -30,7 +30,7 @@ def work(args: argparse.Namespace, training: list[str]) -> None:
     """
     from espnet_medusa.task import MedusaASRTask  # Slow to import.
 
-    options = MedusaASRTask.get_parser().parse_args(training)
+    options = MedusaASRTask.get_parser().parse_args(args.command)
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
     longest = longest_text(options.decoder, options.decoder_conf)
     for part, folder in (("train", args.train_dir), ("valid", args.valid_dir)):
@@ -40,7 +40,7 @@ def work(args: argparse.Namespace, training: list[str]) -> None:
         add_vocabulary_size(output / "text_shape", Path(options.token_list), options.token_type)
 
 
-main = make_runner("collect_shapes", __doc__, add_options, work, command_needed=False)
+main = make_main("collect_shapes", __doc__, add_options, work, runs="OPTIONS")
 
 
 if __name__ == "__main__":

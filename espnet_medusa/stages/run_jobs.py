@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_runner, positive, str2bool
+from espnet_medusa.bin.command_line import make_main, positive, str2bool
 from espnet_medusa.recipe.jobs import Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
 
@@ -67,9 +67,9 @@ def is_partial(failure: Failure, partial_file: str | None) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def work(args: argparse.Namespace, command: list[str]) -> int:
+def work(args: argparse.Namespace) -> int:
     """Run the jobs; returns the exit status."""
-    jobs = make_jobs(args, command)
+    jobs = make_jobs(args, args.command)
     for job in jobs:
         job.log.unlink(missing_ok=True)
     side_by_side = args.spread_gpus or args.cmd
@@ -83,7 +83,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
     return 1 if failures else 0
 
 
-main = make_runner("run_jobs", __doc__, add_options, work)
+main = make_main("run_jobs", __doc__, add_options, work, runs="COMMAND")
 
 
 if __name__ == "__main__":

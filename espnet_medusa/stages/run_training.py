@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_runner, positive
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
 
@@ -52,13 +52,13 @@ def make_jobs(args: argparse.Namespace, command: list[str], meeting_file: Path) 
     ]
 
 
-def work(args: argparse.Namespace, command: list[str]) -> int:
+def work(args: argparse.Namespace) -> int:
     """Train; returns the exit status."""
     args.log.parent.mkdir(parents=True, exist_ok=True)
     # The processes meet in a file that must be new: an old one makes them wait for ever. It lies
     # with the log, where the hosts of a cluster see it too.
     with tempfile.TemporaryDirectory(prefix=".meeting", dir=args.log.parent) as folder:
-        jobs = make_jobs(args, command, Path(folder) / "processes")
+        jobs = make_jobs(args, args.command, Path(folder) / "processes")
         watch = TrainingWatch(args.log)
         failures = run(jobs, len(jobs), stop_on_failure=True, watch=watch.show)
         watch.finish()
@@ -67,7 +67,7 @@ def work(args: argparse.Namespace, command: list[str]) -> int:
     return 1 if failures else 0
 
 
-main = make_runner("run_training", __doc__, add_options, work)
+main = make_main("run_training", __doc__, add_options, work, runs="COMMAND")
 
 
 if __name__ == "__main__":
