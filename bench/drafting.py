@@ -193,7 +193,7 @@ def read_walk(walk: GreedyWalk | BeamWalk, model: Speech2Text) -> tuple[NBest, s
     else:
         tokens = [*walk.tokens, eos] if walk.ended else walk.tokens
         nbest = [(tuple(tokens), walk.hypothesis.score)]
-    hidden = {eos, *model.hidden_ids}
+    hidden = {eos, *model.writer.hidden_ids}
     best = [token for token in nbest[0][0] if token not in hidden] if nbest else []
     return nbest, model.tokenizer.tokens2text(model.converter.ids2tokens(best))
 

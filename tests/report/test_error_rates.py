@@ -9,7 +9,7 @@ from espnet_medusa.report.tables.error_rates import results_markdown
 from espnet_medusa.scoring.summary import SumRow, parse_sum
 from espnet_medusa.stages import results
 
-GOLDEN = Path(__file__).parent / "golden"  # printed by NIST sclite
+GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite
 REPORT = """
        | SPKR   | # Snt # Wrd | Corr    Sub    Del    Ins    Err  S.Err |
        | spk    |   10     71 | 90.0    8.0    2.0    1.0   11.0   40.0 |

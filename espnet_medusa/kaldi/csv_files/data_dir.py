@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_medusa.audio.source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.csv_table import (
+from espnet_medusa.kaldi.csv_files.table import (
     AUDIO,
     FACTOR,
     LANGUAGE,

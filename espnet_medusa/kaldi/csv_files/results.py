@@ -9,7 +9,7 @@ from pathlib import Path
 import jiwer
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.csv_table import SENTENCE, CsvRow, read_csv
+from espnet_medusa.kaldi.csv_files.table import SENTENCE, CsvRow, read_csv
 from espnet_medusa.kaldi.table import read_results, write_atomically
 from espnet_medusa.scoring.trn import list_some
 

@@ -1,0 +1,1 @@
+"""CSV files: to data directories, and decoding results back beside their rows."""
