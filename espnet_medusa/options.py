@@ -16,21 +16,30 @@ Options = TypeVar("Options")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a YAML file that holds options.
+def read_yaml(path: Path, remedy: str) -> Any:
+    """Read a YAML file.
 
     Args:
         path: The file.
-        remedy: What to give instead, for messages.
+        remedy: What to do, for messages.
 
     Raises:
-        InputError: It cannot be read, is no YAML, or holds something else than a mapping.
+        InputError: It cannot be read, or is no YAML.
     """
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from error
+
+
+def read_config(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a YAML file that holds options; arguments as ``read_yaml``'s.
+
+    Raises:
+        InputError: As there, or it holds something else than a mapping.
+    """
+    config = read_yaml(path, remedy)
     if not isinstance(config, dict):
         raise InputError(f"{path}: holds no options; {remedy}")
     return config

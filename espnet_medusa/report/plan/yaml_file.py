@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from espnet_medusa.errors import InputError
+from espnet_medusa.options import read_yaml
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -15,14 +14,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     Raises:
         InputError: It is missing, no YAML, or something else than a mapping.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; mend the path")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not readable as YAML ({reason}); mend the file") from error
-    return as_mapping(content, str(path))
+    return as_mapping(read_yaml(path, "mend the file or its path"), str(path))
 
 
 def as_mapping(content: Any, where: str) -> dict[str, Any]:
