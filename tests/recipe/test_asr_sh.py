@@ -1,6 +1,5 @@
 """asr.sh from Kaldi directories to RESULTS.md, with ESPnet's own training and inference."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import warm_python
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
 RATE = 16000
@@ -77,7 +77,7 @@ def run_asr(folder: Path, *options: str, **environment: str) -> subprocess.Compl
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, **environment},
+        env={**warm_python.environment(), **environment},
     )
 
 
