@@ -1,7 +1,7 @@
 """Real Whisper on real speech, samples to text: ours, with and without drafts, and faster-whisper.
 
 Each way has a process of its own with its own features and encoder; utterance after utterance, all
-ways in turns. Texts are compared after Whisper's normalizer, which WER is of.
+ways in turns. WER is that after Whisper's normalizer; texts are compared as they are.
 
     espnet-medusa-convert openai/whisper-base exp/base --language en
     python bench/real_whisper.py --model exp/base --draft_model openai/whisper-tiny.en \
@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -26,6 +27,8 @@ from inputs import read_utterances
 from machine import describe_machine
 from tqdm import tqdm
 from whisper.normalizers import EnglishTextNormalizer
+
+from espnet_medusa.report.tables.markdown import markdown_table
 
 WINDOW_S = 30  # ours refuses what is longer
 FASTER_WHISPER = "faster-whisper"
@@ -110,8 +113,8 @@ def load_faster_whisper(way: Way, model: str, threads: int) -> None:
     from faster_whisper import WhisperModel
 
     loaded = WhisperModel(model, "cpu", compute_type=way.precision, cpu_threads=threads)
-    _model = lambda speech: loaded.transcribe(  # noqa: E731
-        speech,
+    _model = partial(
+        loaded.transcribe,
         language="en",
         beam_size=way.beam_size,
         temperature=0.0,
@@ -170,23 +173,29 @@ def row(way: Way, found: Sequence[Outcome], plain: Sequence[Outcome] | None, tex
             "tokens_per_call": sum(one.tokens for one in found) / calls,
         }
     if plain is not None:
-        figures["same_text"] = sum(a.text == b.text for a, b in zip(found, plain, strict=True))
+        same = sum(a.text == b.text for a, b in zip(found, plain, strict=True))
+        figures["same_text"] = f"{same}/{len(found)}"
     return figures
 
 
-def table(rows: Mapping[str, dict], count: int) -> str:
-    """Markdown."""
-    head = "ms an utterance|encoder and features|decoder|calls|tokens a call|WER|same text"
-    names = ("ms", "encoder_ms", "decoder_ms", "calls", "tokens_per_call", "wer", "same_text")
-    formats = ("{:.0f}", "{:.0f}", "{:.0f}", "{:.1f}", "{:.2f}", "{:.1f}", f"{{}}/{count}")
-    lines = [f"| | {' | '.join(head.split('|'))} |", "|---|" + "--:|" * len(names)]
-    for label, figures in rows.items():
-        cells = [
-            form.format(figures[name]) if name in figures else ""
-            for name, form in zip(names, formats, strict=True)
-        ]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+COLUMNS = {  # title: figure and how it is written
+    "ms an utterance": ("ms", "{:.0f}"),
+    "encoder and features": ("encoder_ms", "{:.0f}"),
+    "decoder": ("decoder_ms", "{:.0f}"),
+    "calls": ("calls", "{:.1f}"),
+    "tokens a call": ("tokens_per_call", "{:.2f}"),
+    "WER": ("wer", "{:.1f}"),
+    "same text": ("same_text", "{}"),
+}
+
+
+def table(rows: Mapping[str, dict]) -> str:
+    """Markdown; a cell is empty where a way has no such figure."""
+    cells = [
+        [label, *(form.format(of[name]) if name in of else "" for name, form in COLUMNS.values())]
+        for label, of in rows.items()
+    ]
+    return markdown_table(["", *COLUMNS], cells, text_columns=1)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -232,7 +241,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         f"{machine['processor']}, {args.threads} threads.\n\n"
     )
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    markdown = about + table(rows, len(utterances))
+    markdown = about + table(rows)
     args.output.with_suffix(".md").write_text(markdown, encoding="utf-8")
     report = {"machine": machine, "audio_seconds": seconds, "rows": rows}
     args.output.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")

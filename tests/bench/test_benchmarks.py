@@ -6,6 +6,7 @@ from pathlib import Path
 import beam_loop
 import drafting
 import pytest
+import real_whisper
 import speech_llama_heads
 import torch
 from drafting_report import Outcome, make_rows
@@ -115,3 +116,24 @@ def test_calls_of_speech_llama_heads(tmp_path):
     for *_, one, projection, latent, ratio in rows:
         assert float(one) > 0
         assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)
+
+
+def test_real_whisper_compares_texts_with_those_without_drafts():
+    plain = [
+        real_whisper.Outcome("A b.", 2.0, 0.5, 4, 4),
+        real_whisper.Outcome("C", 4.0, 1.0, 2, 2),
+    ]
+    drafted = [
+        real_whisper.Outcome("a b", 1.0, 0.2, 1, 4),
+        real_whisper.Outcome("C", 2.0, 0.4, 1, 2),
+    ]
+    way = real_whisper.Way("int8", drafts=True)
+    figures = real_whisper.row(way, drafted, plain, ["a b", "d"])
+    assert figures["same_text"] == "1/2" and figures["tokens_per_call"] == 3.0
+    assert figures["wer"] == pytest.approx(100 / 3)  # of three words; case and stops do not count
+    assert figures["ms"] == pytest.approx(1500) and figures["encoder_ms"] == pytest.approx(1200)
+    peer = real_whisper.row(
+        real_whisper.Way("int8"), [real_whisper.Outcome("a b", 1.0)], None, ["a b"]
+    )
+    lines = real_whisper.table({"drafts": figures, "peer": peer}).splitlines()
+    assert lines[2:] == ["|drafts|1500|1200|300|1.0|3.00|33.3|1/2|", "|peer|1000|||||0.0||"]
