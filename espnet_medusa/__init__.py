@@ -1,5 +1,8 @@
 """Multi-token Whisper decoding for ESPnet2.
 
+To import it is all: ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model: medusa`` then
+work in every ESPnet command of this process.
+
 Dimensions that docstrings name:
     B  utterances of a training batch        U  utterances that decode together (ragged)
     T  new nodes of one decoder call         N  nodes that the cache holds
@@ -8,22 +11,11 @@ Dimensions that docstrings name:
     D  hidden size                           V  vocabulary size
 """
 
-from espnet_medusa.quiet import install
+from espnet_medusa.upstream.hooks import install
 
 install()
 
 __version__ = "0.1.0"
-
-
-def register() -> None:
-    """Add the plugin's classes to ESPnet's choice tables.
-
-    ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model: medusa`` then work in every
-    ESPnet command of this process.
-    """
-    from espnet_medusa import plugin
-
-    plugin.register()
 
 
 def __getattr__(name: str):
@@ -35,4 +27,4 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
 
 
-__all__ = ["Speech2Text", "__version__", "register"]
+__all__ = ["Speech2Text", "__version__"]

@@ -1,35 +1,54 @@
-"""The only module that touches ESPnet's choice tables."""
+"""The only module that touches ESPnet's choice tables and its task."""
 
-from espnet2.tasks.abs_task import optim_classes
-from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices, preprocessor_choices
-from espnet2.train.class_choices import ClassChoices
-from transformers.optimization import Adafactor
-
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
-from espnet_medusa.training.asr_model import MedusaASRModel
-from espnet_medusa.training.preprocessor import WhisperPreprocessor
+import argparse
 
 WHISPER = "whisper"
-
-TABLES: list[tuple[ClassChoices, str, type]] = [
-    (encoder_choices, "hf_whisper", HFWhisperEncoder),
-    (decoder_choices, "whisper_medusa", ScoringWhisperDecoder),
-    (decoder_choices, "speech_llama", ScoringLlamaDecoder),
-    (model_choices, "medusa", MedusaASRModel),
-    (preprocessor_choices, WHISPER, WhisperPreprocessor),
-]
 
 
 def register() -> None:
     """Add the plugin's classes to ESPnet's tables; calling it again changes nothing.
 
+    ESPnet's import of its ASR task calls it (``upstream.replaced``).
+
     Raises:
         RuntimeError: ESPnet or another plugin has the name already.
     """
-    for table, name, kind in TABLES:
+    from espnet2.tasks import asr
+    from espnet2.tasks.abs_task import optim_classes
+    from transformers.optimization import Adafactor
+
+    from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+    from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
+    from espnet_medusa.training.asr_model import MedusaASRModel
+    from espnet_medusa.training.preprocessor import WhisperPreprocessor
+
+    for table, name, kind in (
+        (asr.encoder_choices, "hf_whisper", HFWhisperEncoder),
+        (asr.decoder_choices, "whisper_medusa", ScoringWhisperDecoder),
+        (asr.decoder_choices, "speech_llama", ScoringLlamaDecoder),
+        (asr.model_choices, "medusa", MedusaASRModel),
+        (asr.preprocessor_choices, WHISPER, WhisperPreprocessor),
+    ):
         taken = table.classes.setdefault(name, kind)
         if taken is not kind:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
     # Not torch's: its steps follow the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
+    _suit_our_networks(asr.ASRTask)
+
+
+def _suit_our_networks(task: type) -> None:
+    """Whatever builds an ASR model, training or decoding, treats its options as ours need it."""
+    from espnet_medusa.training.asr_arguments import take_waveforms, write_out_sizes
+
+    build = task.build_model.__func__
+    if build.__module__ == __name__:
+        return
+
+    def build_model(cls, args: argparse.Namespace):
+        take_waveforms(args)
+        model = build(cls, args)
+        write_out_sizes(args, model)
+        return model
+
+    task.build_model = classmethod(build_model)

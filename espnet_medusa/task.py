@@ -1,4 +1,4 @@
-"""ESPnet's ASR task with the plugin registered.
+"""ESPnet's ASR task for the training command.
 
 A class of its own, so that training processes that ESPnet spawns import this module and with it
 the plugin.
@@ -13,11 +13,6 @@ from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.plugin import register
-
-register()
 
 
 class MedusaASRTask(ASRTask):
@@ -34,23 +29,9 @@ class MedusaASRTask(ASRTask):
             model = super().build_model(args)
         except TypeError as error:
             raise InputError(f"config: {error}") from error
-        # ESPnet writes these options next: the experiment shall stand without that folder.
-        for conf, module in (
-            (args.encoder_conf, model.encoder),
-            (args.decoder_conf, model.decoder),
-        ):
-            if isinstance(module, HFWhisperEncoder | MultiTokenDecoder):
-                _write_out(conf, module.conf)
         for init_param in getattr(args, "init_param", None) or []:
             _check_init_param(model, init_param, getattr(args, "ignore_init_mismatch", False))
         return model
-
-
-def _write_out(conf: dict, sizes: dict) -> None:
-    """Put a pretrained model's sizes in its name's place."""
-    for name in ("whisper_model", "llama_model"):
-        if conf.pop(name, None) is not None:
-            conf |= sizes
 
 
 def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: bool) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
 
-import espnet_medusa
+from espnet_medusa import plugin
 from espnet_medusa.bin import python
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
@@ -18,8 +18,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_register_fills_the_tables_and_may_be_repeated():
-    espnet_medusa.register()
-    espnet_medusa.register()
+    plugin.register()
+    plugin.register()
     assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
     assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
@@ -28,7 +28,7 @@ def test_register_fills_the_tables_and_may_be_repeated():
 def test_a_name_that_is_taken_is_refused(monkeypatch):
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
     with pytest.raises(RuntimeError, match="hf_whisper.*already"):
-        espnet_medusa.register()
+        plugin.register()
 
 
 def test_python_with_the_plugin_runs_modules():

@@ -100,7 +100,7 @@ def main() -> None:
         # No CPU wheel in the configured places: ask PyTorch's own index.
         run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
     drop_unloadable_torchaudio_extension(python)
-    run([python, "-c", "import espnet_medusa; espnet_medusa.register()"])
+    run([python, "-c", "import espnet_medusa.task"])
 
 
 if __name__ == "__main__":

@@ -104,11 +104,18 @@ def get_parser():
 
 def main(cmd: list[str] | None = None) -> None:
     """Decode; exit status 1 when an utterance failed."""
-    args = get_parser().parse_args(cmd)
+    parser = get_parser()
+    args = parser.parse_args(cmd)
     logging.basicConfig(
         level=args.log_level,
         format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
     )
+    configured = parser.get_default("batch_size")  # the config's, once it is read
+    if args.batch_size == 1 and configured != 1:  # ESPnet's asr.sh always gives its own
+        logging.warning(
+            f"batch_size: 1 of the command line; {args.config} has {configured}: give asr.sh "
+            f"--batch_size {configured}"
+        )
     try:
         failed = inference(vars(args))
     except ValueError as error:

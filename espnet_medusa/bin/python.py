@@ -1,34 +1,75 @@
-"""Python with the plugin registered: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
+"""Python with the plugin: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
 
-For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. Registration happens at
-import, so processes that ESPnet spawns from here have it, too.
+For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task gets
+the plugin's classes when it is imported, here and in processes that are spawned from here, and the
+modules of ``OURS`` run in place of ESPnet's; all else is python. ``--no-redirect``, first of all:
+ESPnet's own modules, with the plugin's classes.
 """
 
 import os
 import runpy
 import sys
+from importlib.util import find_spec
 
-import espnet_medusa
+import espnet_medusa  # noqa: F401  (installs the import hooks)
 
-espnet_medusa.register()
+OURS = {
+    "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
+    "espnet2.bin.asr_inference": "espnet_medusa.bin.asr_inference",
+    "espnet2.bin.whisper_export_vocabulary": "espnet_medusa.upstream.whisper_export_vocabulary",
+    "espnet2.bin.hugging_face_export_vocabulary": (
+        "espnet_medusa.upstream.hugging_face_export_vocabulary"
+    ),
+}
+NO_REDIRECT = "--no-redirect"
+WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Run ``-m module``, ``-c code`` or a script as python would; other calls go to python."""
-    arguments = list(sys.argv[1:] if cmd is None else cmd)
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c")):
-        os.execv(sys.executable, [sys.executable, *arguments])
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
+    """Run ``-m module``, ``-c code``, ``-`` or a script as python would."""
+    words = list(sys.argv[1:] if cmd is None else cmd)
+    kept = [words.pop(0)] if words[:1] == [NO_REDIRECT] else []
+    options, words = split_options(words)
+    if not words:  # --version, --help, or a prompt
+        os.execv(sys.executable, [sys.executable, *options])
+    if options:  # python's own: they count from its start
+        again = ["-m", "espnet_medusa.bin.python", *kept, *words]
+        os.execv(sys.executable, [sys.executable, *options, *again])
+    run(words, redirect=not kept)
+
+
+def split_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split a command line of python into its options and what it runs."""
+    end = 0
+    while end < len(words) and words[end].startswith("-") and words[end] not in ("-m", "-c", "-"):
+        end += 2 if words[end] in WITH_VALUE else 1
+    return words[:end], words[end:]
+
+
+def run(words: list[str], redirect: bool) -> None:
+    """Run a module, code or a script in this process.
+
+    Args:
+        words: A command line of python without its options.
+        redirect: Whether modules of ``OURS`` run in place of ESPnet's.
+    """
+    first, *rest = words
+    if first == "-m" and rest:
+        name = OURS.get(rest[0], rest[0]) if redirect else rest[0]
+        sys.argv = [getattr(find_spec(name), "origin", None) or name, *rest[1:]]
         # Without alter_sys: __main__ stays this file, which spawned processes import.
-        runpy.run_module(arguments[1], run_name="__main__")
-    elif arguments[0] == "-c":
-        sys.argv = ["-c", *arguments[2:]]
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        runpy.run_module(name, run_name="__main__")
+    elif first in ("-m", "-c") and not rest:
+        sys.exit(f"Argument expected for the {first} option")
+    elif first in ("-c", "-"):
+        code = sys.stdin.read() if first == "-" else rest.pop(0)
+        sys.argv = [first, *rest]
+        file = "<stdin>" if first == "-" else "<string>"
+        exec(compile(code, file, "exec"), {"__name__": "__main__"})
     else:
-        sys.argv = arguments
-        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
-        runpy.run_path(arguments[0], run_name="__main__")
+        sys.argv = words
+        sys.path.insert(0, os.path.dirname(os.path.abspath(first)))
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,16 @@ from espnet_medusa.model.whisper_encoder import EncoderOptions
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
-from espnet_medusa.whisper.text import TOKENIZER_FILES, Text, list_tokens, load_safely, read_json
-from espnet_medusa.whisper.tokens import TRANSCRIBE
+from espnet_medusa.whisper.text import (
+    TOKENIZER_FILES,
+    Text,
+    list_tokens,
+    load_safely,
+    read_json,
+    tokenizer_of_type,
+)
+from espnet_medusa.whisper.token_types import WHISPER_TYPES
+from espnet_medusa.whisper.tokens import TRANSCRIBE, default_symbols
 
 logger = logging.getLogger(__name__)
 
@@ -201,8 +209,11 @@ def _architecture(config: dict, path: Path) -> Architecture:
 def _read_text(config: dict, folder: Path) -> Text:
     tokens, conf = tuple(config["token_list"]), config.get("model_conf") or {}
     start, end = (
-        _id_of(tokens, conf.get(name, "<sos/eos>"), name) for name in ("sym_sos", "sym_eos")
+        _id_of(tokens, conf.get(name, default), name)
+        for name, default in zip(("sym_sos", "sym_eos"), default_symbols(tokens), strict=True)
     )
+    if config.get("token_type") in WHISPER_TYPES:
+        return Text(tokens, start, end, tokenizer_of_type(config["token_type"], ""))
     if config.get("token_type") != "hugging_face" or config.get("bpemodel") is None:
         return Text(tokens, start, end)
     # A folder that moved since has its tokenizer with it.

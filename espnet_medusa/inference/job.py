@@ -1,11 +1,11 @@
 """Decode the utterances of one job; a bad one stops nobody else."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from tqdm import tqdm
 
 from espnet_medusa.audio.reader import check_audio, read_audio
 from espnet_medusa.errors import InputError
@@ -20,7 +20,9 @@ from espnet_medusa.inference.batches import (
 )
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
@@ -120,13 +122,13 @@ def decode_job(
         Number of utterances without a result.
     """
     todo = [key for key in job.keys if key not in journal.decoded]
-    done = len(job.keys) - len(todo)
-    if done:
-        logger.info(f"resumed: {done} of {len(job.keys)} utterances were decoded before")
-    with tqdm(
-        total=len(job.keys), initial=done, desc="decoding", unit="utt", mininterval=2.0
-    ) as bar:
-        run = _Run(speech2text, job, journal, allow_pipes, preprocess, bar)
+    resumed = [key for key in job.keys if key in journal.decoded]
+    if resumed:
+        logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")
+    for key in resumed:
+        log_again(journal.decoded[key], speech2text.sample_rate_hz)
+    with Progress(len(job.keys), len(resumed)) as progress:
+        run = _Run(speech2text, job, journal, allow_pipes, preprocess, progress)
         for pool in read_pools(run.read(todo), batch_size):
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, batch_size, max_batch_frames):
@@ -135,6 +137,14 @@ def decode_job(
                     run.record(utterance.key, outcome)
     journal.write_outputs(job.keys)
     return len(journal.failed)
+
+
+def log_again(decoded: Decoded, sample_rate_hz: int) -> None:
+    """The two lines of an utterance of an earlier run, whose log this one has written over."""
+    seconds = decoded.statistics.total_seconds
+    if seconds and decoded.nbest:
+        samples = round(decoded.statistics.audio_seconds * sample_rate_hz)
+        log_decoded(logger, samples, "".join(decoded.nbest[0].token), time.time(), seconds)
 
 
 @dataclass(frozen=True)
@@ -146,7 +156,7 @@ class _Run:
     journal: Journal
     allow_pipes: bool
     preprocess: Preprocess | None
-    bar: tqdm
+    progress: Progress
 
     def read(self, keys: Iterable[str]) -> Iterator[Utterance]:
         """Read one utterance after the other; those that cannot be read go to the journal."""
@@ -177,12 +187,12 @@ class _Run:
                 for text, token, token_int, hypothesis in outcome.results
             ]
             self.journal.add(Decoded(key, nbest, outcome.statistics))
-            self.bar.update()
+            self.progress.update()
 
     def _fail(self, key: str, reason: str) -> None:
         self.journal.fail(key, reason)
         logger.error(f"failed: {self.journal.failed[key]}")
-        self.bar.update()
+        self.progress.update()
 
 
 def read_utterance(

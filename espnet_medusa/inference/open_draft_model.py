@@ -23,15 +23,15 @@ from espnet_medusa.inference.audio_batch import (
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights
+from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.options import read_config
-from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.whisper.pretrained import open_whisper
-from espnet_medusa.whisper.text import load_safely
+from espnet_medusa.whisper.text import tokenizer_of_type
 from espnet_medusa.whisper.token_files import read_text
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 
@@ -115,7 +115,6 @@ def _open_experiment(
 ) -> DraftModel:
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
-    register()
     weights_file = _checkpoint(config.parent) if model_file is None else Path(model_file)
     weights = load_weights(weights_file)
     args = Namespace(**read_config(config, "give draft_model the folder that training left"))
@@ -133,8 +132,8 @@ def _open_experiment(
     model.load_state_dict(weights, strict=False)
     model.to(device=device, dtype=dtype).eval()
     whisper = None
-    if getattr(args, "preprocessor", None) == WHISPER:
-        whisper = read_whisper_tokens(load_safely(args.bpemodel))
+    if whisper_labels(args) is not None:
+        whisper = read_whisper_tokens(tokenizer_of_type(args.token_type, args.bpemodel))
     limits = audio_limits(model.encoder, args)
     return DraftModel(
         name, model_encoder(model), decoder, [*model.token_list], model.sos, model.eos,

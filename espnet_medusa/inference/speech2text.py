@@ -20,16 +20,17 @@ from espnet_medusa.inference.experiment import check_weights, read_sizes, refusi
 from espnet_medusa.inference.obstacles import check_batch, check_espnets_own
 from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.timing_log import log_decoded
+from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.options import build_options
-from espnet_medusa.plugin import WHISPER, register
 from espnet_medusa.search.build import check_options
 from espnet_medusa.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens
+from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,6 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_model_file: Path | str | None = None,
         **options,
     ):
-        register()
         options |= {"asr_train_config": asr_train_config, "asr_model_file": asr_model_file}
         espnet_keys = inspect.signature(ESPnetSpeech2Text.__init__).parameters
         own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
@@ -91,10 +91,11 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def _whisper_prompts(self) -> WhisperPrompts | None:
         """Prompts of a model that was trained on Whisper's labels; sets what it suppresses."""
-        if getattr(self.asr_train_args, "preprocessor", None) != WHISPER:
+        labels = whisper_labels(self.asr_train_args)
+        if labels is None or not isinstance(self.asr_model.decoder, MultiTokenDecoder):
             return None
-        options, conf = self.search_options, self.asr_train_args.preprocessor_conf
-        tokens = read_whisper_tokens(self.converter.tokenizer)
+        options = self.search_options
+        tokens = read_whisper_tokens(hugging_face_tokenizer(self.converter))
         suppressed = {
             "suppress_tokens": tokens.suppressed,
             "begin_suppress_tokens": tokens.begin_suppressed,
@@ -102,9 +103,7 @@ class Speech2Text(ESPnetSpeech2Text):
         own = {name: ids for name, ids in suppressed.items() if getattr(options, name) is None}
         self.search_options = replace(options, **own)
         return WhisperPrompts(
-            tokens,
-            options.language or conf.get("language", "en"),
-            options.task or conf.get("task", TRANSCRIBE),
+            tokens, options.language or labels.language, options.task or labels.task
         )
 
     def draft_sources(self) -> DraftSources:

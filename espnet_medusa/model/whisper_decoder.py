@@ -18,6 +18,7 @@ from espnet_medusa.whisper.sizes import (
     decoder_config,
     decoder_sizes,
 )
+from espnet_medusa.whisper.token_types import asr_sh_options
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
             config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
             self.whisper = WhisperDecoder(config)
-        self._check_sizes(vocab_size, encoder_output_size)
+        self._check_sizes(vocab_size, encoder_output_size, options.whisper_model)
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
@@ -76,12 +77,15 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         """The part of ``decoder_conf`` that says the same without ``whisper_model``."""
         return decoder_sizes(self.whisper.config)
 
-    def _check_sizes(self, vocab_size: int, encoder_output_size: int) -> None:
+    def _check_sizes(
+        self, vocab_size: int, encoder_output_size: int, whisper_model: str | None
+    ) -> None:
         config = self.whisper.config
         if config.vocab_size != vocab_size:
             raise InputError(
                 f"token_list has {vocab_size} tokens, decoder_conf.whisper_model "
-                f"{config.vocab_size}: use the vocabulary that belongs to the model"
+                f"{config.vocab_size}: use the vocabulary that belongs to the model: asr.sh "
+                f"{asr_sh_options(config.vocab_size, whisper_model)}"
             )
         if config.d_model != encoder_output_size:
             raise InputError(

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.whisper.token_files import WHISPER_TYPES, save_whisper_tokens
+from espnet_medusa.whisper.token_files import save_whisper_tokens
+from espnet_medusa.whisper.token_types import WHISPER_TYPES
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

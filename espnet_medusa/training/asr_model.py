@@ -19,6 +19,7 @@ from espnet_medusa.training.projection_loss import (
     projected_loss,
     rows_that_count,
 )
+from espnet_medusa.whisper.tokens import default_symbols
 
 Stats = dict[str, torch.Tensor | None]
 LOSS_WEIGHTS = (
@@ -56,7 +57,8 @@ class MedusaASRModel(ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
     Args:
-        model_conf: ESPnet's keys and those of ``TrainingOptions``.
+        model_conf: ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC, and
+            start and end are Whisper's where the token list has them.
 
     Raises:
         InputError: A key is not known, or the decoder is not ours.
@@ -67,7 +69,9 @@ class MedusaASRModel(ESPnetASRModel):
         allowed = inspect.signature(ESPnetASRModel.__init__).parameters
         unknown = {name: value for name, value in model_conf.items() if name not in allowed}
         options = build_options(TrainingOptions, {**own, **unknown}, "model_conf")
-        super().__init__(**model_conf)
+        start, end = default_symbols(model_conf["token_list"])
+        defaults = {"ctc_weight": 0.0, "sym_sos": start, "sym_eos": end}
+        super().__init__(**defaults | model_conf)
         if not isinstance(self.decoder, MultiTokenDecoder):
             raise InputError(
                 f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "

@@ -8,7 +8,8 @@ from espnet2.train.preprocessor import CommonPreprocessor
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens
+from espnet_medusa.whisper.token_types import WHISPER_TYPES
+from espnet_medusa.whisper.tokens import TRANSCRIBE, hugging_face_tokenizer, read_whisper_tokens
 
 
 class WhisperPreprocessor(CommonPreprocessor):
@@ -23,7 +24,7 @@ class WhisperPreprocessor(CommonPreprocessor):
         task: ``transcribe`` or ``translate``.
         utt2lang: Kaldi file, utterance to code; the language of those that it lists.
         leading_space: Whisper's own texts begin with a space; other tokenizers may not want it.
-        options: ESPnet's own; ``token_type`` must be ``hugging_face``.
+        options: ESPnet's own; ``token_type`` is ``hugging_face`` or one of Whisper's.
 
     Raises:
         InputError: Another token type, a tokenizer that is not Whisper's, or a language that it
@@ -39,10 +40,11 @@ class WhisperPreprocessor(CommonPreprocessor):
         leading_space: bool = True,
         **options,
     ):
-        if options.get("token_type") not in (None, "hugging_face"):
+        if options.get("token_type") not in (None, "hugging_face", *WHISPER_TYPES):
             raise InputError(
                 f"token_type: {options['token_type']}; allowed with preprocessor: whisper: "
-                "hugging_face, with bpemodel: the folder of Whisper's tokenizer"
+                f"{', '.join(WHISPER_TYPES)}, and hugging_face with bpemodel: the folder of "
+                "Whisper's tokenizer"
             )
         super().__init__(train, **options)
         self.leading_space = leading_space
@@ -53,7 +55,8 @@ class WhisperPreprocessor(CommonPreprocessor):
             return
         if utt2lang is not None:
             self.languages = read_table(Path(utt2lang))
-        tokens = read_whisper_tokens(self.token_id_converter.tokenizer)
+        self.vocabulary = hugging_face_tokenizer(self.token_id_converter)
+        tokens = read_whisper_tokens(self.vocabulary)
         self.prefixes = {
             code: tokens.prompt(code, task)[1:] for code in {language, *self.languages.values()}
         }
@@ -63,8 +66,8 @@ class WhisperPreprocessor(CommonPreprocessor):
         data = self._speech_process(data)
         if self.text_name in data and self.tokenizer is not None:
             text = self.text_cleaner(str(data[self.text_name])).strip()
-            tokens = self.tokenizer.text2tokens(" " + text if self.leading_space else text)
-            ids = self.token_id_converter.tokens2ids(tokens)
+            tokens = self.vocabulary.tokenize(" " + text if self.leading_space else text)
+            ids = self.vocabulary.convert_tokens_to_ids(tokens)
             prefix = self.prefixes[self.languages.get(uid, self.language)]
             data[self.text_name] = np.array([*prefix, *ids], dtype=np.int64)
         return data

@@ -8,9 +8,11 @@ from typing import Any
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE, WHISPER_TYPES
 
 # Names that openai-whisper ships, to the sizes of their vocabularies.
-BUNDLED = {"whisper_en": 51864, "whisper_multilingual": 51865, "whisper_large_v3": 51866}
+BUNDLED = {**VOCAB_SIZE_OF_TYPE, "whisper_large_v3": 51866}
+TOKEN_TYPES = ("bpe", "char", "word", "hugging_face", *WHISPER_TYPES)
 STARTS = ("<|startoftranscript|>", "<sos/eos>", "<s>", "<|begin_of_text|>")
 ENDS = ("<|endoftext|>", "<sos/eos>", "</s>", "<|end_of_text|>")
 BOUNDARY, SPACE = "▁", "<space>"
@@ -163,10 +165,12 @@ def token_list_vocabulary(
     """That of an ESPnet model: ``token_list``, ``token_type`` and ``bpemodel`` of its config.
 
     Raises:
-        InputError: Another token type than bpe, char, word and hugging_face, or no ``bpemodel``.
+        InputError: Another token type than those of ``TOKEN_TYPES``, or no ``bpemodel``.
     """
-    if token_type not in ("bpe", "char", "word", "hugging_face"):
-        raise InputError(f"token_type: {token_type}; allowed: bpe, char, word, hugging_face")
+    if token_type not in TOKEN_TYPES:
+        raise InputError(f"token_type: {token_type}; allowed: {', '.join(TOKEN_TYPES)}")
+    if token_type in WHISPER_TYPES:
+        return open_vocabulary(token_type)
     if token_type in ("bpe", "hugging_face") and bpemodel is None:
         raise InputError(f"token_type: {token_type} without bpemodel; give that of the training")
     if token_type == "hugging_face":

@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 from espnet_medusa.whisper.tokens import (
     VOCABULARIES,
     WhisperTokens,
@@ -126,6 +127,17 @@ def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
             f"{HOW_TO_GIVE}"
         )
     return load_tokenizer(name)
+
+
+def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of an ESPnet config: of ``hugging_face`` its folder, or Whisper's own.
+
+    Raises:
+        InputError: There is none, or it brings code.
+    """
+    if token_type in VOCAB_SIZE_OF_TYPE:
+        return make_tokenizer(VOCAB_SIZE_OF_TYPE[token_type])
+    return load_safely(bpemodel)
 
 
 def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:

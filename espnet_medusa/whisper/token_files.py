@@ -1,13 +1,13 @@
 """Tokenizer folder and token list of a Whisper: stage 5 of the recipe."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import Text, TextOptions, find_text
+from espnet_medusa.whisper.token_types import ENGLISH, MULTILINGUAL
 
-ENGLISH, MULTILINGUAL = "whisper_en", "whisper_multilingual"
-WHISPER_TYPES = (ENGLISH, MULTILINGUAL)
 # Vocabularies of OpenAI's models and of those distilled from them: no need to fetch the model.
 _ENGLISH_SIZES = ("tiny", "base", "small", "medium")
 _SIZES = (*_ENGLISH_SIZES, "large", "large-v2")
@@ -42,7 +42,7 @@ def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, f
 
     Args:
         whisper_model: As ``read_text``.
-        token_type: One of ``WHISPER_TYPES``, which must be the model's.
+        token_type: ``whisper_en`` or ``whisper_multilingual``, which must be the model's.
         token_list: File to write, one token a line; line numbers are ids.
         folder: For ``bpemodel`` of ``token_type: hugging_face``.
 
@@ -59,6 +59,11 @@ def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, f
     if token_type != kind:
         raise InputError(f"--token_type {token_type}: {whisper_model} needs {kind}")
     text.save(folder)
-    token_list.parent.mkdir(parents=True, exist_ok=True)
-    token_list.write_text("".join(f"{token}\n" for token in text.tokens), encoding="utf-8")
+    write_token_list(token_list, text.tokens)
     return len(text.tokens)
+
+
+def write_token_list(path: Path, tokens: Sequence[str]) -> None:
+    """Write one token a line; line numbers are ids."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")

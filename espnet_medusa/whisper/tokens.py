@@ -3,6 +3,7 @@
 Vocabulary and languages are those that openai-whisper carries.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -132,6 +133,16 @@ class WhisperTokens:
     def begin_suppressed(self) -> list[int]:
         """Ids that do not come first."""
         return sorted({*self.blank, self.end})
+
+
+def default_symbols(token_list: Sequence[str]) -> tuple[str, str]:
+    """Start and end of a text where no option names them: Whisper's, or ESPnet's own."""
+    return (START, END) if START in token_list else ("<sos/eos>", "<sos/eos>")
+
+
+def hugging_face_tokenizer(converter: Any) -> Any:
+    """The tokenizer behind ESPnet's converter of ids, of token type hugging_face or Whisper's."""
+    return getattr(converter.tokenizer, "tokenizer", converter.tokenizer)
 
 
 def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:

@@ -16,7 +16,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Adafactor, PreTrainedTokenizerFast, WhisperForConditionalGeneration
 
-import espnet_medusa
+from espnet_medusa import plugin
 from espnet_medusa.bin import asr_train
 from espnet_medusa.stages import aggregate_stats, collect_shapes, run_training
 from espnet_medusa.whisper.tokens import END, START
@@ -250,5 +250,5 @@ def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_p
 def test_adafactor_is_transformers_unless_espnet_has_one(monkeypatch):
     assert optim_classes["adafactor"] is Adafactor
     monkeypatch.setitem(optim_classes, "adafactor", torch.optim.SGD)
-    espnet_medusa.register()
+    plugin.register()
     assert optim_classes["adafactor"] is torch.optim.SGD

@@ -6,12 +6,9 @@ and typeguard, which rewrites every function so that it checks its arguments. Ex
 kept back. The phonemizer comes, dictionary and all, when it is used.
 """
 
-import sys
 import warnings
-from collections.abc import Sequence
 from contextlib import redirect_stdout
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import SourceFileLoader
 from io import StringIO
 from types import ModuleType
 
@@ -53,11 +50,18 @@ class Unchecked(SourceFileLoader):
         check = module.typechecked
 
         def typechecked(target=None, **options):
-            if (getattr(target, "__module__", None) or "").startswith(UNCHECKED):
+            if module_of(target).startswith(UNCHECKED):
                 return target
             return check(target, **options)
 
         module.typechecked = typechecked
+
+
+def module_of(target: object) -> str:
+    """Name of the module that something was written in, also where it is run with ``-m``."""
+    name = getattr(target, "__module__", None) or ""
+    spec = getattr(target, "__globals__", {}).get("__spec__")
+    return spec.name if name == "__main__" and spec is not None else name
 
 
 UNCHECKED = ("espnet.", "espnet2.", "inflect")  # ESPnet imports inflect
@@ -70,26 +74,8 @@ LOADERS = {
 }
 
 
-class Finder(MetaPathFinder):
-    """Finds the modules of ``LOADERS`` where Python finds them."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Importlib's interface."""
-        loader = LOADERS.get(name)
-        spec = PathFinder.find_spec(name, path, target) if loader else None
-        if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = loader(name, spec.origin)
-            return spec
-        return None
-
-
-def install() -> None:
-    """Take effect for what is imported from now on."""
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
-        return
-    sys.meta_path.insert(0, Finder())
+def drop_warnings() -> None:
+    """Drop the two that ESPnet's imports raise."""
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"espnet2?\.")
     # Of its cleaner, when Python first compiles it; the module is a path then.
     warnings.filterwarnings("ignore", '"is not" with', SyntaxWarning, ".*tacotron_cleaner")

@@ -7,7 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from espnet_medusa.quiet import OnDemand, WithoutFlashAttention
+from espnet_medusa.upstream.quiet import OnDemand, WithoutFlashAttention
 
 NOISE = ("nltk", "Flash Attention", "autocast", "Warning")
 

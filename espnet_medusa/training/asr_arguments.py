@@ -1,0 +1,69 @@
+"""Options of ESPnet's ASR task that Whisper's networks change before and after they are built."""
+
+import argparse
+import logging
+
+from espnet2.train.abs_espnet_model import AbsESPnetModel
+from humanfriendly import parse_size
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
+
+logger = logging.getLogger(__name__)
+
+
+def take_waveforms(args: argparse.Namespace) -> None:
+    """Drop frontend and normalization, which ``asr.sh`` always gives: the encoder has its own.
+
+    Args:
+        args: ESPnet's; with ``encoder: hf_whisper`` they are changed and so written to config.yaml.
+
+    Raises:
+        InputError: Features where audio is needed, or audio of another rate than Whisper's.
+    """
+    if getattr(args, "encoder", None) != "hf_whisper":
+        return
+    if args.input_size not in (None, 1):
+        raise InputError(
+            f"input_size: {args.input_size}; hf_whisper takes audio: give asr.sh --feats_type raw"
+        )
+    if args.input_size is None and args.frontend not in (None, "default"):
+        raise InputError(
+            f"frontend: {args.frontend}; hf_whisper computes its features itself: frontend: null"
+        )
+    rate = (getattr(args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
+    if parse_size(str(rate)) != SAMPLE_RATE_HZ:  # as ESPnet's own frontend reads it
+        raise InputError(f"frontend_conf: fs={rate}; hf_whisper takes 16 kHz: give asr.sh --fs 16k")
+    if getattr(args, "specaug", None) is not None:
+        raise InputError(
+            f"specaug: {args.specaug}; hf_whisper masks its own features: specaug: null, and "
+            "encoder_conf: {use_specaug: true, specaug_conf: ...}"
+        )
+    ignored = [
+        f"{name}: {getattr(args, name)}"
+        for name in ("frontend", "normalize")
+        if getattr(args, name, None) is not None and not (name == "frontend" and args.input_size)
+    ]
+    if ignored:
+        logger.info(f"hf_whisper takes the waveform; ignored: {', '.join(ignored)}")
+    args.input_size, args.frontend, args.normalize = 1, None, None
+    args.frontend_conf, args.normalize_conf = {}, {}
+
+
+def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
+    """Put a pretrained model's sizes in its name's place: the experiment stands without its folder.
+
+    Args:
+        args: ESPnet's, which it writes to config.yaml next.
+        model: Built with them.
+    """
+    for conf, module in (
+        (args.encoder_conf, getattr(model, "encoder", None)),
+        (args.decoder_conf, getattr(model, "decoder", None)),
+    ):
+        if isinstance(module, HFWhisperEncoder | MultiTokenDecoder):
+            for name in ("whisper_model", "llama_model"):
+                if conf.pop(name, None) is not None:
+                    conf |= module.conf

@@ -1,0 +1,42 @@
+"""ESPnet's hugging_face_export_vocabulary, with the added tokens, too: stage 5 of its recipes."""
+
+from pathlib import Path
+
+from espnet2.bin.hugging_face_export_vocabulary import get_parser
+
+from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.text import list_tokens, load_safely
+from espnet_medusa.whisper.token_files import write_token_list
+
+
+def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
+    """Insert ``SYMBOL:PLACE`` of ``--add_symbol`` one after the other; -1 is behind the last token.
+
+    Raises:
+        InputError: One has no place.
+    """
+    for entry in symbols:
+        symbol, _, place = entry.rpartition(":")
+        try:
+            index = int(place)
+        except ValueError:
+            raise InputError(f"--add_symbol {entry}: SYMBOL:PLACE is needed, <blank>:0") from None
+        tokens.insert(len(tokens) + 1 + index if index < 0 else index, symbol.strip())
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Write the token list; options are ESPnet's."""
+    args = get_parser().parse_args(cmd)
+
+    def work() -> None:
+        tokenizer = load_safely(args.model_name_or_path)
+        tokens = [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
+        insert_symbols(tokens, args.add_symbol)
+        write_token_list(Path("/dev/stdout" if args.output == "-" else args.output), tokens)
+
+    run_main("hugging_face_export_vocabulary", work)
+
+
+if __name__ == "__main__":
+    main()

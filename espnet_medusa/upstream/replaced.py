@@ -1,0 +1,59 @@
+"""What the plugin puts into modules of ESPnet once they are loaded; no file is changed."""
+
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+
+class Changing(SourceFileLoader):
+    """Runs a module, then changes it."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Importlib's interface."""
+        super().exec_module(module)
+        self.change(module)
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """What is done to the module."""
+        raise NotImplementedError
+
+
+class Registering(Changing):
+    """ESPnet's ASR task: its tables get the plugin's classes."""
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """Register."""
+        from espnet_medusa.plugin import register  # imports torch, ESPnet, transformers
+
+        register()
+
+
+class WithOurTokenizer(Changing):
+    """ESPnet's tokenizer of Whisper's tokens, which fails with today's openai-whisper."""
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """Replace the class."""
+        from espnet_medusa.upstream.whisper_text import WhisperTokenizer
+
+        module.OpenAIWhisperTokenizer = WhisperTokenizer
+
+
+class WithOurConverter(Changing):
+    """ESPnet's converter between Whisper's tokens and their ids, which fails likewise."""
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """Replace the class."""
+        from espnet_medusa.upstream.whisper_text import WhisperTokenIDConverter
+
+        module.OpenAIWhisperTokenIDConverter = WhisperTokenIDConverter
+
+
+ASR_TASK = "espnet2.tasks.asr"
+LOADERS = {
+    ASR_TASK: Registering,
+    "espnet2.text.whisper_tokenizer": WithOurTokenizer,
+    "espnet2.text.whisper_token_id_converter": WithOurConverter,
+}

@@ -1,0 +1,31 @@
+"""ESPnet's whisper_export_vocabulary, with all of Whisper's tokens: stage 5 of its recipes."""
+
+from pathlib import Path
+
+from espnet2.bin.whisper_export_vocabulary import get_parser
+
+from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.upstream.whisper_text import build
+from espnet_medusa.whisper.text import list_tokens
+from espnet_medusa.whisper.token_files import write_token_list
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Write the token list; options are ESPnet's."""
+    args = get_parser().parse_args(cmd)
+
+    def work() -> None:
+        added = None if args.add_token_file_name == "none" else args.add_token_file_name
+        change = args.speaker_change_symbol if args.sot_asr else None
+        prompted = build(
+            args.whisper_model, args.whisper_language, args.whisper_task, added, change
+        )
+        tokenizer = prompted.tokenizer
+        tokens = list_tokens(tokenizer, len(tokenizer))
+        write_token_list(Path("/dev/stdout" if args.output == "-" else args.output), tokens)
+
+    run_main("whisper_export_vocabulary", work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Whisper's text for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
+
+ESPnet 202511's own classes ask openai-whisper for a tokenizer in a form that it has had no more
+since 2023. These have their interface and need no network.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from espnet2.text.abs_tokenizer import AbsTokenizer
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
+
+# What ESPnet's recipes call languages beside Whisper's own codes.
+LANGUAGES = {"noinfo": "en", "jpn": "ja", "kr": "ko", "zh-TW": "zh", "zh-CN": "zh", "zh-HK": "zh"}
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """A tokenizer and the prompt of its texts; names are those that ESPnet's commands read.
+
+    Attributes:
+        tokenizer: Of Hugging Face's kind.
+        sot_sequence_including_notimestamps: Ids of start, language, task and no timestamps.
+        symbols: Ids that are no text.
+    """
+
+    tokenizer: Any
+    sot_sequence_including_notimestamps: tuple[int, ...]
+    symbols: range
+
+
+def build(
+    model_type: str,
+    language: str | None = None,
+    task: str | None = None,
+    added_tokens: str | Path | None = None,
+    speaker_change: str | None = None,
+) -> Prompted:
+    """Whisper's tokenizer as ESPnet's options describe it.
+
+    Args:
+        model_type: ``whisper_en`` or ``whisper_multilingual``.
+        language: Code, or ESPnet's name for it; None: English.
+        task: ``transcribe`` or ``translate``; None: the former.
+        added_tokens: File with a token a line; they come behind Whisper's.
+        speaker_change: One more, of serialized output training.
+
+    Raises:
+        InputError: One of them is not known, or the file cannot be read.
+    """
+    from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens  # slow to import
+
+    if model_type not in VOCAB_SIZE_OF_TYPE:
+        raise InputError(f"bpemodel: '{model_type}'; allowed: {', '.join(VOCAB_SIZE_OF_TYPE)}")
+    tokenizer = deepcopy(_tokenizer(VOCAB_SIZE_OF_TYPE[model_type]))
+    added = [] if added_tokens is None else _read_lines(Path(added_tokens))
+    tokenizer.add_tokens([*added, *([speaker_change] if speaker_change else [])])
+    code = LANGUAGES.get(language or "en", language or "en")
+    tokens = read_whisper_tokens(tokenizer)
+    if not tokens.languages:  # of English alone: asr.sh gives any --lang
+        code = None
+    prompt = tokens.prompt(code, task or TRANSCRIBE)
+    return Prompted(tokenizer, tuple(prompt), range(tokens.end, VOCAB_SIZE_OF_TYPE[model_type]))
+
+
+class WhisperTokenizer(AbsTokenizer):
+    """Text to tokens; takes the arguments of ESPnet's ``OpenAIWhisperTokenizer``.
+
+    Raises:
+        InputError: As ``build``.
+    """
+
+    def __init__(
+        self,
+        model_type: str,
+        language: str | None = "en",
+        task: str | None = "transcribe",
+        sot: bool = False,
+        speaker_change_symbol: str = "<sc>",
+        added_tokens_txt: str | None = None,
+    ):
+        self.model, self.language = model_type, language
+        change = speaker_change_symbol if sot else None
+        self.tokenizer = build(model_type, language, task, added_tokens_txt, change)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model_type={self.model}, language={self.language})"
+
+    def text2tokens(self, line: str) -> list[str]:
+        """Tokens of a text; Whisper's own texts begin with a space."""
+        text = line if line.startswith(" ") or not line else f" {line}"
+        return self.tokenizer.tokenizer.tokenize(text)
+
+    def tokens2text(self, tokens: Iterable[str]) -> str:
+        """Text of tokens, without the space that it begins with."""
+        return self.tokenizer.tokenizer.convert_tokens_to_string([*tokens]).removeprefix(" ")
+
+
+class WhisperTokenIDConverter:
+    """Tokens to ids; takes the arguments of ESPnet's ``OpenAIWhisperTokenIDConverter``.
+
+    Raises:
+        InputError: As ``build``.
+    """
+
+    def __init__(
+        self,
+        model_type: str,
+        language: str | None = "en",
+        task: str | None = "transcribe",
+        added_tokens_txt: str | None = None,
+        sot: bool = False,
+        speaker_change_symbol: str = "<sc>",
+    ):
+        change = speaker_change_symbol if sot else None
+        self.tokenizer = build(model_type, language, task, added_tokens_txt, change)
+
+    def get_num_vocabulary_size(self) -> int:
+        """V, added tokens included."""
+        return len(self.tokenizer.tokenizer)
+
+    def ids2tokens(self, integers: Iterable[int]) -> list[str]:
+        """Tokens of ids; those that are no text are left out."""
+        ids = [int(number) for number in integers if int(number) not in self.tokenizer.symbols]
+        return self.tokenizer.tokenizer.convert_ids_to_tokens(ids)
+
+    def tokens2ids(self, tokens: Iterable[str]) -> list[int]:
+        """Ids of a label: the prompt without its start, then the tokens."""
+        ids = self.tokenizer.tokenizer.convert_tokens_to_ids([*tokens])
+        return [*self.tokenizer.sot_sequence_including_notimestamps[1:], *ids]
+
+
+@cache
+def _tokenizer(vocab_size: int) -> Any:
+    from espnet_medusa.whisper.tokens import make_tokenizer  # slow to import
+
+    return make_tokenizer(vocab_size)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give a token a line") from error
