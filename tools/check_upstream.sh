@@ -134,7 +134,7 @@ title "stages 10 to 13: heads on it"
 heads=asr_train_linear_raw_en_bpe30
 asr --stage 10 --stop_stage 13 --asr_config conf/train_linear.yaml \
     --pretrained_model "exp/${base}/valid.acc.ave.pth" \
-    --asr_args "--freeze_param encoder --freeze_param decoder.whisper" --asr_tag "${heads#asr_}" \
+    --asr_args "--freeze_param encoder decoder.whisper" --asr_tag "${heads#asr_}" \
     --inference_config conf/greedy.yaml
 asr --stage 12 --stop_stage 13 --asr_tag "${heads#asr_}" --inference_config conf/beam.yaml
 check "greedy with heads: the text without" same "${base}" greedy "${heads}" greedy
@@ -144,7 +144,7 @@ title "our own recipe on the same model"
 mkdir -p ours/exp/asr_base
 for file in asr.sh path.sh cmd.sh; do ln -s "${here}/egs/TEMPLATE/asr1/${file}" "ours/${file}"; done
 ln -s "../../../exp/${base}/config.yaml" "../../../exp/${base}/valid.acc.ave.pth" ours/exp/asr_base
-ln -s ../dump ../data ours
+ln -s ../dump ../data ../downloads ours
 ours() { # CONFIG
     (cd ours && ./asr.sh --stage 12 --stop_stage 13 --asr_exp exp/asr_base --ngpu 0 --nj 2 \
         --inference_nj 2 --use_lm false --lang en --token_type bpe --nbpe 30 --test_sets test \
@@ -164,7 +164,9 @@ if [ -n "${WHISPER:-}" ]; then ln -s "$(cd "${WHISPER}" && pwd)" whisper; else
     python3 - << 'EOF'
 import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
+from transformers.utils.logging import disable_progress_bar
 
+disable_progress_bar()
 torch.manual_seed(0)
 sizes = {f"{half}_{name}": value for half in ("encoder", "decoder")
          for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 32))}

@@ -1,10 +1,10 @@
 """The log lines of ESPnet's real-time factor, one utterance or several at a time."""
 
 import logging
-import re
 from datetime import datetime
 
 import pytest
+from espnet_rtf import espnet_seconds
 
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.recipe.rtf import calculate_rtf
@@ -26,17 +26,6 @@ def log(tmp_path):
     handler.close()
 
 
-def espnet_seconds(path) -> tuple[int, float]:
-    """As ESPnet's script counts: the n-th end minus the n-th start, as many of each."""
-    times = {"speech length": [], "best hypo": []}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if match := re.search("INFO: (speech length|best hypo)", line):
-            stamp = datetime.strptime(line.split(" (")[0], "%Y-%m-%d %H:%M:%S,%f")
-            times[match[1]].append(stamp)
-    pairs = [*zip(times["speech length"], times["best hypo"], strict=True)]
-    return len(pairs), sum((end - start).total_seconds() for start, end in pairs)
-
-
 def test_batches_count_once_in_espnets_script_and_in_ours(log):
     logger, path = log
     began = datetime(2026, 11, 21, 1, 0, 0).timestamp()
@@ -45,7 +34,7 @@ def test_batches_count_once_in_espnets_script_and_in_ours(log):
         for row in range(rows):
             started = began + 100 * batch + row * share
             log_decoded(logger, 16000 * (row + 1), f"t{row}", started, share)
-    utterances, seconds = espnet_seconds(path)
+    utterances, _, seconds = espnet_seconds(path)
     assert utterances == 11 and seconds == pytest.approx(4.0, abs=0.005)
     ours = calculate_rtf([path], 16000)
     assert (ours.utterances, ours.audio_s) == (11, 1 + 28 + 6)

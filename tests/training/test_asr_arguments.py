@@ -1,0 +1,121 @@
+"""Whisper's networks under the options that asr.sh always gives."""
+
+import logging
+from argparse import Namespace
+
+import pytest
+import torch
+import yaml
+from espnet2.tasks.asr import ASRTask
+from experiment import DECODER, ENCODER, TOKENS
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.training.asr_arguments import take_waveforms
+
+ASR_SH = ["--frontend_conf", "fs=16k", "--normalize=global_mvn", "--normalize_conf"]
+ASR_SH += ["stats_file=nowhere/feats_stats.npz"]
+
+
+def arguments(**changes) -> Namespace:
+    """ESPnet's defaults, as its parser gives them."""
+    given = {
+        "encoder": "hf_whisper", "input_size": None, "frontend": "default", "frontend_conf": {},
+        "normalize": "utterance_mvn", "normalize_conf": {}, "specaug": None,
+    }  # fmt: skip
+    return Namespace(**given | changes)
+
+
+def test_what_is_ignored_is_said_once(caplog):
+    args = arguments(frontend_conf={"fs": "16k"}, normalize="global_mvn")
+    with caplog.at_level(logging.INFO):
+        take_waveforms(args)
+        take_waveforms(args)
+    said = [record.message for record in caplog.records]
+    assert said == ["hf_whisper takes the waveform; ignored: frontend: default, "
+                    "normalize: global_mvn"]  # fmt: skip
+    assert (args.input_size, args.frontend, args.normalize) == (1, None, None)
+    assert (args.frontend_conf, args.normalize_conf) == ({}, {})
+
+
+def test_other_encoders_keep_theirs():
+    args = arguments(encoder="transformer")
+    take_waveforms(args)
+    assert args == arguments(encoder="transformer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"input_size": 83}, "input_size: 83; hf_whisper takes audio.*--feats_type raw"),
+        ({"frontend": "s3prl"}, "frontend: s3prl; .*frontend: null"),
+        ({"frontend_conf": {"fs": "8k"}}, "fs=8k; hf_whisper takes 16 kHz.*--fs 16k"),
+        ({"frontend_conf": {"fs": 44100}}, "fs=44100"),
+        ({"specaug": "specaug"}, "specaug: specaug; .*use_specaug"),
+    ],
+)
+def test_what_cannot_be_ignored_is_refused(changes, told):
+    with pytest.raises(InputError, match=told):
+        take_waveforms(arguments(**changes))
+
+
+@pytest.mark.parametrize("fs", [16000, "16000", "16k", "16K"])
+def test_rates_are_spelt_in_many_ways(fs):
+    take_waveforms(arguments(frontend_conf={"fs": fs}))
+
+
+def dry_run(folder, config: dict, tokens=TOKENS, *options: str) -> dict:
+    """config.yaml as ESPnet's own training command writes it."""
+    folder.mkdir()
+    (folder / "tokens.txt").write_text("".join(f"{token}\n" for token in tokens))
+    (folder / "train.yaml").write_text(yaml.safe_dump(config))
+    command = ["--config", str(folder / "train.yaml"), "--token_list", str(folder / "tokens.txt")]
+    command += ["--output_dir", str(folder / "exp"), "--dry_run", "true", "--token_type", "char"]
+    ASRTask.main(cmd=[*command, *ASR_SH, *options])
+    return yaml.safe_load((folder / "exp" / "config.yaml").read_text())
+
+
+def test_espnets_own_training_writes_an_experiment_that_stands_alone(tmp_path):
+    whisper = save_tiny_whisper(tmp_path / "whisper", len(TOKENS))
+    five_lines = {
+        "encoder": "hf_whisper", "encoder_conf": {"whisper_model": str(whisper)},
+        "decoder": "whisper_medusa",
+        "decoder_conf": {"whisper_model": str(whisper), "heads": "block",
+                         "heads_conf": {"num_heads": 2}},
+        "model": "medusa",
+    }  # fmt: skip
+    config = dry_run(tmp_path / "run", five_lines)
+    assert str(whisper) not in str(config)
+    for path in whisper.iterdir():
+        path.unlink()
+    whisper.rmdir()
+    model = ASRTask.build_model(Namespace(**config))
+    assert model.ctc is None and model.ctc_weight == 0.0
+    assert model.decoder.num_heads == 2 and model.frontend is None
+    speech = torch.randn(1, 4000)
+    assert model.encode(speech, torch.tensor([4000]))[0].size(-1) == 32
+
+
+def test_start_and_end_are_whispers_where_the_tokens_have_them(tmp_path):
+    conf = {"encoder": "hf_whisper", "encoder_conf": dict(ENCODER), "decoder": "whisper_medusa",
+            "decoder_conf": dict(DECODER), "model": "medusa"}  # fmt: skip
+    tokens = ["a", "<|endoftext|>", "<|startoftranscript|>", "b"]
+    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "whisper", conf, tokens)))
+    assert (model.sos, model.eos) == (2, 1)
+    named = ["--model_conf", "sym_sos=a", "--model_conf", "sym_eos=b"]
+    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "named", conf, tokens, *named)))
+    assert (model.sos, model.eos) == (0, 3)
+    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "own", conf)))
+    assert model.sos == model.eos == TOKENS.index("<sos/eos>")
+    asked = ["--model_conf", "ctc_weight=0.3"]
+    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "ctc", conf, TOKENS, *asked)))
+    assert model.ctc is not None and model.ctc_weight == 0.3
+
+
+def test_another_vocabulary_names_the_option(tmp_path):
+    whisper = save_tiny_whisper(tmp_path / "whisper", 51866)
+    model = {"whisper_model": str(whisper)}
+    config = {"encoder": "hf_whisper", "encoder_conf": model, "decoder": "whisper_medusa",
+              "decoder_conf": dict(model), "model": "medusa"}  # fmt: skip
+    with pytest.raises(InputError, match="14 tokens.*51866.*hugging_face_model_name_or_path"):
+        dry_run(tmp_path / "run", config)

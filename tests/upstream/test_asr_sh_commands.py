@@ -1,0 +1,252 @@
+"""What ESPnet's asr.sh runs in stages 5 and 10 to 13, with `--python espnet-medusa-python`."""
+
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import asr_sh_commands as asr_sh
+import pytest
+import torch
+import warm_python
+import yaml
+from asr_sh_commands import Command
+from espnet_rtf import espnet_seconds
+from tiny_whisper import save_tiny_whisper
+from tone_sets import write_set
+
+from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.whisper.text import TextOptions, find_text
+
+PYTHON = "python3 -m espnet_medusa.bin.python"
+FROM_SCRATCH = """
+encoder: hf_whisper
+encoder_conf: {output_size: 16, attention_heads: 2, linear_units: 16, num_blocks: 1,
+    max_source_positions: 100}
+decoder: whisper_medusa
+decoder_conf: {attention_heads: 2, linear_units: 16, num_blocks: 1, max_target_positions: 40,
+    heads: linear, heads_conf: {num_heads: 2}}
+model: medusa
+"""
+# The five lines of docs/train.md.
+WHISPER = """
+encoder: hf_whisper
+encoder_conf: {whisper_model: whisper}
+decoder: whisper_medusa
+decoder_conf: {whisper_model: whisper, heads: block, heads_conf: {num_heads: 2}}
+model: medusa
+"""
+SHORT = """
+optim_conf: {lr: 0.001}
+max_epoch: 1
+batch_type: sorted
+batch_size: 2
+num_workers: 0
+use_tensorboard: false
+use_matplotlib: false
+best_model_criterion: [[valid, acc, max]]
+keep_nbest_models: 1
+"""
+# Kaldi's run.pl as launch calls it: options with their values, a log, a command.
+RUN_PL = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift 2; done
+log=$1; shift; "$@" > "$log" 2>&1
+"""
+LENGTHS = "ctc_weight: 0.0\nmaxlenratio: -12\nminlenratio: -4\n"
+NAMES = ("train", "dev", "test")
+
+
+@dataclass
+class Recipe:
+    """A folder where asr.sh could run."""
+
+    folder: Path
+    places: Mapping[str, str]
+
+    def path(self, name: str) -> Path:
+        """A path with names of ``places`` in braces."""
+        return self.folder / name.format_map(self.places)
+
+    def run(self, command: Command, job: int = 1, python: str = PYTHON, extra: str = "") -> str:
+        """Run a command as asr.sh and run.pl do, and return its stdout."""
+        self.places = {**self.places, "job": str(job)}
+        line = command.words.format_map(self.places)
+        words = shlex.split(f"{python} {line} {extra}" if line.startswith("-m") else line)
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=warm_python.environment(),
+            input=self.path(command.stdin).read_text() if command.stdin else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if command.log else subprocess.PIPE,
+            text=True,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        for target in (command.stdout, command.log):
+            if target:
+                self.path(target).parent.mkdir(parents=True, exist_ok=True)
+                self.path(target).write_text(done.stdout)
+        return done.stdout
+
+
+def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
+    """Data as stages 1 to 4 leave it, configs, and a Whisper where the tokens are Whisper's."""
+    for name, count in zip(NAMES, (4, 2, 4), strict=True):
+        write_set(folder / "dump" / "raw" / name, count)
+    shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
+    (folder / "conf").mkdir()
+    model = FROM_SCRATCH if token_type == "char" else WHISPER
+    (folder / "conf" / "train.yaml").write_text(model + SHORT)
+    greedy = f"search: greedy\nbatch_size: 4\n{LENGTHS}"
+    (folder / "conf" / "decode.yaml").write_text(greedy)
+    (folder / "conf" / "beam.yaml").write_text(f"beam_size: 2\n{LENGTHS}")
+    if token_type != "char":
+        save_tiny_whisper(folder / "whisper")
+        find_text(51865, None, TextOptions(), {}).save(folder / "tokenizer")
+    run_pl = folder / "run.pl"
+    run_pl.write_text(RUN_PL)
+    run_pl.chmod(0o755)
+    bpemodel = {"char": "none", "hugging_face": "tokenizer"}.get(token_type, token_type)
+    places = asr_sh.DATA | {
+        "token_type": token_type, "bpemodel": bpemodel, "lang": language, "python": PYTHON,
+        "token_list": f"data/{language}_token_list/{token_type}/tokens.txt",
+        "run_pl": str(run_pl), "sclite": "python3 -m espnet_medusa.bin.sclite",
+    }  # fmt: skip
+    return Recipe(folder, places)
+
+
+def split_keys(recipe: Recipe, name: str, target: str, jobs: int = 2) -> None:
+    """utils/split_scp.pl: a wav.scp in as many parts."""
+    lines = recipe.path(f"{{{name}}}/wav.scp").read_text().splitlines(keepends=True)
+    share = len(lines) // jobs
+    for job in range(jobs):
+        path = recipe.path(target.replace("JOB", str(job + 1)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines[job * share : (job + 1) * share]))
+
+
+def train(recipe: Recipe) -> None:
+    """Stages 10 and 11."""
+    split_keys(recipe, "train", "{stats}/logdir/train.JOB.scp")
+    split_keys(recipe, "dev", "{stats}/logdir/valid.JOB.scp")
+    for job in (1, 2):
+        recipe.run(asr_sh.STATISTICS, job)
+    recipe.run(asr_sh.AGGREGATION)
+    tokens = len(recipe.path("{token_list}").read_text().splitlines())
+    for name in ("train", "valid"):  # its awk: the number of tokens behind each length
+        shapes = recipe.path(f"{{stats}}/{name}/text_shape")
+        lines = [f"{line},{tokens}\n" for line in shapes.read_text().splitlines()]
+        shapes.with_name(f"text_shape.{recipe.places['token_type']}").write_text("".join(lines))
+    recipe.path("{exp}").mkdir()
+    recipe.run(asr_sh.LAUNCH)
+
+
+def decode(recipe: Recipe, tag: str = "decode", python: str = PYTHON, extra: str = "") -> str:
+    """Stage 12: two jobs, their texts joined and sorted."""
+    recipe.places = {**recipe.places, "decoded": f"{asr_sh.DATA['exp']}/{tag}/test"}
+    split_keys(recipe, "test", "{decoded}/logdir/keys.JOB.scp")
+    for job in (1, 2):
+        recipe.run(asr_sh.INFERENCE, job, python, extra)
+    found = recipe.path("{decoded}/logdir").glob("output.*/1best_recog/text")
+    lines = sorted(line for path in found for line in path.read_text().splitlines())
+    text = "".join(f"{line}\n" for line in lines)
+    recipe.path("{decoded}/text").write_text(text)
+    return text
+
+
+def score(recipe: Recipe) -> None:
+    """Stage 13: one error rate, with its paste of tokens and ids."""
+    ids = recipe.path("{test}/utt2spk").read_text().splitlines()
+    for command in (asr_sh.REFERENCES, asr_sh.HYPOTHESES):
+        lines = recipe.run(command).splitlines()
+        assert len(lines) == len(ids)
+        pasted = [
+            f"{line}\t({speaker}-{key})\n"
+            for line, (key, speaker) in zip(lines, map(str.split, ids), strict=True)
+        ]
+        recipe.path(command.stdout).with_suffix(".trn").write_text("".join(pasted))
+    recipe.run(asr_sh.SCLITE)
+
+
+LISTS = {
+    "char": asr_sh.CHARACTERS,
+    "whisper_multilingual": asr_sh.WHISPERS,
+    "hugging_face": asr_sh.HUGGING_FACES,
+}
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory):
+    """Recipes by token type after stage 11, their Whispers' folders gone."""
+
+    @functools.cache
+    def trained(token_type: str) -> Recipe:
+        recipe = make_recipe(tmp_path_factory.mktemp(token_type), token_type)
+        recipe.run(LISTS[token_type])
+        train(recipe)
+        shutil.rmtree(recipe.folder / "whisper", ignore_errors=True)
+        return recipe
+
+    return trained
+
+
+@pytest.mark.parametrize("token_type", LISTS)
+def test_training_takes_what_asr_sh_gives_and_stands_alone(recipes, token_type):
+    trained = recipes(token_type)
+    config = yaml.safe_load(trained.path("{exp}/config.yaml").read_text())
+    # Letters of the six words, blank, unknown, space and end; or all of Whisper's.
+    assert len(config["token_list"]) == (17 if token_type == "char" else 51865)
+    assert [config[name] for name in ("input_size", "frontend", "normalize")] == [1, None, None]
+    assert "whisper_model" not in trained.path("{exp}/config.yaml").read_text()
+    log = trained.path("{exp}/train.log").read_text()
+    assert log.count("hf_whisper takes the waveform; ignored: frontend: default, normalize:") == 1
+    weights = torch.load(trained.path("{exp}/valid.acc.ave.pth"), weights_only=True)
+    assert not [name for name in weights if name.startswith("ctc.")]
+
+
+@pytest.mark.parametrize("token_type", LISTS)
+def test_decoding_redirects_and_its_log_is_what_espnet_reads(recipes, token_type):
+    trained = recipes(token_type)
+    with_heads = decode(trained)
+    keys = [line.split()[0] for line in trained.path("{test}/wav.scp").read_text().splitlines()]
+    assert [line.split()[0] for line in with_heads.splitlines()] == keys
+    for job in (1, 2):
+        log = trained.path(f"{{decoded}}/logdir/asr_inference.{job}.log")
+        utterances, samples, seconds = espnet_seconds(log)
+        assert (utterances, samples > 0, seconds > 0) == (2, True, True)
+        assert "decoding:" not in log.read_text()
+        assert "batch_size: 1 of the command line; conf/decode.yaml has 4" in log.read_text()
+    statistics = trained.path("{decoded}/logdir/output.1/statistics.json")
+    assert all(sum(row.drafted) > 0 for row in read_statistics(statistics).values())
+    score(trained)
+    report = parse_sum(trained.path("{decoded}/score_wer/result.txt"))
+    assert (report.sentences, report.words) == ("4", "8")
+    assert decode(trained, "no_drafts", extra="--draft_depth 0") == with_heads
+
+
+def test_espnets_own_search_on_request(recipes):
+    trained = recipes("char")
+    options = "--config conf/beam.yaml"  # the last one counts
+    ours = decode(trained, "beam", extra=options)
+    assert len([*trained.path("{decoded}/logdir").glob("output.*/statistics.json")]) == 2
+    theirs = decode(trained, "espnet", f"{PYTHON} --no-redirect", options)
+    assert not [*trained.path("{decoded}/logdir").glob("output.*/statistics.json")]
+    assert ours == theirs
+
+
+def test_stdout_of_a_command_is_its_own(tmp_path):
+    # Not forked: what ESPnet prints when it is imported must not be there, either.
+    words = shlex.split(asr_sh.REFERENCES.words)
+    done = subprocess.run(
+        [sys.executable, "-m", "espnet_medusa.bin.python", *words],
+        input="u1 one  two\nu2 drei vier\n", capture_output=True, text=True,
+        env={**os.environ, "PYTHONOPTIMIZE": ""},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "one two\ndrei vier\n")
+    assert "Warning" not in done.stderr

@@ -1,0 +1,129 @@
+"""ESPnet's token types of Whisper, against openai-whisper's own tokenizer."""
+
+import pytest
+from espnet2.text.build_tokenizer import build_tokenizer
+from espnet2.text.whisper_token_id_converter import OpenAIWhisperTokenIDConverter
+from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer
+from whisper.tokenizer import get_tokenizer
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.upstream import hugging_face_export_vocabulary, whisper_export_vocabulary
+from espnet_medusa.upstream.whisper_text import WhisperTokenIDConverter, WhisperTokenizer
+from espnet_medusa.whisper.text import TextOptions, find_text
+
+TEXTS = ("hello, world", " It's 5 o'clock.", "déjà vu für 你好 🙂", "a", "")
+CASES = [
+    ("whisper_en", "noinfo", "transcribe"),
+    ("whisper_multilingual", "noinfo", "transcribe"),
+    ("whisper_multilingual", "de", "translate"),
+    ("whisper_multilingual", "jpn", "transcribe"),
+    ("whisper_multilingual", "zh-TW", "transcribe"),
+]
+CODES = {"noinfo": "en", "jpn": "ja", "zh-TW": "zh"}
+
+
+def openais(model_type: str, language: str, task: str):
+    if model_type == "whisper_en":
+        return get_tokenizer(multilingual=False)
+    return get_tokenizer(multilingual=True, language=CODES.get(language, language), task=task)
+
+
+def test_espnet_has_ours():
+    assert OpenAIWhisperTokenizer is WhisperTokenizer
+    assert OpenAIWhisperTokenIDConverter is WhisperTokenIDConverter
+
+
+@pytest.mark.parametrize(("model_type", "language", "task"), CASES)
+def test_labels_are_openais(model_type, language, task):
+    oracle = openais(model_type, language, task)
+    tokenizer = build_tokenizer(
+        model_type, model_type, whisper_language=language, whisper_task=task
+    )
+    converter = OpenAIWhisperTokenIDConverter(model_type, language, task)
+    prompt = converter.tokenizer.sot_sequence_including_notimestamps
+    assert prompt == oracle.sot_sequence_including_notimestamps
+    for text in TEXTS:
+        spaced = text if text.startswith(" ") or not text else f" {text}"
+        ids = converter.tokens2ids(tokenizer.text2tokens(text))
+        assert ids == [*prompt[1:], *oracle.encode(spaced)]
+        tokens = converter.ids2tokens([*prompt, *ids, oracle.eot, oracle.timestamp_begin])
+        assert tokenizer.tokens2text(tokens) == text.removeprefix(" ")
+
+
+def test_added_tokens_come_behind_whispers(tmp_path):
+    path = tmp_path / "added.txt"
+    path.write_text("<laugh>\n<cough>\n")
+    options = {"added_tokens_txt": str(path), "sot": True}
+    tokenizer = OpenAIWhisperTokenizer("whisper_multilingual", **options)
+    converter = OpenAIWhisperTokenIDConverter("whisper_multilingual", **options)
+    tokens = tokenizer.text2tokens("yes <laugh> <sc> no")
+    ids = converter.tokens2ids(tokens)
+    assert [number for number in ids if number >= 51865] == [51865, 51867]
+    assert converter.get_num_vocabulary_size() == 51868
+    assert "<laugh>" in converter.ids2tokens(ids)
+    # A tokenizer with added tokens leaves the next one without.
+    assert OpenAIWhisperTokenIDConverter("whisper_multilingual").get_num_vocabulary_size() == 51865
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("whisper_tiny",), "bpemodel: 'whisper_tiny'; allowed: whisper_en, whisper_multilingual"),
+        (("whisper_multilingual", "xx"), "language: 'xx'; allowed"),
+        (("whisper_multilingual", "en", "sing"), "task: 'sing'; allowed: transcribe, translate"),
+        (("whisper_multilingual", "en", "transcribe", False, "<sc>", "none.txt"), "none.txt: cann"),
+    ],
+)
+def test_what_is_not_known_is_refused(arguments, told):
+    with pytest.raises(InputError, match=told):
+        OpenAIWhisperTokenizer(*arguments)
+
+
+def export(output, kind: str, *more: str) -> list[str]:
+    options = ["--whisper_model", kind, "--add_token_file_name", "none", "--whisper_language", "de"]
+    whisper_export_vocabulary.main([*options, *more, "--output", str(output)])
+    return output.read_text("utf-8").split("\n")[:-1]
+
+
+def test_lists_hold_every_token_at_its_id(tmp_path):
+    for kind, size in (("whisper_en", 51864), ("whisper_multilingual", 51865)):
+        tokens = export(tmp_path / kind / "tokens.txt", kind)
+        oracle = openais(kind, "de", "transcribe")
+        assert len(tokens) == size == len({*tokens})
+        for name, number in oracle.special_tokens.items():
+            assert tokens[number] == name
+        assert tokens[oracle.encode(" the")[0]] == "Ġthe"
+    assert export(tmp_path / "sot.txt", "whisper_en", "--sot_asr", "true")[51864:] == ["<sc>"]
+
+
+def test_a_list_goes_to_stdout(capfd):
+    whisper_export_vocabulary.main(["--whisper_model", "whisper_en", "--output", "-"])
+    assert len(capfd.readouterr().out.splitlines()) == 51864
+
+
+def test_a_bad_language_is_one_line(tmp_path, capsys):
+    options = ["--whisper_model", "whisper_multilingual", "--whisper_language", "xx"]
+    with pytest.raises(SystemExit) as end:
+        whisper_export_vocabulary.main([*options, "--output", str(tmp_path / "tokens.txt")])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.startswith("whisper_export_vocabulary: error: language: 'xx'")
+    assert not (tmp_path / "tokens.txt").exists()
+
+
+def test_hugging_faces_lists_have_their_added_tokens(tmp_path, capsys):
+    folder = tmp_path / "tokenizer"
+    find_text(51865, None, TextOptions(), {}).save(folder)
+    output = tmp_path / "list" / "tokens.txt"
+    options = ["--model_name_or_path", str(folder), "--output", str(output)]
+    hugging_face_export_vocabulary.main(options)
+    tokens = output.read_text("utf-8").split("\n")[:-1]
+    assert tokens == export(tmp_path / "ours.txt", "whisper_multilingual")
+    # As ESPnet inserts them: each into the list as it is then.
+    more = [f"--add_symbol={entry}" for entry in ("<blank>:0", "<unk>:1", "a:b:-1", "<x>:-2")]
+    hugging_face_export_vocabulary.main([*options, *more])
+    assert output.read_text("utf-8").split("\n")[:-1] == [
+        *("<blank>", "<unk>"), *tokens, "<x>", "a:b",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit):
+        hugging_face_export_vocabulary.main([*options, "--add_symbol", "<blank>"])
+    assert "--add_symbol <blank>: SYMBOL:PLACE is needed" in capsys.readouterr().err
