@@ -6,11 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table, write_table
 from espnet_medusa.scoring.trn import list_some
-from espnet_medusa.search.statistics import (
-    DecodingStatistics,
-    read_statistics,
-    write_statistics,
-)
+from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
 
 RESULT_FILES = ("text", "token", "token_int", "score")
 
