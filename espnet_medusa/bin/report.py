@@ -1,81 +1,90 @@
-"""Write the papers' tables and figures with our figures beside the published ones."""
+"""Tables and plots of experiments: RESULTS.md, or with --config the papers' tables.
+
+Takes what ESPnet's recipe or ours decoded and scored, by whichever command. Where ESPnet's recipe
+left the statistics of jobs, a statistics.json beside each decoded text joins them.
+"""
 
 import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.options import check_choice
-from espnet_medusa.report.figures.draw import FILE_WORDS, draw_figure
-from espnet_medusa.report.measures.table_rows import measure_rows, read_experiments
-from espnet_medusa.report.plan.published import PUBLISHED, read_corpora, read_published
-from espnet_medusa.report.plan.report_plan import read_plan
-from espnet_medusa.report.tables.error_rates import environment_lines
-from espnet_medusa.report.tables.paper_tables import (
-    figure_markdown,
-    report_markdown,
-    table_markdown,
+from espnet_medusa.report.measures.experiments import (
+    check_decoded,
+    check_experiments,
+    read_experiments,
 )
+from espnet_medusa.report.measures.job_statistics import complete_statistics
+from espnet_medusa.report.papers import write_papers
+from espnet_medusa.report.plan.published import PUBLISHED
+from espnet_medusa.report.results import default_output, write_results
 
 
 def get_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description="Write the papers' tables and figures.")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--exp_dirs", type=Path, nargs="+", required=True, help="such as exp/asr_linear"
+        "exp_dirs", metavar="EXP", type=Path, nargs="+", help="experiment, such as exp/asr_linear"
+    )
+    parser.add_argument(
+        "--plain",
+        metavar="EXP/TAG",
+        type=Path,
+        help="decoding that the others are compared with: experiment and inference tag; the tag's "
+        "`_asr_model_...` may be left out",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="Markdown to write (default: EXP/RESULTS.md; of several experiments, RESULTS.md in "
+        "the folder that they have in common); decoding.json goes beside it",
+    )
+    parser.add_argument(
+        "--image_dir", type=Path, help="folder for plots (default: images beside the output)"
     )
     parser.add_argument(
         "--config",
+        metavar="PLAN",
         type=Path,
-        required=True,
-        help="which experiment and test set belong to which row, such as conf/report/NAME.yaml",
+        help="write the papers' tables instead: which experiment and test set belong to which "
+        "row, such as conf/report/NAME.yaml; needs --output",
     )
     parser.add_argument(
         "--published",
         type=Path,
         default=PUBLISHED,
-        help="the papers' figures with their sources (default: those of the package)",
-    )
-    parser.add_argument("--output", type=Path, required=True, help="REPORT.md to write")
-    parser.add_argument(
-        "--image_dir", type=Path, help="folder for plots (default: images beside the report)"
+        help="for --config: the papers' figures with their sources (default: those of the package)",
     )
     return parser
 
 
 def work(args: argparse.Namespace) -> None:
-    """Write the report and its plots, and say where they are.
+    """Write the tables and plots, and say where they are.
 
     Raises:
-        InputError, ValueError: The config, an experiment or a report is not usable.
+        InputError, ValueError: The plan, an experiment or a report is not usable.
     """
-    plan, published, corpora = (
-        read_plan(args.config),
-        read_published(args.published),
-        read_corpora(),
-    )
-    decodings = read_experiments(args.exp_dirs)
-    image_dir = args.image_dir or args.output.parent / "images"
-    sections, images = [], []
-    for number, table in enumerate(plan.tables, 1):
-        if table.published is not None:
-            check_choice(table.published, list(published), f"{args.config}: table {number}")
-        rows = measure_rows(table, decodings, corpora)
-        sections.append(table_markdown(table, rows, published.get(table.published)))
-        if table.figure is not None:
-            words = args.output.stem.lower(), FILE_WORDS[type(table.figure)], str(number)
-            path = image_dir / f"{'_'.join(words)}.png"
-            image = draw_figure(table, rows, decodings, corpora, path)
-            sections.append(figure_markdown(table, image, args.output))
-            images += [image] if image else []
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    text = report_markdown(plan, environment_lines(Path.cwd()), sections)
-    args.output.write_text(text, encoding="utf-8")
-    print("\n".join(str(path) for path in (args.output, *images)))
+    exp_dirs = list(dict.fromkeys(args.exp_dirs))
+    check_experiments(exp_dirs)
+    written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
+    decodings = read_experiments(exp_dirs)
+    output = args.output or default_output(exp_dirs)
+    image_dir = args.image_dir or output.parent / "images"
+    if args.config:
+        written += write_papers(args.config, args.published, decodings, output, image_dir)
+    else:
+        check_decoded(exp_dirs, decodings)
+        written += write_results(exp_dirs, decodings, args.plain, output, image_dir)
+    print("\n".join(map(str, written)))
 
 
 def main(cmd: list[str] | None = None) -> None:
     """Command-line entry."""
-    args = get_parser().parse_args(cmd)
+    parser = get_parser()
+    args = parser.parse_args(cmd)
+    if args.config and not args.output:
+        parser.error("--config: give --output, too")
+    if args.config and args.plain:
+        parser.error("--plain: with --config the plan says which decoding is plain")
     run_main("report", lambda: work(args))
 
 

@@ -1,13 +1,12 @@
 """Joins what the inference jobs of one test set wrote."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table, write_table
 from espnet_medusa.scoring.trn import list_some
-from espnet_medusa.search.statistics import merge_statistics
+from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
 
 RESULT_FILES = ("text", "token", "token_int", "score")
 
@@ -83,15 +82,31 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
 
     Args:
         log_dir: Folder of `output.<job>`.
-        output_dir: Where to write statistics.json.
+        output_dir: Holds the merged text; gets statistics.json, of its utterances.
 
     Returns:
         Whether there were any.
+
+    Raises:
+        ValueError: A file is malformed, or an utterance of the text is in none.
     """
     target = output_dir / "statistics.json"
-    target.unlink(missing_ok=True)
     files = [folder / "statistics.json" for folder in job_folders(log_dir)]
     files = [path for path in files if path.is_file()]
-    if files:
-        target.write_text(json.dumps(merge_statistics(files), indent=1) + "\n", encoding="utf-8")
-    return bool(files)
+    if not files:
+        target.unlink(missing_ok=True)
+        return False
+    found: dict[str, DecodingStatistics] = {}
+    for path in files:
+        # ESPnet leaves the folders of an earlier run with more jobs: their numbers are higher
+        # than those of the jobs that had the same utterances last.
+        found = read_statistics(path) | found
+    decoded = read_results(output_dir / "text")
+    lost = decoded.keys() - found.keys()
+    if lost:
+        raise ValueError(
+            f"{log_dir}: no statistics of {len(lost)} utterances of {output_dir / 'text'}: "
+            f"{list_some(sorted(lost))}; a job broke off, decode again (stage 12)"
+        )
+    write_statistics(target, {key: found[key] for key in decoded})
+    return True

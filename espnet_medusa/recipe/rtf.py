@@ -36,6 +36,22 @@ class RealTimeFactor:
         )
 
 
+def parse_rate(text: str) -> float:
+    """Samples a second; `16k` is 16000.
+
+    Raises:
+        ValueError: Not a rate above 0.
+    """
+    number, factor = (text[:-1], 1000) if text.lower().endswith("k") else (text, 1)
+    try:
+        rate = float(number) * factor
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise ValueError(f"{text}: expected a rate such as 16k or 16000")
+    return rate
+
+
 def _seconds(start: str, end: str) -> float:
     form = "%Y-%m-%d %H:%M:%S,%f"
     return (datetime.strptime(end, form) - datetime.strptime(start, form)).total_seconds()

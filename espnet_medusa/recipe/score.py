@@ -11,9 +11,9 @@ from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_medusa.kaldi.table import read_results, read_table
+from espnet_medusa.recipe.scored_eta import add_scored_eta
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
-from espnet_medusa.search.statistics import add_eta
 
 Tokenize = Callable[[str], list[str]]
 
@@ -138,14 +138,11 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     for name, tokenize in tokenizers(options).items():
         folder = output_dir / f"score_{name}"
         folder.mkdir(parents=True, exist_ok=True)
-        sizes = []
         for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
             tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
-            sizes.append({key: len(words) for key, words in tokens.items()})
         write_report(options, folder)
-        statistics = output_dir / "statistics.json"
-        if name == "wer" and statistics.is_file():
-            add_eta(statistics, *sizes)
         results.append(folder / "result.txt")
+    if (output_dir / "statistics.json").is_file():
+        add_scored_eta(output_dir)
     return results

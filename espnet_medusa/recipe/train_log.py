@@ -51,6 +51,14 @@ def read_epochs(path: Path | str) -> dict[int, EpochStats]:
     return dict(sorted(epochs.items()))
 
 
+def has_epochs(path: Path) -> bool:
+    """Whether there is a train.log with a finished epoch."""
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return any(map(parse_results, lines))
+
+
 @dataclass
 class TrainingProgress:
     """Where a training run stands, fed with its log's lines."""

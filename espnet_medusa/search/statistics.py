@@ -1,9 +1,11 @@
 """What decoding cost and gained, per utterance and per set (DESIGN: eta, tokens per call, RTF)."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+
+from espnet_medusa.errors import InputError
 
 
 @dataclass
@@ -88,8 +90,11 @@ def add_eta(
         path: The file.
         reference_words: Words by utterance, of the whole set.
         hypothesis_words: The same of the hypotheses.
+
+    Raises:
+        InputError: The file is malformed.
     """
-    report = json.loads(Path(path).read_text(encoding="utf-8"))
+    report = read_report(path)
     for key, row in report["utterances"].items():
         row["eta"] = eta(row["decoder_calls"], reference_words[key], hypothesis_words[key])
     words = sum(reference_words.values()), sum(hypothesis_words.values())
@@ -111,22 +116,32 @@ def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -
     path.write_text(json.dumps(set_report(utterances), indent=1) + "\n", encoding="utf-8")
 
 
+def read_report(path: Path) -> dict:
+    """Read ``statistics.json``: what ``set_report`` made of a set, with eta where it was scored.
+
+    Raises:
+        InputError: The file is malformed.
+    """
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+        for row in (report["set"], *report["utterances"].values()):
+            row["decoder_calls"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: is malformed ({error}); decode again (stage 12)") from error
+    return report
+
+
 def read_statistics(path: Path) -> dict[str, DecodingStatistics]:
-    """Read back what ``write_statistics`` wrote."""
+    """Read back what ``write_statistics`` wrote.
+
+    Raises:
+        InputError: The file is malformed.
+    """
     names = {entry.name for entry in fields(DecodingStatistics)}
-    report = json.loads(Path(path).read_text(encoding="utf-8"))
     return {
         key: DecodingStatistics(**{name: value for name, value in row.items() if name in names})
-        for key, row in report["utterances"].items()
+        for key, row in read_report(path)["utterances"].items()
     }
-
-
-def merge_statistics(paths: Iterable[Path]) -> dict:
-    """One report from the ``statistics.json`` of several jobs."""
-    utterances: dict[str, DecodingStatistics] = {}
-    for path in paths:
-        utterances.update(read_statistics(path))
-    return set_report(utterances)
 
 
 def _add(left, right):

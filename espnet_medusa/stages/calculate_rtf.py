@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.recipe.rtf import calculate_rtf
+from espnet_medusa.recipe.rtf import calculate_rtf, parse_rate
 
 
 def sample_rate(text: str) -> float:
@@ -13,14 +13,10 @@ def sample_rate(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: Not a rate above 0.
     """
-    number, factor = (text[:-1], 1000) if text.endswith("k") else (text, 1)
     try:
-        rate = float(number) * factor
-    except ValueError:
-        rate = 0.0
-    if rate <= 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a rate such as 16k or 16000")
-    return rate
+        return parse_rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

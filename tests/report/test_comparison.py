@@ -1,15 +1,11 @@
 """The comparison of ways of decoding with plain decoding."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from espnet_medusa.report.measures.decodings import find_decodings
 from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.scoring.trn import write_trn
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.stages import results
 
 SUM = "| Sum/Avg |  2  8 | 75.0  12.5  12.5  0.0  25.0  50.0 |\n"
 
@@ -100,20 +96,3 @@ def test_markdown_row(exp_dirs):
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     assert comparison_markdown([]) == ""
-
-
-def test_command_writes_table_and_json(exp_dirs, tmp_path):
-    output = tmp_path / "out" / "RESULTS.md"
-    results.main(
-        [
-            "--exp_dirs",
-            *map(str, exp_dirs),
-            "--plain",
-            f"{exp_dirs[0]}/plain",
-            "--output",
-            str(output),
-        ]
-    )
-    assert "## Decoding" in Path(output).read_text()
-    rows = json.loads(output.with_name("decoding.json").read_text())
-    assert [row["decoder_speedup"] for row in rows] == [1.0, 4.0]

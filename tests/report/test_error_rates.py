@@ -7,7 +7,6 @@ import pytest
 
 from espnet_medusa.report.tables.error_rates import results_markdown
 from espnet_medusa.scoring.summary import SumRow, parse_sum
-from espnet_medusa.stages import results
 
 GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite
 REPORT = """
@@ -83,10 +82,3 @@ def test_git_hash_of_the_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = results_markdown([])
     assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in text
-
-
-def test_an_experiment_that_is_not_there_is_named(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        results.main(["--exp_dirs", f"{tmp_path}/none", "--output", f"{tmp_path}/RESULTS.md"])
-    assert f"{tmp_path}/none: no such folder" in capsys.readouterr().err
-    assert not (tmp_path / "RESULTS.md").exists()

@@ -23,7 +23,7 @@ from espnet_medusa.report.measures.decoding_measures import (
     texts_kept,
 )
 from espnet_medusa.report.measures.decodings import find_decodings
-from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, read_seconds
+from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, timings_by_id
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
 from espnet_medusa.report.measures.table_rows import Row
 from espnet_medusa.report.plan.published import MEASURES
@@ -185,6 +185,9 @@ def test_decodings_by_espnets_own_command(tmp_path):
 
 
 def test_seconds_that_logs_do_not_tell(tmp_path):
+    def read_seconds(logs):
+        return {key: timing.seconds for key, timing in timings_by_id(logs).items()}
+
     assert read_seconds(tmp_path / "nonesuch") == {}
     folder = write_espnet_decoding(tmp_path, "x", "test", [{"a": 1.0, "b": None}, {"c": 3.0}])
     logs = folder / "logdir"

@@ -1,13 +1,15 @@
 """Figures: files, and that they show what they are given."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib import image, pyplot
 
 from espnet_medusa.report.figures import decoding, training
 from espnet_medusa.report.measures.decodings import Decoding
-from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.stages import plot_decoding, plot_training
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.stages import plot_training
 
 
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):
@@ -120,26 +122,46 @@ def test_running_median_of_few_and_many_points():
     np.testing.assert_allclose(y, 2 * x)
 
 
-def test_commands_write_png_files(tmp_path):
-    folders = []
-    for experiment, tag, heads, calls in (("base", "plain", 0, 8), ("block", "exact", 2, 4)):
-        made = make_decoding(tmp_path, experiment, tag, heads, calls)
-        made.folder.mkdir(parents=True)
-        write_statistics(made.folder / "statistics.json", made.utterances)
-        (made.folder / "text").write_text("")
-        folders.append(made.exp_dir)
+def test_speedup_over_a_decoding_whose_search_is_not_known(figures, tmp_path):
+    theirs = make_decoding(tmp_path, "base", "espnet", 0)
+    for statistics in theirs.utterances.values():
+        statistics.decoder_seconds, statistics.total_seconds = 0.0, 2.4
+    two = make_decoding(tmp_path, "block", "exact", 2)
+    two.utterances["u0"].tokens = 0
+    two.utterances["u1"].total_seconds = 0.0
+    decoding.plot_speedup([theirs, two], theirs, tmp_path / "x.png")
+    axis = figures[0].axes[0]
+    assert axis.get_ylabel() == "speedup over base espnet"
+    points = axis.collections[0].get_offsets()
+    # 2.4 s against 0.8 s each.
+    np.testing.assert_allclose(points, [[10 + index, 3.0] for index in range(2, 9)])
+    assert decoding.plot_speedup([theirs, two], two, tmp_path / "x.png") is None
+
+
+def test_figures_of_each_test_set_have_its_name(tmp_path):
+    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
+    two = make_decoding(tmp_path, "block", "exact", 2)
+    dev = replace(two, test_set="org/dev")
+    names = {"acceptance_org_dev.png", "tokens_per_call_org_dev.png", "acceptance_test.png"}
+    names |= {"tokens_per_call_test.png", "speedup_test.png"}
+    images = decoding.plot_decodings(
+        [plain, two, dev], tmp_path / "asr_base" / "plain", tmp_path / "images"
+    )
+    assert {path.name for path in images} == names
+    for path in images:
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05
+    assert decoding.plot_decodings([plain], None, tmp_path) == []
+
+
+def test_curves_go_to_the_experiments_images(tmp_path, capsys):
     log = "".join(
         f"INFO: {epoch}epoch results: [train] loss=2.0, acc=0.5, [valid] loss=3.0, acc=0.4\n"
         for epoch in (1, 2)
     )
-    (folders[0] / "train.log").write_text(log)
-    plot_training.main(["--exp_dir", str(folders[0])])
-    plot_decoding.main(
-        ["--exp_dirs", *map(str, folders), "--plain", f"{folders[0]}/plain"]
-        + ["--output_dir", f"{tmp_path}/images"]
-    )
-    names = {path.name for path in (tmp_path / "images").iterdir()}
-    assert names == {"acceptance_test.png", "tokens_per_call_test.png", "speedup_test.png"}
-    for path in [*(tmp_path / "images").iterdir(), folders[0] / "images" / "training.png"]:
-        pixels = image.imread(path)
-        assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05
+    (tmp_path / "train.log").write_text(log)
+    plot_training.main(["--exp_dir", str(tmp_path)])
+    path = tmp_path / "images" / "training.png"
+    assert capsys.readouterr().out == f"{path}\n"
+    pixels = image.imread(path)
+    assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05

@@ -604,8 +604,7 @@ if active 13 "Scoring: ${asr_exp}"; then
         done
     done
     [ ! -f local/score.sh ] || local/score.sh "${asr_exp}"
-    tool results --exp_dirs "${asr_exp}" --output "${asr_exp}/RESULTS.md"
-    tool plot_decoding --exp_dirs "${asr_exp}" --output_dir "${asr_exp}/images"
+    python3 -m espnet_medusa.bin.report "${asr_exp}"
     cat "${asr_exp}/RESULTS.md"
 fi
 

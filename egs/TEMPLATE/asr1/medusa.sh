@@ -71,12 +71,10 @@ for line in "${systems[@]}"; do
 done
 
 if [ "${stop_stage}" -ge 13 ]; then
-    python3 -m espnet_medusa.stages.results --exp_dirs "${experiments[@]}" \
+    python3 -m espnet_medusa.bin.report "${experiments[@]}" \
         --plain "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
-    python3 -m espnet_medusa.stages.plot_decoding --exp_dirs "${experiments[@]}" \
-        --plain "${experiments[0]}/plain" --output_dir "${tables}/images"
     cat "${tables}/RESULTS.md"
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
-        --exp_dirs "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"
+        "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"
 fi
 [ "${incomplete}" = false ]

@@ -143,16 +143,16 @@ done
 if [ "${stop_stage}" -ge 16 ]; then
     # Those of earlier calls, too.
     experiments=()
-    for config in "${expdir}"/asr_*/config.yaml; do
-        [ ! -f "${config}" ] || experiments+=("$(dirname "${config}")")
+    for folder in "${expdir}"/asr_*; do
+        ! compgen -G "${folder}/*/*/text" > /dev/null || experiments+=("${folder}")
     done
-    [ ${#experiments[@]} -gt 0 ] || fail "${expdir}: no system is there yet; run stages 11 to 13"
-    compared=(--exp_dirs "${experiments[@]}")
-    ! compgen -G "${expdir}/asr_vanilla/plain*" > /dev/null ||
-        compared+=(--plain "${expdir}/asr_vanilla/plain")
-    python3 -m espnet_medusa.stages.results "${compared[@]}" --output "${expdir}/DECODING.md"
-    python3 -m espnet_medusa.stages.plot_decoding "${compared[@]}" --output_dir "${expdir}/images"
-    [ -z "${report}" ] || python3 -m espnet_medusa.bin.report --exp_dirs "${experiments[@]}" \
+    [ ${#experiments[@]} -gt 0 ] || fail "${expdir}: nothing is decoded yet; run stages 11 to 13"
+    plain=()
+    ! compgen -G "${expdir}/asr_vanilla/plain*/*/text" > /dev/null ||
+        plain=(--plain "${expdir}/asr_vanilla/plain")
+    python3 -m espnet_medusa.bin.report "${experiments[@]}" "${plain[@]}" \
+        --output "${expdir}/DECODING.md"
+    [ -z "${report}" ] || python3 -m espnet_medusa.bin.report "${experiments[@]}" \
         --config "${report}" --output "${expdir}/RESULTS.md"
 fi
 [ "${incomplete}" = false ] || exit 3

@@ -125,7 +125,7 @@ if active 8; then
     python3 -m espnet_medusa.bin.vocabulary_coverage exp/asr_base exp/asr_draft_version |
         tee exp/drafters/coverage.txt
     python3 -m espnet_medusa.bin.report --config ../../../conf/report/mini_synth_drafters.yaml \
-        --output exp/drafters/REPORT.md --exp_dirs exp/asr_base exp/asr_linear exp/asr_block \
+        --output exp/drafters/REPORT.md exp/asr_base exp/asr_linear exp/asr_block \
         exp/asr_recurrent exp/asr_draft exp/asr_draft_version exp/asr_ctc exp/asr_base_ctc \
         exp/asr_conformer
 fi

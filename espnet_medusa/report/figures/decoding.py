@@ -7,7 +7,35 @@ import numpy as np
 from matplotlib import pyplot
 
 from espnet_medusa.report.figures.style import STYLE, legend_above, save
-from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.report.measures.decoding_measures import common_utterances
+from espnet_medusa.report.measures.decodings import Decoding, find_plains
+
+
+def plot_decodings(
+    decodings: Sequence[Decoding], plain: Path | None, image_dir: Path
+) -> list[Path]:
+    """Draw what decoding cost and gained, test set by test set.
+
+    Args:
+        decodings: Of all test sets.
+        plain: `EXP_DIR/INFERENCE_TAG` that speedups are over; None: no speedups.
+        image_dir: Where to write.
+
+    Returns:
+        The PNGs.
+
+    Raises:
+        ValueError: Plain decoding was asked for, and no test set has it.
+    """
+    images = []
+    for test_set, its_plain in find_plains(decodings, plain).items():
+        same = [item for item in decodings if item.test_set == test_set]
+        name = f"{test_set.replace('/', '_')}.png"  # org/<set>
+        images.append(plot_acceptance(same, image_dir / f"acceptance_{name}"))
+        images.append(plot_tokens_per_call(same, image_dir / f"tokens_per_call_{name}"))
+        if its_plain is not None:
+            images.append(plot_speedup(same, its_plain, image_dir / f"speedup_{name}"))
+    return [path for path in images if path]
 
 
 def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
@@ -60,25 +88,32 @@ def running_median(
 
 
 def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> Path | None:
-    """Decoder speedup over plain decoding against output tokens, a point for each utterance.
+    """Speedup over plain decoding against output tokens, a point for each utterance.
+
+    It is that of the decoder; that of encoder and search where plain decoding is ESPnet's own
+    command, whose logs tell no more.
 
     Returns:
         The PNG, or None when there is nothing to compare.
     """
     others = [item for item in decodings if item is not plain and item.test_set == plain.test_set]
+    searched = plain.total.decoder_seconds > 0
+    name = "decoder_seconds" if searched else "total_seconds"
     with pyplot.rc_context(STYLE):
         figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
         drawn = 0
         for item in others:
-            both = sorted(item.utterances.keys() & plain.utterances.keys())
-            both = [key for key in both if item.utterances[key].decoder_seconds > 0]
-            if not both:
+            both = [key for key in common_utterances(item, plain) if item.utterances[key].tokens]
+            here, there = (
+                np.array([getattr(way.utterances[key], name) for key in both])
+                for way in (item, plain)
+            )
+            known = (here > 0) & (there > 0)
+            if not known.any():
                 continue
             drawn += 1
-            here = [item.utterances[key] for key in both]
-            tokens = np.array([statistics.tokens for statistics in here])
-            seconds = np.array([statistics.decoder_seconds for statistics in here])
-            speedup = np.array([plain.utterances[key].decoder_seconds for key in both]) / seconds
+            tokens = np.array([item.utterances[key].tokens for key in both])[known]
+            speedup = there[known] / here[known]
             points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
             color = points.get_facecolor()[0][:3]
             axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
@@ -88,7 +123,7 @@ def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> 
         axis.axhline(1.0, color="black", lw=0.8, ls=":")
         axis.set_ylim(bottom=0)
         axis.set_xlabel("output tokens of the utterance")
-        axis.set_ylabel(f"decoder speedup over {plain.name}")
+        axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {plain.name}")
         legend_above(figure, [axis], columns=3)
         axis.set_title("points: utterances, lines: running medians", fontsize="small")
         return save(figure, path)

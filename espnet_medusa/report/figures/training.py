@@ -7,11 +7,32 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.recipe.train_log import EpochStats
+from espnet_medusa.recipe.train_log import EpochStats, read_epochs
 from espnet_medusa.report.figures.style import STYLE, save
 
 # Shades are drawn from the part of the map that stands out from white paper.
 HEAD_COLORS = ("viridis", 0.0, 0.9)
+
+
+def plot_experiment(exp_dir: Path, image_dir: Path | None = None) -> list[Path]:
+    """Draw the training curves of an experiment, from its train.log.
+
+    Args:
+        exp_dir: Holds train.log.
+        image_dir: Where to write; None: its images folder.
+
+    Returns:
+        The PNGs.
+
+    Raises:
+        ValueError: The log is missing or holds no finished epoch.
+    """
+    epochs, image_dir = read_epochs(exp_dir / "train.log"), image_dir or exp_dir / "images"
+    images = [
+        plot_training(epochs, exp_dir.name, image_dir / "training.png"),
+        plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png"),
+    ]
+    return [path for path in images if path]
 
 
 def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:

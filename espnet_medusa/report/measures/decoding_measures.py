@@ -1,6 +1,5 @@
 """What one decoding of a test set is worth: error rates, calls, seconds, parameters."""
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
 from espnet_medusa.report.measures.decodings import MODEL_MARK, Decoding, same_texts
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
 from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.search.statistics import read_report
 
 MS = 1000.0  # milliseconds a second
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
@@ -56,7 +56,7 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     Args:
         statistics: ``statistics.json``, where scoring left eta of the set and of each utterance.
     """
-    report = json.loads(statistics.read_text(encoding="utf-8"))
+    report = read_report(statistics)
     if "eta" not in report["set"]:
         return None
     # Scoring leaves ratios: their denominators are the words of both texts.
@@ -121,23 +121,32 @@ def common_utterances(decoding: Decoding, plain: Decoding | None) -> list[str]:
     return sorted(decoding.utterances.keys() & plain.utterances.keys()) if plain else []
 
 
-def seconds_over(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate | None:
-    """Plain decoding's seconds over this one's, over the utterances of both.
+def seconds_of_both(
+    decoding: Decoding, plain: Decoding | None, name: str
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Seconds of this decoding and of plain decoding, of the utterances of both.
 
     Args:
         decoding, plain: Of the same test set; None: plain decoding was not run.
         name: Which seconds of ``DecodingStatistics``.
 
     Returns:
-        None where the seconds of an utterance are not known.
+        Two arrays of shape (n,), n >= 1; None where the seconds of an utterance are not known.
     """
     both = common_utterances(decoding, plain)
     if not both:
         return None
     here = np.array([getattr(decoding.utterances[key], name) for key in both])
     there = np.array([getattr(plain.utterances[key], name) for key in both])
-    if not here.all() or not there.all():
+    return (here, there) if here.all() and there.all() else None
+
+
+def seconds_over(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate | None:
+    """Plain decoding's seconds over this one's; arguments as ``seconds_of_both``'s."""
+    seconds = seconds_of_both(decoding, plain, name)
+    if seconds is None:
         return None
+    here, there = seconds
     return Estimate(1.0) if decoding is plain else ratio_of_sums(there, here)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 MODEL_MARK = "_asr_model_"
@@ -46,13 +46,15 @@ class Decoding:
 
 
 def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
-    """All decoded test sets below the experiments that have statistics."""
+    """All decoded test sets below the experiments that have statistics.
+
+    Raises:
+        ValueError: A file of them is malformed.
+    """
     found = []
     for exp_dir in exp_dirs:
         for path in decoded_files(exp_dir, "statistics.json"):
-            text = path.parent / "text"
-            texts = read_table(text, require_value=False) if text.stat().st_size else {}
-            place = tag_and_set(exp_dir, path)
+            texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
             found.append(Decoding(exp_dir, *place, read_statistics(path), texts))
     return found
 

@@ -1,6 +1,5 @@
 """Which decoding belongs to a row of a table, and what was measured for it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +22,7 @@ from espnet_medusa.report.measures.decoding_measures import (
     set_ratio,
     texts_kept,
 )
-from espnet_medusa.report.measures.decodings import Decoding, find_decodings, is_configuration
-from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings
+from espnet_medusa.report.measures.decodings import Decoding, is_configuration
 from espnet_medusa.report.measures.parameters import Parameters
 from espnet_medusa.report.plan.published import Corpora
 from espnet_medusa.report.plan.report_plan import LABEL, System, TablePlan
@@ -81,25 +79,6 @@ class Row:
     utterances: int = 0
 
 
-def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
-    """All decodings of the experiments, by whatever command.
-
-    Raises:
-        InputError: A folder is missing, or statistics are unreadable.
-    """
-    found = []
-    for exp_dir in exp_dirs:
-        if not exp_dir.is_dir():
-            raise InputError(f"--exp_dirs {exp_dir}: no such folder; give those that were trained")
-        try:
-            found += find_decodings([exp_dir]) + find_espnet_decodings(exp_dir)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{exp_dir}: a statistics.json below it is malformed ({error}); decode again"
-            ) from error
-    return found
-
-
 def find_decoding(
     decodings: Sequence[Decoding], system: System, test_set: str, label: str
 ) -> Decoding | None:
@@ -120,7 +99,7 @@ def find_decoding(
     folders = list(dict.fromkeys(str(item.exp_dir) for item in fitting))
     if len(folders) > 1:
         raise InputError(
-            f"--exp_dirs {folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write "
+            f"{folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write "
             "the folder above it, too, in the report's config"
         )
     if len(fitting) > 1:

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.report.measures.decodings import Decoding, find_plains, same_texts
+from espnet_medusa.report.measures.decoding_measures import calls_known, seconds_of_both, texts_kept
+from espnet_medusa.report.measures.decodings import Decoding, find_plains
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.summary import parse_sum
 from espnet_medusa.scoring.trn import read_trn
-from espnet_medusa.search.statistics import DecodingStatistics, eta
+from espnet_medusa.search.statistics import eta
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,9 @@ class ComparisonRow:
     Attributes:
         wer: Word error rate, percent.
         eta: Decoder calls per word.
+        tokens_per_call, decoder_calls: None, as eta, for ESPnet's own searches.
         acceptance_per_head: Share of each head's drafts that were written.
+        decoder_rtf, rtf: Seconds over those of the audio, search only and all of it.
         decoder_speedup, speedup: Plain decoding's seconds over this one's, search only and all
             of it, over the utterances that both decoded.
         identical, compared: Utterances with plain decoding's text, and utterances of both.
@@ -28,56 +31,59 @@ class ComparisonRow:
     test_set: str
     wer: float | None
     eta: float | None
-    tokens_per_call: float
-    decoder_calls: int
+    tokens_per_call: float | None
+    decoder_calls: int | None
     acceptance_per_head: list[float]
-    decoder_rtf: float
-    rtf: float
+    decoder_rtf: float | None
+    rtf: float | None
     decoder_speedup: float | None
     speedup: float | None
     identical: int | None
     compared: int | None
 
 
-def _error_rate(decoding: Decoding) -> tuple[float | None, float | None]:
-    """WER in percent and eta, both None before scoring."""
-    folder = decoding.folder / "score_wer"
-    if not (folder / "result.txt").is_file():
-        return None, None
-    words = [
-        sum(len(line.tokens) for line in read_trn(folder / name)) for name in ("ref.trn", "hyp.trn")
-    ]
-    wer = float(parse_sum(folder / "result.txt").err)
-    return wer, eta(decoding.total.decoder_calls, *words)
+def _error_rate(folder: Path) -> float | None:
+    """WER in percent, None before scoring."""
+    result = folder / "score_wer" / "result.txt"
+    return float(parse_sum(result).err) if result.is_file() else None
+
+
+def _calls_per_word(decoding: Decoding) -> float | None:
+    """Eta, None before scoring."""
+    texts = [decoding.folder / "score_wer" / name for name in ("ref.trn", "hyp.trn")]
+    if not all(path.is_file() for path in texts):
+        return None
+    words = [sum(len(line.tokens) for line in read_trn(path)) for path in texts]
+    return eta(decoding.total.decoder_calls, *words)
+
+
+def _speedup(decoding: Decoding, plain: Decoding | None, name: str) -> float | None:
+    seconds = seconds_of_both(decoding, plain, name)
+    if seconds is None:
+        return None
+    here, there = seconds
+    return float(there.sum() / here.sum())
 
 
 def compare(decoding: Decoding, plain: Decoding | None) -> ComparisonRow:
     """Put one way of decoding beside plain decoding of the same test set."""
-    summary = decoding.total.summary()
-    wer, calls_per_word = _error_rate(decoding)
-    decoder_speedup = speedup = identical = compared = None
-    if plain is not None:
-        both = decoding.utterances.keys() & plain.utterances.keys()
-        here = sum((decoding.utterances[key] for key in both), DecodingStatistics())
-        there = sum((plain.utterances[key] for key in both), DecodingStatistics())
-        if here.decoder_seconds and here.total_seconds:
-            decoder_speedup = there.decoder_seconds / here.decoder_seconds
-            speedup = there.total_seconds / here.total_seconds
-        identical, compared = same_texts(decoding, plain)
+    total, counted = decoding.total, calls_known(decoding)
+    summary = total.summary()
+    same = texts_kept(decoding, plain)
     return ComparisonRow(
         configuration=decoding.name,
         test_set=decoding.test_set,
-        wer=wer,
-        eta=calls_per_word,
-        tokens_per_call=summary["tokens_per_call"],
-        decoder_calls=summary["decoder_calls"],
+        wer=_error_rate(decoding.folder),
+        eta=_calls_per_word(decoding) if counted else None,
+        tokens_per_call=summary["tokens_per_call"] if counted else None,
+        decoder_calls=total.decoder_calls if counted else None,
         acceptance_per_head=summary["acceptance_per_head"],
-        decoder_rtf=summary["decoder_rtf"],
-        rtf=summary["rtf"],
-        decoder_speedup=decoder_speedup,
-        speedup=speedup,
-        identical=identical,
-        compared=compared,
+        decoder_rtf=summary["decoder_rtf"] or None,
+        rtf=summary["rtf"] or None,
+        decoder_speedup=_speedup(decoding, plain, "decoder_seconds"),
+        speedup=_speedup(decoding, plain, "total_seconds"),
+        identical=same and same.identical,
+        compared=same and same.compared,
     )
 
 
@@ -111,7 +117,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
         same = "-" if row.compared is None else f"{row.identical}/{row.compared}"
         cells = (
             *(row.test_set, row.configuration, _number(row.wer, 1), _number(row.eta)),
-            *(_number(row.tokens_per_call), str(row.decoder_calls), heads),
+            *(_number(row.tokens_per_call), _number(row.decoder_calls, 0), heads),
             *(_number(row.decoder_rtf, 4), _number(row.rtf, 4)),
             *(_number(row.decoder_speedup), _number(row.speedup), same),
         )

@@ -1,0 +1,111 @@
+"""An experiment as ESPnet's own recipe leaves it, with our inference command behind it."""
+
+import os
+from pathlib import Path
+
+from exp_folders import write_score
+
+from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.search.statistics import DecodingStatistics
+
+MODEL = "_asr_model_valid.acc.ave"
+PLAIN, EXACT, BEAM = f"decode_plain{MODEL}", f"decode_exact{MODEL}", f"decode_beam{MODEL}"
+REFERENCES = {
+    "s1-a": "one two three four five",
+    "s1-b": "one two three",
+    "s2-c": "one two three four",
+    "s2-d": "one two three four",
+}
+OLD = 1_700_000_000  # seconds since the epoch: what an earlier run wrote
+
+
+def statistics(calls: int, tokens: int, seconds: float, **counts: object) -> DecodingStatistics:
+    """Of an utterance of 10 s; half of the seconds are the search's."""
+    return DecodingStatistics(
+        decoder_calls=calls,
+        tokens=tokens,
+        total_seconds=seconds,
+        decoder_seconds=seconds / 2,
+        audio_seconds=10.0,
+        **counts,
+    )
+
+
+def run_job(
+    folder: Path, number: int, results: dict[str, tuple[str, DecodingStatistics] | None]
+) -> Path:
+    """What our inference command writes for a job; None: the utterance failed."""
+    output = folder / "logdir" / f"output.{number}"
+    journal = Journal(output, {})
+    for key, result in results.items():
+        if result is None:
+            journal.fail(key, f"{key}.wav: {key}: is truncated")
+        else:
+            text, counts = result
+            journal.add(Decoded(key, [Hypothesis(text, text.split(), [1], "-1.0")], counts))
+    journal.write_outputs([*results])
+    return output / "statistics.json"
+
+
+def concatenate(folder: Path, jobs: int) -> None:
+    """Stage 12's end: `for i in $(seq jobs); do cat ...; done | sort`."""
+    for name in ("text", "token", "token_int", "score"):
+        lines = []
+        for number in range(1, jobs + 1):
+            path = folder / "logdir" / f"output.{number}" / "1best_recog" / name
+            lines += path.read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(sorted(lines)))
+
+
+def score(folder: Path, references: dict[str, str], err: str) -> None:
+    """Stage 13: texts beside ids by line number, as `paste` does it; and sclite's report."""
+    write_score(folder, "wer", [(4, 0, 0, 0)] * len(references), err)
+    labels = [f"\t({key.split('-')[0]}-{key})" for key in references]
+    hypotheses = [line.partition(" ")[2] for line in (folder / "text").read_text().splitlines()]
+    hypotheses += [""] * (len(labels) - len(hypotheses))
+    for name, texts in (("ref", references.values()), ("hyp", hypotheses)):
+        lines = [f"{text}{label}\n" for text, label in zip(texts, labels, strict=True)]
+        (folder / "score_wer" / f"{name}.trn").write_text("".join(lines))
+
+
+def write_plain(exp_dir: Path) -> Path:
+    """All four utterances without drafts, in one job, scored."""
+    folder = exp_dir / PLAIN / "test"
+    texts = {**REFERENCES, "s2-d": "one two four"}
+    counts = ((10, 2.0), (6, 1.0), (8, 3.0), (7, 2.0))
+    results = {
+        key: (text, statistics(tokens, tokens, seconds))
+        for (key, text), (tokens, seconds) in zip(texts.items(), counts, strict=True)
+    }
+    run_job(folder, 1, results)
+    concatenate(folder, 1)
+    score(folder, REFERENCES, "6.2")
+    return folder
+
+
+def write_exact(exp_dir: Path, scored: bool = True) -> Path:
+    """Drafts, in two jobs, the last utterance failed; an earlier run had nine, of other counts."""
+    folder = exp_dir / EXACT / "test"
+    run_job(folder, 1, {
+        "s1-a": (REFERENCES["s1-a"], statistics(4, 10, 1.0, drafted=[4, 2], accepted=[3, 1])),
+        "s1-b": ("one two", statistics(3, 6, 0.5, drafted=[2, 2], accepted=[2, 1])),
+    })  # fmt: skip
+    counts = statistics(5, 8, 1.5, drafted=[4, 1], accepted=[3, 0])
+    run_job(folder, 2, {"s2-c": (REFERENCES["s2-c"], counts), "s2-d": None})
+    for number, key in ((3, "s2-c"), (9, "s2-d")):
+        path = run_job(folder, number, {key: (REFERENCES[key], statistics(99, 99, 99.0))})
+        os.utime(path, (OLD, OLD))
+    concatenate(folder, 2)
+    if scored:
+        score(folder, REFERENCES, "37.5")
+    return folder
+
+
+def write_dev(exp_dir: Path) -> Path:
+    """An utterance of the validation set, which eval_valid_set decodes; scored."""
+    folder = exp_dir / EXACT / "org" / "dev"
+    counts = statistics(2, 8, 1.0, drafted=[2, 2], accepted=[2, 2])
+    run_job(folder, 1, {"s9-x": ("one two three", counts)})
+    concatenate(folder, 1)
+    score(folder, {"s9-x": "one two three"}, "0.0")
+    return folder
