@@ -54,6 +54,8 @@ def run(words: list[str], redirect: bool) -> None:
         redirect: Whether modules of ``OURS`` run in place of ESPnet's.
     """
     first, *rest = words
+    script = first not in ("-m", "-c", "-")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(first)) if script else os.getcwd())
     if first == "-m" and rest:
         name = OURS.get(rest[0], rest[0]) if redirect else rest[0]
         sys.argv = [getattr(find_spec(name), "origin", None) or name, *rest[1:]]
@@ -68,7 +70,6 @@ def run(words: list[str], redirect: bool) -> None:
         exec(compile(code, file, "exec"), {"__name__": "__main__"})
     else:
         sys.argv = words
-        sys.path.insert(0, os.path.dirname(os.path.abspath(first)))
         runpy.run_path(first, run_name="__main__")
 
 

@@ -27,10 +27,11 @@ class Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Take effect for what is imported from now on; an ASR task that is there gets its classes."""
+    """Take effect for what is imported from now on; of what is there, ``replaced`` is changed."""
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
     quiet.drop_warnings()
-    if replaced.ASR_TASK in sys.modules:
-        replaced.Registering.change(sys.modules[replaced.ASR_TASK])
+    for name, loader in replaced.LOADERS.items():
+        if name in sys.modules:
+            loader.change(sys.modules[name])

@@ -34,10 +34,10 @@ class WithOurTokenizer(Changing):
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Replace the class."""
+        """Replace the methods of its class."""
         from espnet_medusa.upstream.whisper_text import WhisperTokenizer
 
-        module.OpenAIWhisperTokenizer = WhisperTokenizer
+        replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
 
 
 class WithOurConverter(Changing):
@@ -45,15 +45,21 @@ class WithOurConverter(Changing):
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Replace the class."""
+        """Replace the methods of its class."""
         from espnet_medusa.upstream.whisper_text import WhisperTokenIDConverter
 
-        module.OpenAIWhisperTokenIDConverter = WhisperTokenIDConverter
+        replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
 
 
-ASR_TASK = "espnet2.tasks.asr"
-LOADERS = {
-    ASR_TASK: Registering,
+def replace_methods(theirs: type, ours: type) -> None:
+    """Give a class another's methods: whoever has imported the class already has them, too."""
+    for name, value in vars(ours).items():
+        if callable(value):
+            setattr(theirs, name, value)
+
+
+LOADERS: dict[str, type[Changing]] = {
+    "espnet2.tasks.asr": Registering,
     "espnet2.text.whisper_tokenizer": WithOurTokenizer,
     "espnet2.text.whisper_token_id_converter": WithOurConverter,
 }

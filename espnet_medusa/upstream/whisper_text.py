@@ -1,7 +1,7 @@
 """Whisper's text for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
 
 ESPnet 202511's own classes ask openai-whisper for a tokenizer in a form that it has had no more
-since 2023. These have their interface and need no network.
+since 2023. These take their place and need no network.
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from espnet2.text.abs_tokenizer import AbsTokenizer
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
@@ -69,8 +67,8 @@ def build(
     return Prompted(tokenizer, tuple(prompt), range(tokens.end, VOCAB_SIZE_OF_TYPE[model_type]))
 
 
-class WhisperTokenizer(AbsTokenizer):
-    """Text to tokens; takes the arguments of ESPnet's ``OpenAIWhisperTokenizer``.
+class WhisperTokenizer:
+    """Text to tokens: the methods of ESPnet's ``OpenAIWhisperTokenizer``.
 
     Raises:
         InputError: As ``build``.
@@ -103,7 +101,7 @@ class WhisperTokenizer(AbsTokenizer):
 
 
 class WhisperTokenIDConverter:
-    """Tokens to ids; takes the arguments of ESPnet's ``OpenAIWhisperTokenIDConverter``.
+    """Tokens to ids: the methods of ESPnet's ``OpenAIWhisperTokenIDConverter``.
 
     Raises:
         InputError: As ``build``.

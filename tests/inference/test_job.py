@@ -1,19 +1,21 @@
 """Decoding jobs in batches: every utterance has a result or a reason, in order, whatever fails."""
 
 import json
+import logging
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_noise
 
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 RATE_HZ = 16000
 
@@ -149,6 +151,30 @@ def test_results_are_written_down_batch_by_batch_and_the_rest_is_resumed(corpus,
     shortest = sorted(corpus.values(), reverse=True)[6:]
     assert fake.tried == [shortest[:2], shortest[2:]]
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
+
+
+def test_the_log_of_a_resumed_job_tells_the_time_of_all_its_utterances(
+    corpus, tmp_path, tmp_path_factory, caplog
+):
+    experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
+    speech2text = Speech2Text(experiment.config, experiment.model, maxlenratio=-12, search="greedy")
+    failed, journal = run(tmp_path, speech2text)
+    assert failed == 0
+    lines = journal.path.read_text().splitlines(keepends=True)
+    for done in (4, 9):  # interrupted after so many, and not at all
+        journal.path.write_text("".join(lines[: 1 + done]))
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            run(tmp_path, speech2text)
+        log = tmp_path / "asr_inference.1.log"
+        form = logging.Formatter("%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s")
+        log.write_text("".join(f"{form.format(record)}\n" for record in caplog.records))
+        utterances, samples, seconds = espnet_seconds(log)
+        assert (utterances, samples) == (9, sum(corpus.values()))
+        rows = read_statistics(tmp_path / "output" / "statistics.json").values()
+        # Times of day have milliseconds.
+        assert seconds == pytest.approx(sum(row.total_seconds for row in rows), abs=0.01)
+        assert seconds > 0
 
 
 def test_preprocessing_and_statistics_are_each_utterances_own(corpus, tmp_path):

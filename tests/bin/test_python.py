@@ -1,0 +1,145 @@
+"""espnet-medusa-python: python, but for what the plugin changes."""
+
+import io
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from espnet_medusa.bin import python
+
+WITH_PLUGIN = ("-m", "espnet_medusa.bin.python")
+INFERENCE = "espnet2.bin.asr_inference"
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def test_espnets_modules_know_the_plugin_with_it_alone():
+    module = ["-m", "espnet2.bin.asr_train", "--print_config", "--decoder", "whisper_medusa"]
+    for kept in ((), ("--no-redirect",)):
+        done = run(*WITH_PLUGIN, *kept, *module)
+        assert done.returncode == 0 and "decoder: whisper_medusa" in done.stdout
+    assert run(*module).returncode != 0, "stock python must not know the plugin"
+
+
+def test_inference_is_ours_unless_espnets_is_asked_for():
+    ours = run(*WITH_PLUGIN, "-m", INFERENCE, "--help").stdout
+    theirs = run(*WITH_PLUGIN, "--no-redirect", "-m", INFERENCE, "--help").stdout
+    assert "--draft_depth" in ours and "--draft_depth" not in theirs
+    assert all("--maxlenratio" in text and "usage: asr_inference.py" in text
+               for text in (ours, theirs))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("espnet2.bin.asr_train", "espnet_medusa.bin.asr_train"),
+        (INFERENCE, "espnet_medusa.bin.asr_inference"),
+        ("espnet2.bin.launch", "espnet2.bin.launch"),
+        ("espnet2.bin.tokenize_text", "espnet2.bin.tokenize_text"),
+        ("espnet2.bin.asr_transducer_inference", "espnet2.bin.asr_transducer_inference"),
+    ],
+)
+@pytest.mark.parametrize("redirect", [True, False])
+def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redirect):
+    seen = []
+    monkeypatch.setattr(runpy, "run_module", lambda name, run_name: seen.append((name, run_name)))
+    monkeypatch.setattr(sys, "argv", [])
+    python.main([*([] if redirect else ["--no-redirect"]), "-m", name, "--beam_size", "3"])
+    chosen = runs if redirect else name
+    assert seen == [(chosen, "__main__")]
+    file = f"{chosen.replace('.', os.sep)}.py"
+    assert sys.argv[0].endswith(file) and sys.argv[1:] == ["--beam_size", "3"]
+
+
+def test_it_starts_light():
+    heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.plugin')"
+    code = f"import sys; print([name for name in {heavy} if name in sys.modules])"
+    assert run(*WITH_PLUGIN, "-c", code).stdout == "[]\n"
+
+
+def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = (
+        "import sys; from espnet2.tasks.asr import encoder_choices as choices;"
+        "print(choices.get_class('hf_whisper').__name__, sys.argv)"
+    )
+    python.main(["-c", code, "x"])
+    assert "HFWhisperEncoder ['-c', 'x']" in capsys.readouterr().out
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    python.main([str(script), "y"])
+    assert f"HFWhisperEncoder ['{script}', 'y']" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(code))
+    python.main(["-", "z"])
+    assert "HFWhisperEncoder ['-', 'z']" in capsys.readouterr().out
+
+
+class Replaced(Exception):
+    """This process, by the one that was asked for."""
+
+
+AGAIN = ["-m", "espnet_medusa.bin.python"]
+
+
+@pytest.mark.parametrize(
+    ("given", "replaced"),
+    [
+        (["--version"], ["--version"]),
+        ([], []),
+        (["-u", "-m", "x", "-u"], ["-u", *AGAIN, "-m", "x", "-u"]),
+        (["-W", "ignore", "-X", "dev", "s.py"], ["-W", "ignore", "-X", "dev", *AGAIN, "s.py"]),
+        (["--no-redirect", "-O", "-c", "1"], ["-O", *AGAIN, "--no-redirect", "-c", "1"]),
+    ],
+)
+def test_pythons_own_options_count_from_its_start(monkeypatch, given, replaced):
+    def execv(*call):
+        raise Replaced(call)
+
+    monkeypatch.setattr("os.execv", execv)
+    with pytest.raises(Replaced) as error:
+        python.main(given)
+    assert error.value.args == ((sys.executable, [sys.executable, *replaced]),)
+
+
+@pytest.mark.parametrize("word", ["-m", "-c"])
+def test_an_option_without_its_argument_is_refused(word):
+    with pytest.raises(SystemExit, match=f"Argument expected for the {word} option"):
+        python.main([word])
+
+
+SPAWNING = """
+import multiprocessing
+if __name__ == "__main__":
+    from espnet2.tasks.asr import ASRTask
+    spawn, statuses = multiprocessing.get_context("spawn"), []
+    for encoder in ("hf_whisper", "unheard_of"):
+        command = ["--print_config", "--encoder", encoder]
+        child = spawn.Process(target=ASRTask.main, kwargs={"cmd": command})
+        child.start(); child.join(); statuses.append(child.exitcode)
+    raise SystemExit(statuses != [0, 2])
+"""
+
+
+def test_processes_that_are_spawned_know_the_plugin(tmp_path):
+    (tmp_path / "spawns.py").write_text(SPAWNING)
+    done = run(*WITH_PLUGIN, "-m", "spawns", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_who_imports_espnet_first_gets_the_same(tmp_path):
+    code = (
+        "from espnet2.tasks.asr import encoder_choices as choices\n"
+        "from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer as Tokenizer\n"
+        "assert 'hf_whisper' not in choices.classes\n"
+        "import espnet_medusa\n"
+        "print(choices.get_class('hf_whisper').__name__, Tokenizer('whisper_en').text2tokens('a'))"
+    )
+    done = run("-O", "-c", code, cwd=tmp_path)  # -O: without typeguard's work
+    assert done.stdout.splitlines()[-1] == "HFWhisperEncoder ['Ġa']", done.stderr

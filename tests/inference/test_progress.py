@@ -1,0 +1,37 @@
+"""Progress of a job: nothing but log lines where there is no terminal."""
+
+import logging
+
+import pytest
+
+from espnet_medusa.inference import progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is set by hand."""
+    seconds = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds[0])
+    return seconds
+
+
+def test_a_log_gets_a_line_a_minute_and_no_bar(clock, caplog, capsys):
+    with caplog.at_level(logging.INFO), progress.Progress(300, 20) as shown:
+        for _ in range(280):
+            clock[0] += 1
+            shown.update()
+    said = [record.message for record in caplog.records]
+    assert said == [
+        "decoded: 80 of 300 utterances, 03:40 left",
+        "decoded: 140 of 300 utterances, 02:40 left",
+        "decoded: 200 of 300 utterances, 01:40 left",
+        "decoded: 260 of 300 utterances, 00:40 left",
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_short_job_says_nothing(clock, caplog):
+    with caplog.at_level(logging.INFO), progress.Progress(3) as shown:
+        for _ in range(3):
+            shown.update()
+    assert not caplog.records
