@@ -15,7 +15,8 @@ import yaml
 from markdown.extensions.toc import slugify
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tools"))
+sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
+import asr_sh_commands  # noqa: E402
 import update_docs  # noqa: E402
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -294,7 +295,8 @@ def test_options_in_text_are_options(page):
     known = set().union(*map(option_names, parsers().values()))
     for script in ROOT.glob("egs/*/asr1/*.sh"):
         known |= script_options(script)
-    known |= {"no-deps"}  # pip's
+    # Those of ESPnet's own asr.sh, and of python with the plugin.
+    known |= asr_sh_commands.OPTIONS | {"no-redirect"}
     text = INLINE.sub("", PROSE[page])
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(re.findall(r"`[^`]+`", text)))
     assert set(named) <= known

@@ -114,3 +114,11 @@ SCLITE = Command(
     "-o all stdout",
     stdout="{decoded}/score_wer/result.txt",
 )
+
+# Options of asr.sh that docs/espnet_recipes.md names: all four have them.
+OPTIONS = {
+    "stage", "stop_stage", "python", "token_type", "hugging_face_model_name_or_path", "cleaner",
+    "lang", "fs", "feats_type", "feats_normalize", "max_wav_duration", "use_lm", "asr_config",
+    "pretrained_model", "inference_config", "inference_args", "inference_tag",
+    "inference_asr_model", "batch_size",
+}  # fmt: skip

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from espnet_rtf import espnet_seconds
 from tiny_whisper import save_tiny_whisper
 from tone_sets import write_set
 
+from espnet_medusa.bin import report
 from espnet_medusa.scoring.summary import parse_sum
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.whisper.text import TextOptions, find_text
@@ -34,14 +36,9 @@ decoder_conf: {attention_heads: 2, linear_units: 16, num_blocks: 1, max_target_p
     heads: linear, heads_conf: {num_heads: 2}}
 model: medusa
 """
-# The five lines of docs/train.md.
-WHISPER = """
-encoder: hf_whisper
-encoder_conf: {whisper_model: whisper}
-decoder: whisper_medusa
-decoder_conf: {whisper_model: whisper, heads: block, heads_conf: {num_heads: 2}}
-model: medusa
-"""
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "espnet_recipes.md").read_text("utf-8")
+FIVE_LINES = re.search("^```yaml\n(encoder: .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+WHISPER = FIVE_LINES.replace("openai/whisper-base", "whisper")
 SHORT = """
 optim_conf: {lr: 0.001}
 max_epoch: 1
@@ -102,6 +99,8 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
     (folder / "conf").mkdir()
     model = FROM_SCRATCH if token_type == "char" else WHISPER
+    if token_type == "hugging_face":
+        model += "preprocessor: whisper\n"
     (folder / "conf" / "train.yaml").write_text(model + SHORT)
     greedy = f"search: greedy\nbatch_size: 4\n{LENGTHS}"
     (folder / "conf" / "decode.yaml").write_text(greedy)
@@ -250,3 +249,21 @@ def test_stdout_of_a_command_is_its_own(tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "one two\ndrei vier\n")
     assert "Warning" not in done.stderr
+
+
+def test_lines_of_the_page_have_options_that_there_are():
+    commands = []
+    for block in re.findall("^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        commands += block.replace("\\\n", " ").splitlines()
+    for name, *words in map(shlex.split, commands):
+        if name == "./run.sh":
+            assert {word[2:] for word in words[::2]} <= asr_sh.OPTIONS, words
+            assert words[words.index("--python") + 1] == "espnet-medusa-python"
+        elif name == "espnet-medusa-report":
+            assert report.get_parser().parse_args(words).plain is not None
+    names = [name for name, *_ in map(str.split, commands)]
+    assert names.count("./run.sh") == 3 and names.count("espnet-medusa-report") == 1
+    # The link is the one that the check makes.
+    checked = (Path(__file__).resolve().parents[2] / "tools/check_upstream.sh").read_text()
+    link = 'ln -s "$(command -v espnet-medusa-sclite)"'
+    assert link in checked and any(command.startswith(link) for command in commands)
