@@ -19,6 +19,11 @@ class MedusaASRTask(ASRTask):
     """ASRTask that refuses bad checkpoints before training starts."""
 
     @classmethod
+    def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
+        """ESPnet's, and the encoder output that is kept for heads with a block, or for CTC."""
+        return (*super().optional_data_names(train, inference), "memory")
+
+    @classmethod
     def build_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
         """Build the model; look at the ``init_param`` files, which ESPnet loads later.
 

@@ -19,12 +19,14 @@ class Progress:
     Args:
         total: Utterances of the job.
         done: Of them, those of an earlier run.
+        what: Is being done to them, or made of them.
     """
 
-    def __init__(self, total: int, done: int = 0):
+    def __init__(self, total: int, done: int = 0, what: str = "decoding"):
         self.bar = tqdm(
-            total=total, initial=done, desc="decoding", unit="utt", mininterval=2.0, disable=None
+            total=total, initial=done, desc=what, unit="utt", mininterval=2.0, disable=None
         )
+        self.what = what
         self.total, self.done, self.first = total, done, done
         self.started = self.last_line = time.monotonic()
 
@@ -43,4 +45,4 @@ class Progress:
             self.last_line = now
             rate = (self.done - self.first) / (now - self.started)
             rest = tqdm.format_interval((self.total - self.done) / rate)
-            logger.info(f"decoded: {self.done} of {self.total} utterances, {rest} left")
+            logger.info(f"{self.what}: {self.done} of {self.total} utterances, {rest} left")

@@ -107,6 +107,32 @@ class MultiTokenDecoder(AbsDecoder):
                 other; the memory is read once for all of them.
         """
 
+    def from_states(
+        self, hidden: torch.Tensor, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
+    ) -> HiddenStates:
+        """What ``hidden_states`` gives, from last hidden states that were kept of it.
+
+        Args:
+            hidden: (B, L, D).
+            memory: (B, S, D), which heads with a block of their own read; None: there are none.
+            memory_lengths: (B,).
+
+        Raises:
+            InputError: The block's memory is missing, or this network keeps no states.
+        """
+        head_input = hidden
+        if self.heads is not None and self.heads.block is not None:
+            if memory is None:
+                raise InputError("memory: missing; these heads have a block that reads it")
+            head_input = self._run_block(hidden, memory, memory_lengths)
+        return HiddenStates(hidden, head_input, hidden)
+
+    def _run_block(
+        self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, L, D) through the heads' own block."""
+        raise InputError(f"{type(self).__name__}: its heads do not train on kept states")
+
     # Teacher-forced view.
 
     def forward(

@@ -111,6 +111,11 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             hidden, lambda layers, hidden: _run_layers(layers, hidden, *seen)
         )
 
+    def _run_block(
+        self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        return _run_layers([self.heads.block], hidden, memory, memory_lengths)
+
     @torch.no_grad()
     def original_hidden(
         self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor

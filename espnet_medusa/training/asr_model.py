@@ -51,6 +51,9 @@ class TrainingOptions:
     # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
     # layer is the decoder's. Heads always train.
     freeze_whisper: str = "nothing"
+    # Tokens that heads learn to draft, the most frequent of training; None: all. Labels outside
+    # count in no loss and no accuracy, the base head's neither.
+    draft_vocab_size: int | None = None
 
 
 class MedusaASRModel(ESPnetASRModel):
@@ -83,6 +86,9 @@ class MedusaASRModel(ESPnetASRModel):
         check_above(options.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
         check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
         self.options = options
+        self.draft_tokens: torch.Tensor | None = None
+        if options.draft_vocab_size is not None:
+            check_at_least(options.draft_vocab_size, 1, "model_conf.draft_vocab_size")
         if options.kl_weight > 0 and any(
             own is not self.decoder.projection for own in self.decoder.projections
         ):
@@ -120,35 +126,47 @@ class MedusaASRModel(ESPnetASRModel):
         speech_lengths: torch.Tensor,
         text: torch.Tensor,
         text_lengths: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_lengths: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
         """Loss of a batch.
 
         Args:
-            speech: (B, samples).
+            speech: (B, samples), or (B, L + 1, D) last hidden states of the frozen decoder, kept
+                by ``recipe.keep_states``.
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
+            memory: (B, S, D), kept likewise; None: nothing that trains reads it.
+            memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
         Returns:
             Loss, stats to log (loss and accuracy per head among them) and the batch size.
 
         Raises:
-            InputError: A text is longer than the decoder has positions for.
+            InputError: A text is longer than the decoder has positions for, or states were kept
+                of what is trained here.
         """
         text = text[:, : text_lengths.max()]
-        memory, memory_lengths = self.encode(speech, speech_lengths)
-        self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
+        states = speech if speech.dim() == 3 else None
+        if states is None:
+            memory, memory_lengths = self.encode(speech, speech_lengths)
+            self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
+        else:
+            self._check_kept(states, text)
         stats: Stats = {}
         loss_ctc = loss = None
         if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
+            if memory is None:
+                raise InputError("memory: missing; CTC reads it: keep it with the states")
             loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(
                 memory, memory_lengths, text, text_lengths
             )
             stats["loss_ctc"] = loss_ctc.detach()
         if loss_ctc is None or _trains(self.decoder) or _trains(self.encoder):
-            loss = self._decoder_loss(memory, memory_lengths, text, stats)
+            loss = self._decoder_loss(memory, memory_lengths, text, stats, states)
         if loss is None:  # CTC alone trains
             loss = loss_ctc
         elif loss_ctc is not None:
@@ -161,6 +179,19 @@ class MedusaASRModel(ESPnetASRModel):
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, speech.size(0)), loss.device)
         return loss, stats, weight
+
+    def _check_kept(self, states: torch.Tensor, text: torch.Tensor) -> None:
+        network = self.decoder.get_submodule(self.decoder.network)
+        if _trains(self.encoder) or _trains(network) or self.options.kl_weight > 0:
+            raise InputError(
+                "speech: kept states are of a frozen Whisper: set model_conf.freeze_whisper: all "
+                "and kl_weight: 0, or train on audio"
+            )
+        if states.size(1) != text.size(1) + 1:
+            raise InputError(
+                f"speech: {states.size(1)} kept states, {text.size(1)} tokens; train on the "
+                "text_int that was written with the states"
+            )
 
     def _check_lengths(
         self, memory_lengths: torch.Tensor, text_lengths: torch.Tensor, utterances: list[str] | None
@@ -176,13 +207,28 @@ class MedusaASRModel(ESPnetASRModel):
                 )
 
     def _decoder_loss(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, text: torch.Tensor, stats: Stats
+        self,
+        memory: torch.Tensor | None,
+        memory_lengths: torch.Tensor | None,
+        text: torch.Tensor,
+        stats: Stats,
+        states: torch.Tensor | None,
     ) -> torch.Tensor:
         tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
+        if self.options.draft_vocab_size is not None and not self.decoder.token_counts.any():
+            raise InputError(
+                "model_conf.draft_vocab_size: nothing was counted yet; give the counts of the "
+                "training set: --init_param STATES/token_counts.pth"
+            )
         if self.training and self.decoder.num_heads > 0:
             self.decoder.count_tokens(labels[labels != self.ignore_id])
-        outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
+        if states is None:
+            outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
+        else:
+            states = states.to(self.decoder.projection.dtype)
+            outputs = self.decoder.from_states(states, memory, memory_lengths)
         unrolled = self.decoder.unroll_hidden(outputs, labels.clamp(min=0))
+        labels, projections = self._drafted(labels)
         hidden = [rows_that_count(states, labels, head) for head, states in enumerate(unrolled)]
         teacher = None
         if self.options.kl_weight > 0:
@@ -197,12 +243,26 @@ class MedusaASRModel(ESPnetASRModel):
         loss, sums = projected_loss(
             hidden,
             labels_that_count(labels),
-            self.decoder.projections,
+            projections,
             self._objectives(counts, labels.size(0)),
             teacher,
         )
         self._log_heads(sums, counts, [len(rows) for rows in hidden], labels.size(0), stats)
         return loss
+
+    def _drafted(self, labels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Labels (B, L) and projections (V, D) over the tokens that are worth drafting."""
+        projections = self.decoder.projections
+        if self.options.draft_vocab_size is None:
+            return labels, projections
+        if self.draft_tokens is None:  # once: counts go on growing
+            size = self.options.draft_vocab_size
+            self.draft_tokens = self.decoder.draft_vocabulary(size, self.eos)
+        places = torch.full_like(projections[0][:, 0], self.ignore_id, dtype=torch.long)
+        places[self.draft_tokens] = torch.arange(len(self.draft_tokens), device=places.device)
+        rows = {id(weight): weight[self.draft_tokens] for weight in projections}
+        inside = torch.where(labels == self.ignore_id, labels, places[labels.clamp(min=0)])
+        return inside, [rows[id(weight)] for weight in projections]
 
     def _objectives(self, counts: list[int], batch_size: int) -> list[Objective]:
         """What each head's sums weigh, the base head first; counts are cross-entropy's."""

@@ -2,26 +2,26 @@
 
 import shutil
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-import yaml
 from espnet2.tasks.abs_task import optim_classes
-from experiment import write_noise
-from tiny_whisper import save_tiny_whisper
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import Adafactor, PreTrainedTokenizerFast, WhisperForConditionalGeneration
+from transformers import Adafactor, WhisperForConditionalGeneration
+from whisper_training import (
+    CONFIGS,
+    command_of,
+    losses,
+    make_corpus,
+    shapes,
+    train,
+    weights,
+    write_lines,
+)
 
 from espnet_medusa import plugin
 from espnet_medusa.bin import asr_train
 from espnet_medusa.stages import aggregate_stats, collect_shapes, run_training
-from espnet_medusa.whisper.tokens import END, START
 
-CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"
 LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
@@ -32,85 +32,9 @@ TRAINED = {  # system: what its training changes
 }
 
 
-def save_tokenizer_of_bytes(folder: Path) -> list[str]:
-    """Whisper's special tokens behind the 256 bytes: small and soon read. Returns the tokens."""
-    special = [END, START, "<|en|>", "<|transcribe|>", "<|translate|>", "<|startoflm|>"]
-    special += ["<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
-    tokens = [*sorted(ByteLevel.alphabet()), *special]
-    tokenizer = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, []))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens(special)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
-    return tokens
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A random Whisper with its tokens, sixteen noises, texts."""
-    folder = tmp_path_factory.mktemp("corpus")
-    tokens = save_tokenizer_of_bytes(folder / "tokenizer")
-    (folder / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-    save_tiny_whisper(folder / "whisper", vocab_size=len(tokens))
-    rng = np.random.default_rng(0)
-    tables = {name: {} for name in ("wav.scp", "text", "even_text")}
-    for index in range(16):
-        write_noise(folder / f"{index}.wav", 0.3 + 0.01 * index, seed=index)
-        words = list(rng.choice(list("abcdefghijklm"), 12))
-        tables["wav.scp"][f"u{index}"] = folder / f"{index}.wav"
-        tables["text"][f"u{index}"] = " ".join(words[: 1 + index % 6])
-        tables["even_text"][f"u{index}"] = " ".join(words[:2])
-    for name, table in tables.items():
-        write_lines(folder / name, table)
-    return folder
-
-
-def write_lines(path: Path, table: dict) -> None:
-    path.write_text("".join(f"{key} {value}\n" for key, value in table.items()))
-
-
-def command_of(corpus, output, system, text="text", **changes) -> list[str]:
-    """asr_train's options: the YAML, the tiny Whisper and data in the place of the real ones."""
-    config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
-    for half in ("encoder_conf", "decoder_conf"):
-        config[half]["whisper_model"] = str(corpus / "whisper")
-    config["encoder_conf"]["pad_to_window"] = False  # less to compute
-    config |= {"num_workers": 0, "use_tensorboard": False, "use_matplotlib": False} | changes
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".yaml").write_text(yaml.safe_dump(config))
-    options = ["--config", output.with_suffix(".yaml"), "--output_dir", output, "--ngpu", "0"]
-    options += ["--token_list", corpus / "tokens.txt", "--bpemodel", corpus / "tokenizer"]
-    for part in ("train", "valid"):
-        options += [f"--{part}_data_path_and_name_and_type", f"{corpus}/wav.scp,speech,sound"]
-        options += [f"--{part}_data_path_and_name_and_type", f"{corpus}/{text},text,text"]
-    return list(map(str, options))
-
-
-def shapes(*files: Path) -> list[str]:
-    """The same shape files for training and validation."""
-    return [
-        word for part in ("train", "valid") for path in files
-        for word in (f"--{part}_shape_file", str(path))
-    ]  # fmt: skip
-
-
-def train(corpus, output, system, *options, **changes) -> Path:
-    """Train on all utterances, shortest audio first; returns ``output``."""
-    keys = output.parent / "speech_shape"
-    command = command_of(corpus, output, system, **changes)
-    lines = (corpus / "wav.scp").read_text().splitlines()
-    write_lines(keys, {line.split()[0]: 4800 + index for index, line in enumerate(lines)})
-    asr_train.main([*command, *shapes(keys), *options])
-    return output
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return torch.load(path, weights_only=True)
-
-
-def losses(output: Path, part: str) -> dict[int, float]:
-    """Loss by epoch, as ESPnet's reporter has it."""
-    state = torch.load(output / "checkpoint.pth", weights_only=False)["reporter"]
-    return {epoch: values[part]["loss"] for epoch, values in state["stats"].items()}
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module", params=TRAINED)

@@ -1,0 +1,264 @@
+"""What heads need of a frozen Whisper, computed once and kept: its states over its own text.
+
+Training of heads or CTC on them (``training.asr_model``) runs neither encoder nor decoder again.
+"""
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import torch
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.batches import Utterance, decode_together
+from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.inference.progress import Progress
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.kaldi.table import read_results, write_table
+from espnet_medusa.search.limits import LengthLimits
+
+logger = logging.getLogger(__name__)
+
+STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
+FAILED = "failed_utterances"
+COUNTS = "token_counts.pth"
+SHARD_UTTERANCES = 128  # what an interruption costs at most
+TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
+FLOAT16_BYTES = 2
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of one utterance.
+
+    Attributes:
+        label: (L,) ids, prompt included, without start and end.
+        text: What the model wrote, or the reference.
+        states: (L + 1, D) float16, last hidden states of the decoder.
+        memory: (S, D) float16 encoder output; None: it is not kept.
+    """
+
+    label: list[int]
+    text: str
+    states: np.ndarray
+    memory: np.ndarray | None
+
+
+def bytes_needed(speech2text: Speech2Text, durations_s: Sequence[float], with_memory: bool) -> int:
+    """Estimate the disk space that the states of utterances take."""
+    encoder = speech2text.asr_model.encoder
+    size = encoder.output_size() * FLOAT16_BYTES
+    states = sum(durations_s) * TOKENS_PER_S * size
+    frames_per_s = encoder.window_samples / speech2text.sample_rate_hz
+    positions = encoder.whisper.config.max_source_positions
+    frames = [
+        positions if encoder.pad_to_window else positions * duration_s / frames_per_s
+        for duration_s in durations_s
+    ]
+    return int(states + with_memory * sum(frames) * size)
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Refuse to begin what the disk cannot hold.
+
+    Raises:
+        InputError: With both sizes.
+    """
+    free = shutil.disk_usage(folder).free
+    logger.info(f"{folder}: will take about {needed / 1e9:.2f} GB; {free / 1e9:.1f} GB are free")
+    if needed > free:
+        raise InputError(
+            f"{folder}: about {needed / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; name "
+            "a folder on another disk, or fewer utterances"
+        )
+
+
+@dataclass(frozen=True)
+class StateKeeper:
+    """Runs the frozen model over audio.
+
+    Attributes:
+        speech2text: Of the whole model, whose search writes the texts.
+        with_memory: Whether to keep the encoder's output, for heads with a block and CTC.
+        references: Utterance to label (L,) and text, in place of what the model writes; None: that.
+        preprocess: ESPnet's preprocessing function of audio, or None.
+    """
+
+    speech2text: Speech2Text
+    with_memory: bool
+    references: Mapping[str, tuple[list[int], str]] | None = None
+    preprocess: Preprocess | None = None
+
+    @torch.no_grad()
+    def keep(self, keys: Sequence[str], speeches: Sequence[np.ndarray]) -> list[Kept]:
+        """Of several utterances (samples,), together.
+
+        Raises:
+            InputError: A text is longer than the decoder has positions for.
+        """
+        own, model = self.speech2text, self.speech2text.asr_model
+        memory, frames = own.encode(own.batch(speeches))
+        if self.references is None:
+            labels, texts = self._write(memory, frames)
+        else:
+            labels, texts = zip(*(self.references[key] for key in keys), strict=True)
+        longest = max(map(len, labels))
+        if longest >= model.decoder.max_depth(int(frames.max())):
+            raise InputError(
+                f"a text of {longest} tokens; the decoder has positions for "
+                f"{model.decoder.max_depth(int(frames.max())) - 1}: leave the utterance out"
+            )
+        tokens = torch.full((len(labels), longest + 1), model.eos, device=memory.device)
+        for row, label in enumerate(labels):
+            tokens[row, : len(label) + 1] = torch.tensor([model.sos, *label])
+        hidden = model.decoder.hidden_states(memory, frames, tokens).hidden
+        return [
+            Kept(
+                list(label),
+                text,
+                _float16(hidden[row, : len(label) + 1]),
+                _float16(memory[row, : frames[row]]) if self.with_memory else None,
+            )
+            for row, (label, text) in enumerate(zip(labels, texts, strict=True))
+        ]
+
+    def _write(
+        self, memory: torch.Tensor, frames: torch.Tensor
+    ) -> tuple[list[list[int]], list[str]]:
+        """Labels and texts as the search writes them."""
+        own = self.speech2text
+        prompt = own.prompts(memory, frames, [None] * len(memory))
+        limits = LengthLimits(own.maxlenratio, own.minlenratio)
+        walks = own.search(memory, frames, prompt, limits)
+        labels, texts = [], []
+        for walk, (start, *rest) in zip(walks, prompt.tolist(), strict=True):
+            if not walk.n_best:
+                raise InputError("no hypothesis ended; leave the utterance out")
+            found = own.writer.write(walk, [start, *rest], own.search.strategy.scoring.names)
+            labels.append([*rest, *walk.n_best[0].tokens[:-1]])
+            texts.append(found.results[0][0] or "")
+        return labels, texts
+
+    def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
+        """Keep the states of all utterances, shard by shard; shards that are there stay.
+
+        Args:
+            job: Ids and audio.
+            folder: To write into: ``states.scp``, ``memory.scp``, ``text``, ``text_int``, shapes,
+                ``token_counts.pth``, ``failed_utterances``.
+            batch_size: Utterances that run together.
+
+        Returns:
+            Number of utterances without states.
+        """
+        keys = [*job.keys]
+        shards = [
+            (folder / f"shard.{number}", keys[start : start + SHARD_UTTERANCES])
+            for number, start in enumerate(range(0, len(keys), SHARD_UTTERANCES), 1)
+        ]
+        done = sum(len(names) for shard, names in shards if _is_done(shard, names))
+        with Progress(len(keys), done, "states") as progress:
+            for shard, names in shards:
+                if not _is_done(shard, names):
+                    self._keep_shard(job, shard, names, batch_size, progress)
+        model = self.speech2text.asr_model
+        return join_shards([shard for shard, _ in shards], folder, len(model.token_list), model.eos)
+
+    def _keep_shard(
+        self, job: JobInput, shard: Path, keys: list[str], batch_size: int, progress: Progress
+    ) -> None:
+        """Write one folder; its list of failures comes last."""
+        shutil.rmtree(shard, ignore_errors=True)
+        shard.mkdir(parents=True)
+        failed: dict[str, str] = {}
+        labels: dict[str, str] = {}
+        texts: dict[str, str] = {}
+        with _writer(shard, STATES) as states, _writer(shard, MEMORY) as memory:
+            for utterance, outcome in self._outcomes(job, keys, batch_size, failed):
+                progress.update()
+                if isinstance(outcome, Exception):
+                    failed[utterance.key] = " ".join(str(outcome).split())
+                    continue
+                states(utterance.key, outcome.states)
+                if outcome.memory is not None:
+                    memory(utterance.key, outcome.memory)
+                labels[utterance.key] = " ".join(map(str, outcome.label))
+                texts[utterance.key] = outcome.text
+        write_table(shard / TEXT_INT, labels)
+        write_table(shard / TEXT, texts)
+        for key, reason in failed.items():
+            logger.error(f"failed: {key}: {reason}")
+        write_table(shard / FAILED, failed)
+
+    def _outcomes(
+        self, job: JobInput, keys: Sequence[str], batch_size: int, failed: dict[str, str]
+    ) -> Iterator[tuple[Utterance, Kept | Exception]]:
+        """Read a shard and run it in batches of like lengths."""
+        utterances = []
+        for key in keys:
+            try:
+                if key in job.problems:
+                    raise InputError(job.problems[key])
+                if self.references is not None and key not in self.references:
+                    raise InputError("no reference text")
+                entry = job.entries[key]
+                utterances.append(
+                    read_utterance(self.speech2text, key, entry, False, self.preprocess)
+                )
+            except Exception as error:  # whatever it was, the others go on
+                failed[key] = " ".join(str(error).split())
+        utterances.sort(key=lambda utterance: len(utterance.speech))
+        for start in range(0, len(utterances), batch_size):
+            batch = utterances[start : start + batch_size]
+            names = {id(u.speech): u.key for u in batch}
+
+            def keep(speeches, _, names=names):
+                return self.keep([names[id(speech)] for speech in speeches], speeches)
+
+            yield from decode_together(keep, batch)
+
+
+def join_shards(shards: Sequence[Path], folder: Path, vocab_size: int, eos: int) -> int:
+    """Write the tables of all shards together, and what training reads beside them.
+
+    Returns:
+        Number of utterances without states.
+    """
+    tables = {
+        name: {key: value for shard in shards for key, value in read_results(shard / name).items()}
+        for name in (f"{STATES}.scp", f"{MEMORY}.scp", TEXT, TEXT_INT, FAILED)
+    }
+    for name, table in tables.items():
+        (folder / name).unlink(missing_ok=True)
+        if table:
+            write_table(folder / name, table)
+    lengths = {key: len(label.split()) for key, label in tables[TEXT_INT].items()}
+    write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})
+    write_table(folder / "text_shape", {key: str(n) for key, n in lengths.items()})
+    counts = torch.zeros(vocab_size, dtype=torch.long)
+    for label in tables[TEXT_INT].values():
+        ids = torch.tensor([*map(int, label.split()), eos])
+        counts += torch.bincount(ids, minlength=vocab_size)
+    torch.save({"decoder.token_counts": counts}, folder / COUNTS)
+    return len(tables[FAILED])
+
+
+def _float16(rows: torch.Tensor) -> np.ndarray:
+    return rows.half().cpu().numpy()
+
+
+def _writer(shard: Path, name: str) -> kaldiio.WriteHelper:
+    # As numpy's arrays: Kaldi's matrices know no float16.
+    places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
+    return kaldiio.WriteHelper(places, write_function="numpy")
+
+
+def _is_done(shard: Path, keys: Sequence[str]) -> bool:
+    """Whether a shard accounts for these utterances; its list of failures was written last."""
+    if not (shard / FAILED).is_file():
+        return False
+    return {*read_results(shard / TEXT_INT), *read_results(shard / FAILED)} == {*keys}

@@ -1,0 +1,207 @@
+"""Heads and CTC on kept states of a frozen Whisper: the losses are those of audio."""
+
+import json
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+import soundfile
+import torch
+import yaml
+from experiment import read_lines, write_noise
+from whisper_training import command_of, losses, make_corpus, shapes, train, weights, write_lines
+
+from espnet_medusa.bin import asr_train, convert
+from espnet_medusa.inference import kept_states
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.stages import keep_states
+from espnet_medusa.whisper.tokens import END, START
+
+FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Noises, and the experiment of a random Whisper that takes them as they are."""
+    folder = make_corpus(tmp_path_factory.mktemp("corpus"))
+    audio = read_lines(folder / "wav.scp")
+    write_lines(folder / "utt2num_samples", {key: 4800 for key in audio})
+    tokens = (folder / "tokens.txt").read_text("utf-8").split("\n")
+    ids = {"decoder_start_token_id": tokens.index(START), "eos_token_id": tokens.index(END)}
+    for name in ("config.json", "generation_config.json"):
+        path = folder / "whisper" / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | ids))
+    options = [str(folder / "whisper"), str(folder / "vanilla"), "--language", "en"]
+    convert.main([*options, "--tokenizer", str(folder / "tokenizer")])
+    config = folder / "vanilla" / "config.yaml"
+    fields = yaml.safe_load(config.read_text())
+    fields["encoder_conf"]["pad_to_window"] = False
+    config.write_text(yaml.safe_dump(fields))
+    return folder
+
+
+def keep(corpus: Path, output: Path, *options: str) -> Path:
+    sets = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(corpus)]
+    keep_states.main([*sets, "--output_dir", str(output), "--batch_size", "3", *options])
+    return output
+
+
+@pytest.fixture(scope="module")
+def of_references(corpus, tmp_path_factory):
+    return keep(corpus, tmp_path_factory.mktemp("states"), "--references", "true")
+
+
+@pytest.fixture(scope="module")
+def of_own_texts(corpus, tmp_path_factory):
+    return keep(corpus, tmp_path_factory.mktemp("own"))
+
+
+def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
+    """As ``train``, with states in place of audio."""
+    command = command_of(corpus, output, system, **changes)
+    data = [word for word in command if "path_and_name_and_type" in word]
+    assert len(data) == 4
+    for name in data:
+        place = command.index(name)
+        del command[place : place + 2]
+    names = [("states.scp", "speech", "kaldi_ark"), ("text_int", "text", "text_int")]
+    names += [("memory.scp", "memory", "kaldi_ark")] if memory else []
+    for part in ("train", "valid"):
+        for file, name, kind in names:
+            option = f"--{part}_data_path_and_name_and_type"
+            command += [option, f"{states / file},{name},{kind}"]
+    keys = output.parent / "speech_shape"
+    write_lines(keys, {f"u{index}": 4800 + index for index in range(16)})
+    asr_train.main([*command, *shapes(keys), *options])
+    return output
+
+
+@pytest.mark.parametrize("system", ["linear", "block", "recurrent", "ctc"])
+def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
+    changes = {"max_epoch": 3, "accum_grad": 1}
+    if system != "ctc":
+        changes["model_conf"] = FROZEN | {"ctc_weight": 0.0, "report_cer": False,
+                                          "report_wer": False}  # fmt: skip
+    audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
+    folder = tmp_path / "states" / "exp"
+    kept = train_on_states(
+        corpus, of_references, folder, system, memory=system != "linear", **changes
+    )
+    for part in ("train", "valid"):
+        there, here = losses(audio, part), losses(kept, part)
+        assert there[3] < there[1], "it learns"
+        assert [*here.values()] == pytest.approx([*there.values()], rel=1e-3), part
+
+
+def test_labels_are_what_the_model_writes(corpus, of_own_texts):
+    speech2text = Speech2Text(
+        corpus / "vanilla" / "config.yaml", corpus / "vanilla" / "model.pth",
+        search="greedy", beam_size=1, ctc_weight=0.0, lm_weight=0.0,
+    )  # fmt: skip
+    texts, labels = read_lines(of_own_texts / "text"), read_lines(of_own_texts / "text_int")
+    states = kaldiio.load_scp(str(of_own_texts / "states.scp"))
+    memory = kaldiio.load_scp(str(of_own_texts / "memory.scp"))
+    for key, path in list(read_lines(corpus / "wav.scp").items())[:4]:
+        samples, _ = soundfile.read(path, dtype="float32")
+        text, _, ids, hypothesis = speech2text(samples)[0]
+        label = [*map(int, labels[key].split())]
+        assert texts[key] == " ".join((text or "").split()) or texts[key] == text.rstrip()
+        assert label == hypothesis.yseq.tolist()[1:-1]
+        assert states[key].dtype == memory[key].dtype == np.float16
+        assert len(states[key]) == len(label) + 1
+        # The state behind each token says which one comes next.
+        decoder = speech2text.asr_model.decoder
+        logits = decoder.logits(torch.tensor(states[key]).float())
+        prompt = len(hypothesis.yseq) - len(ids) - 1
+        allowed = torch.ones(logits.size(1), dtype=torch.bool)
+        allowed[list(speech2text.search_options.suppress_tokens)] = False
+        best = logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist()
+        assert best == label[prompt:]
+
+
+def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
+    monkeypatch.setattr(kept_states, "SHARD_UTTERANCES", 5)
+    run, calls = kept_states.StateKeeper.keep, []
+
+    def interrupted(keeper, keys, speeches):
+        calls.append([*keys])
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return run(keeper, keys, speeches)
+
+    monkeypatch.setattr(kept_states.StateKeeper, "keep", interrupted)
+    with pytest.raises(SystemExit):
+        keep(corpus, tmp_path / "states")
+    assert not (tmp_path / "states" / "states.scp").exists()
+    first = {key for keys in calls[:2] for key in keys}
+    calls[:] = [[]] * 4
+    keep(corpus, tmp_path / "states")
+    assert not first & {key for keys in calls[4:] for key in keys}, "the first shard is there"
+    for name in ("text", "text_int", "speech_shape", "text_shape"):
+        assert (tmp_path / "states" / name).read_text() == (of_own_texts / name).read_text()
+    counts = [
+        weights(folder / "token_counts.pth") for folder in (tmp_path / "states", of_own_texts)
+    ]
+    assert torch.equal(*(table["decoder.token_counts"] for table in counts))
+
+
+def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    write_noise(data / "good.wav", 0.3)
+    (data / "bad.wav").write_bytes(b"no audio")
+    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
+    write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
+    command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
+    with pytest.raises(SystemExit) as end:
+        keep_states.main([*command, "--output_dir", str(tmp_path / "states")])
+    assert end.value.code == 3
+    assert "states of 1 of 2 utterances" in capsys.readouterr().out
+    assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]
+    assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
+
+
+def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, capsys):
+    usage = kept_states.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(kept_states.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(SystemExit):
+        keep(corpus, tmp_path / "states")
+    assert "GB are needed, 0.00 GB are free" in capsys.readouterr().err
+    assert not list((tmp_path / "states").iterdir())
+
+
+def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
+    counts = f"{of_references / 'token_counts.pth'}"
+    conf = FROZEN | {"ctc_weight": 0.0, "draft_vocab_size": 9}
+    changes = {"max_epoch": 2, "accum_grad": 1, "model_conf": conf}
+    folder = tmp_path / "some" / "exp"
+    some = train_on_states(
+        corpus, of_references, folder, "linear", "--init_param", counts, memory=False, **changes
+    )
+    assert losses(some, "train")[2] < losses(some, "train")[1]
+    changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
+    folder = tmp_path / "all" / "exp"
+    seen = train_on_states(
+        corpus, of_references, folder, "linear", "--init_param", counts, memory=False, **changes
+    )
+    assert losses(seen, "train")[1] > losses(some, "train")[1]
+    with pytest.raises(SystemExit, match="token_counts.pth"):
+        train_on_states(corpus, of_references, tmp_path / "none" / "exp", "linear",
+                        memory=False, **changes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("system", "conf", "memory", "told"),
+    [
+        ("linear", {"freeze_whisper": "nothing"}, True, "freeze_whisper: all"),
+        ("linear", {"kl_weight": 0.1}, True, "kl_weight: 0"),
+        ("block", {}, False, "memory: missing; these heads have a block"),
+    ],
+)
+def test_states_that_do_not_fit_are_refused(
+    corpus, of_references, tmp_path, system, conf, memory, told
+):
+    changes = {"model_conf": FROZEN | {"ctc_weight": 0.0} | conf, "max_epoch": 1}
+    with pytest.raises(SystemExit, match=told):
+        train_on_states(corpus, of_references, tmp_path / "exp", system, memory=memory, **changes)
