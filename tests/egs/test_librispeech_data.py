@@ -292,7 +292,7 @@ def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):
     (long,) = corpus.rglob("61-1061-0001.flac")
     soundfile.write(long, murmur(1.2, 0), RATE_HZ)
     assert prepare_small(corpus, "--max_valid_s", "1") == 0
-    assert "dev: 5 utterances, 1 above 1 s left out" in capsys.readouterr().err
+    assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in capsys.readouterr().err
     assert "61-1061-0001" in table(tmp_path / "data" / "dev_clean", "text")
     assert "61-1061-0001" not in table(tmp_path / "data" / "dev", "text")
 
