@@ -98,8 +98,8 @@ def find_subset(folders: Sequence[Path], name: str) -> Path:
                 return place
     raise InputError(
         f"{', '.join(map(str, folders))}: holds neither {name} nor {CORPUS}/{name}; unpack"
-        f" {name}.tar.gz there, name a folder more in --librispeech, choose with --part,"
-        " --test_sets or --subsets, or leave out --librispeech to download it"
+        f" {name}.tar.gz there, name a folder more in --librispeech, do without it (--part,"
+        " --valid_speakers, --test_sets, --subsets), or leave out --librispeech to download it"
     )
 
 
