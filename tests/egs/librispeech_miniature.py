@@ -18,6 +18,8 @@ SUBSETS = (
     "test-clean",
     "test-other",
 )
+# mini_librispeech is a part of these.
+PART_OF = {"train-clean-5": "train-clean-100", "dev-clean-2": "dev-clean"}
 RATE_HZ = 16000
 WORDS = ("the", "old", "captain", "walked", "slowly", "towards", "evening", "light", "on", "water")
 SPEAKERS_HEADER = """\
@@ -37,8 +39,9 @@ def make_librispeech(
 ) -> Path:
     """Write `folder/LibriSpeech`: per subset `n_readers` readers with a chapter each.
 
-    Reader ids start at 1 for the first of `SUBSETS`, so that no reader is in two subsets; reader
-    60's name has pipes in it, as in the corpus.
+    Reader ids start at 1 for the first of `SUBSETS`, so that no reader is in two of these; reader
+    60's name has pipes in it, as in the corpus. Subsets of mini_librispeech have the readers and
+    utterances of those that they are a part of.
 
     Args:
         folder: Where to.
@@ -65,7 +68,7 @@ def make_librispeech(
 
 
 def _readers(subset: str, n_readers: int) -> range:
-    first = 1 + 20 * SUBSETS.index(subset)
+    first = 1 + 20 * SUBSETS.index(PART_OF.get(subset, subset))
     return range(first, first + n_readers)
 
 
@@ -94,24 +97,27 @@ def murmur(duration_s: float, seed: int) -> np.ndarray:
 def make_librispeech_pc(folder: Path, corpus: Path) -> Path:
     """Write `<subset>.json` for the subsets of a corpus: all utterances but each chapter's last.
 
+    Those of mini_librispeech are in the manifests of what they are a part of.
+
     Returns:
         `folder`.
     """
     folder.mkdir(parents=True)
     for subset in (path for path in sorted(corpus.iterdir()) if path.is_dir()):
+        name = PART_OF.get(subset.name, subset.name)
         lines = []
         for table in sorted(subset.rglob("*.trans.txt")):
             for line in table.read_text(encoding="utf-8").splitlines()[:-1]:
                 key, plain = line.split(" ", 1)
                 audio = table.parent / f"{key}.flac"
                 entry = {
-                    "audio_filepath": str(audio.relative_to(corpus)),
+                    "audio_filepath": str(name / audio.relative_to(subset)),
                     "duration": soundfile.info(audio).duration,
                     "text": restore(plain),
                     "text_raw": f"  {restore(plain)}",
                 }
                 lines.append(json.dumps(entry) + "\n")
-        (folder / f"{subset.name}.json").write_text("".join(lines), encoding="utf-8")
+        (folder / f"{name}.json").write_text("".join(lines), encoding="utf-8")
     return folder
 
 

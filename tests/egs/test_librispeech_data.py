@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,22 +21,25 @@ from librispeech_miniature import (
     murmur,
     restore,
 )
+from librispeech_preparation import (
+    RECIPE,
+    errors,
+    librispeech_files,
+    prepare_librispeech,
+    publish,
+    run,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "egs" / "librispeech" / "asr1"
-sys.path.insert(0, str(RECIPE / "local"))
+from espnet_medusa.audio.reader import AudioError
+from espnet_medusa.kaldi.audio_writer import AudioOptions
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.recipe import download
 
-import librispeech_files  # noqa: E402
-import prepare_librispeech  # noqa: E402
-from librispeech_corpus import measure_audio, read_genders  # noqa: E402
-from librispeech_pc import read_manifest  # noqa: E402
-
-from espnet_medusa.audio.reader import AudioError  # noqa: E402
-from espnet_medusa.kaldi.audio_writer import AudioOptions  # noqa: E402
-from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
-from espnet_medusa.kaldi.format import FormatOptions, format_data_dir  # noqa: E402
-from espnet_medusa.kaldi.table import read_table  # noqa: E402
-from espnet_medusa.recipe import download  # noqa: E402
+# The recipe's modules, which librispeech_preparation makes known.
+from librispeech_corpus import measure_audio, read_genders  # isort: skip
+from librispeech_pc import read_manifest  # isort: skip
 
 # Of one chapter of test-clean in the miniature.
 READER, CHAPTER = "101", "1101"
@@ -58,23 +60,10 @@ def small(tmp_path):
     return make_librispeech(tmp_path, ("dev-clean", "test-clean"), duration_s=(0.3, 0.5))
 
 
-def run(folder: Path, *options) -> int:
-    """Prepare into `folder/data`; returns the exit status."""
-    try:
-        prepare_librispeech.main(["--output_dir", str(folder / "data"), *map(str, options)])
-    except SystemExit as exit_:
-        return exit_.code
-    return 0
-
-
 def prepare_small(corpus: Path, *options) -> int:
     names = [path.name for path in corpus.iterdir() if path.is_dir()]
     plain = ["--librispeech_pc", "false", "--librispeech", corpus, "--subsets", *sorted(names)]
     return run(corpus.parent, *plain, *options)
-
-
-def errors(capsys) -> list[str]:
-    return [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
 
 
 def table(folder: Path, name: str) -> dict[str, str]:
@@ -292,7 +281,7 @@ def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):
     (long,) = corpus.rglob("61-1061-0001.flac")
     soundfile.write(long, murmur(1.2, 0), RATE_HZ)
     assert prepare_small(corpus, "--max_valid_s", "1") == 0
-    assert "dev: 5 utterances, 1 above 1 s left out" in capsys.readouterr().err
+    assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in capsys.readouterr().err
     assert "61-1061-0001" in table(tmp_path / "data" / "dev_clean", "text")
     assert "61-1061-0001" not in table(tmp_path / "data" / "dev", "text")
 
@@ -386,21 +375,8 @@ def test_missing_corpus_is_downloaded_checked_and_unpacked(tmp_path, monkeypatch
     subsets = ("dev-clean", "dev-other")
     corpus = make_librispeech(source, subsets, 1, 2, (0.2, 0.3))
     pc = make_librispeech_pc(source / "pc", corpus)
-    packed = {
-        f"/12/{name}.tar.gz": archive(
-            source / f"{name}.tar.gz", source, f"LibriSpeech/{name}", "LibriSpeech/SPEAKERS.TXT"
-        ).read_bytes()
-        for name in subsets
-    }
+    packed = publish(corpus, monkeypatch, *subsets)
     manifests = archive(source / "m.tar.gz", pc, *(f"{name}.json" for name in subsets))
-    known = {
-        name: replace(
-            librispeech_files.SUBSETS[name],
-            checksum=f"md5:{hashlib.md5(packed[f'/12/{name}.tar.gz']).hexdigest()}",
-        )
-        for name in subsets
-    }
-    monkeypatch.setattr(prepare_librispeech, "SUBSETS", librispeech_files.SUBSETS | known)
     checksum = f"sha256:{hashlib.sha256(manifests.read_bytes()).hexdigest()}"
     monkeypatch.setattr(
         prepare_librispeech,

@@ -110,3 +110,19 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     # Another Whisper does not go on with these.
     done = run(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16")
     assert done.returncode == 2 and "give another --expdir" in done.stderr
+
+
+def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
+    train = make_librispeech(tmp_path / "a", ("train-clean-5",), 3, 2, (0.2, 0.4))
+    test = make_librispeech(tmp_path / "b", ("test-clean",), 1, 2, (0.2, 0.4))
+    options = ["--part", "5", "--librispeech", f"{train} {test}", "--librispeech_pc", "false"]
+    options += ["--valid_speakers", "1 3", "--test_sets", "test_clean", "--stop_stage", "4"]
+    done = run(recipe, *options, "--whisper_model", "openai/whisper-tiny")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
+    assert {name: len(text) for name, text in texts.items()} == {
+        "train_clean_5": 2,
+        "dev": 4,
+        "test_clean": 2,
+    }
+    assert {key.split("-")[0] for key in texts["dev"]} == {"1", "3"}

@@ -1,5 +1,6 @@
-"""Where LibriSpeech (openslr 12) and LibriSpeech-PC (openslr 145) come from and lie."""
+"""Where LibriSpeech (openslr 12, 31) and LibriSpeech-PC (openslr 145) come from and lie."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,15 @@ class Subset:
         name: Of its folder; its archive is `<name>.tar.gz`.
         checksum: Of the archive, from the md5sum.txt that lies beside it.
         n_utterances: As published.
+        resource: Its number at openslr: 31 is mini_librispeech.
+        part_of: Where it is a part of another subset, that one; its manifest has the transcripts.
     """
 
     name: str
     checksum: str
     n_utterances: int
+    resource: int = 12
+    part_of: str = ""
 
     @property
     def set_name(self) -> str:
@@ -36,39 +41,65 @@ class Subset:
         """Whether results are reported on it."""
         return self.name.startswith("test-")
 
+    @property
+    def is_train(self) -> bool:
+        """Whether it is to train on."""
+        return self.name.startswith("train-")
+
+    @property
+    def manifest_name(self) -> str:
+        """Name of the subset whose LibriSpeech-PC manifest has its transcripts."""
+        return self.part_of or self.name
+
+
+@dataclass(frozen=True)
+class Part:
+    """What `--part` names: subsets to train and to validate on."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...] = ("dev-clean", "dev-other")
+
 
 SUBSETS = {
     subset.name: subset
     for subset in (
+        Subset(
+            "train-clean-5", "md5:5df7d4e78065366204ca6845bb08f490", 1519, 31, "train-clean-100"
+        ),
         Subset("train-clean-100", "md5:2a93770f6d5c6c964bc36631d331a522", 28539),
         Subset("train-clean-360", "md5:c0e676e450a7ff2f54aeade5171606fa", 104014),
         Subset("train-other-500", "md5:d1a0fd59409feb2c614ce4d30c387708", 148688),
+        Subset("dev-clean-2", "md5:6d7ab67ac6a1d2c993d050e16d61080d", 1089, 31, "dev-clean"),
         Subset("dev-clean", "md5:42e2234ba48799c1f50f24a7926300a1", 2703),
         Subset("dev-other", "md5:c8d0bcc9cca99d4f8b62fcc847357931", 2864),
         Subset("test-clean", "md5:32fa31d27d2e1cad72775fee3f4849a9", 2620),
         Subset("test-other", "md5:fb5a50374b501bb3bac4815ee91d3135", 2939),
     )
 }
-TRAIN_PARTS = {
-    "100": ("train-clean-100",),
-    "460": ("train-clean-100", "train-clean-360"),
-    "960": ("train-clean-100", "train-clean-360", "train-other-500"),
+PARTS = {
+    "5": Part(("train-clean-5",), ("dev-clean-2",)),
+    "100": Part(("train-clean-100",)),
+    "460": Part(("train-clean-100", "train-clean-360")),
+    "960": Part(("train-clean-100", "train-clean-360", "train-other-500")),
 }
-EVALUATION = ("dev-clean", "dev-other", "test-clean", "test-other")
+TEST_SETS = {subset.set_name: name for name, subset in SUBSETS.items() if subset.is_test}
 
 
-def find_subset(folder: Path, name: str) -> Path:
-    """Find `<name>` in LibriSpeech, or in a folder that holds LibriSpeech.
+def find_subset(folders: Sequence[Path], name: str) -> Path:
+    """Find `<name>` in folders that are LibriSpeech, or hold LibriSpeech; the first one counts.
 
     Raises:
-        InputError: It is in neither.
+        InputError: It is in none.
     """
-    for place in (folder / name, folder / CORPUS / name):
-        if place.is_dir():
-            return place
+    for folder in folders:
+        for place in (folder / name, folder / CORPUS / name):
+            # What an archive was unpacked into may have its name.
+            if place.is_dir() and not (place / CORPUS).is_dir():
+                return place
     raise InputError(
-        f"{folder}: holds neither {name} nor {CORPUS}/{name}; unpack {name}.tar.gz there, choose"
-        " with --part or --subsets, or leave out --librispeech to download it"
+        f"{', '.join(map(str, folders))}: holds neither {name} nor {CORPUS}/{name}; unpack"
+        f" {name}.tar.gz there, name a folder more in --librispeech, do without it (--part,"
+        " --valid_speakers, --test_sets, --subsets), or leave out --librispeech to download it"
     )
 
 
@@ -83,8 +114,9 @@ def fetch_subset(folder: Path, subset: Subset, openslr: str = OPENSLR) -> Path:
     place = folder / CORPUS / subset.name
     if not place.is_dir():
         archive = f"{subset.name}.tar.gz"
-        unpack(download(f"{openslr}/12/{archive}", folder / archive, subset.checksum), folder)
-    return find_subset(folder, subset.name)
+        address = f"{openslr}/{subset.resource}/{archive}"
+        unpack(download(address, folder / archive, subset.checksum), folder)
+    return find_subset([folder], subset.name)
 
 
 def find_manifest(folder: Path, name: str) -> Path | None:

@@ -1,10 +1,10 @@
 """LibriSpeech as Kaldi data directories, downloaded where it is missing.
 
 Writes ``<output_dir>/<subset>`` (wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
-utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev. What cannot
-be used is named on stdout, one line each, and left out; the subset's file bad_utterances lists it.
-Ends with status 3 when anything of a set, or a whole test set, is not there, and 1 when nothing
-could be done.
+utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev; dev may be
+speakers of the training set, who then leave it. What cannot be used is named on stdout, one line
+each, and left out; the subset's file bad_utterances lists it. Ends with status 3 when anything of
+a set, or a whole test set, is not there, and 1 when nothing could be done.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from librispeech_corpus import Utterance, read_genders, read_subset
 from librispeech_files import (
-    EVALUATION,
     OPENSLR,
+    PARTS,
     SUBSETS,
-    TRAIN_PARTS,
+    TEST_SETS,
     Subset,
     fetch_manifest,
     fetch_subset,
@@ -26,6 +26,7 @@ from librispeech_files import (
     require_manifest,
 )
 from librispeech_pc import read_manifest
+from valid_speakers import check_speakers, hold_out
 
 from espnet_medusa.bin.command_line import positive, run_main, str2bool
 from espnet_medusa.errors import InputError
@@ -36,8 +37,8 @@ from espnet_medusa.kaldi.table import write_table
 
 INCOMPLETE = 3
 PLAIN_CASES = {"lower": str.lower, "upper": str.upper}
-VALIDATION_PARTS = ("dev-clean", "dev-other")
-COMBINED = {"dev": VALIDATION_PARTS} | {f"train_{n}": TRAIN_PARTS[n] for n in ("460", "960")}
+COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
+VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Options:
 
     Attributes:
         subsets: Names of LibriSpeech's subsets.
-        librispeech: An existing copy; None downloads.
+        librispeech: Folders of existing copies; none: download.
+        valid_speakers: Ids of readers who leave the training set and make the validation set.
         download_dir: Where downloads go.
         librispeech_pc: Whether to take restored transcripts where there are any.
         librispeech_pc_dir: Existing manifests; None downloads.
@@ -59,7 +61,8 @@ class Options:
     """
 
     subsets: tuple[str, ...]
-    librispeech: Path | None = None
+    librispeech: tuple[Path, ...] = ()
+    valid_speakers: tuple[str, ...] = ()
     download_dir: Path = Path("downloads")
     librispeech_pc: bool = True
     librispeech_pc_dir: Path | None = None
@@ -78,11 +81,13 @@ class DataSet:
         utterances: By id.
         problems: What was left out.
         genders: Reader to `f` or `m`.
+        held_out: Utterances to validate on, by id.
     """
 
     utterances: dict[str, Utterance]
     problems: list[DataProblem] = field(default_factory=list)
     genders: dict[str, str] = field(default_factory=dict)
+    held_out: dict[str, Utterance] = field(default_factory=dict)
 
 
 def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Options) -> DataSet:
@@ -102,6 +107,8 @@ def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Opti
     if speakers.is_file():
         data.genders, more_notes = read_genders(speakers)
         notes += more_notes
+    if subset.is_train:
+        data.utterances, data.held_out = hold_out(data.utterances, options.valid_speakers)
     for problem in content.problems + notes:
         print(problem)
     if not data.utterances:
@@ -130,9 +137,10 @@ def choose_texts(
 
 def summary(subset: Subset, data: DataSet, n_plain: int | None) -> str:
     """Say in one line what a set has, and how many of its transcripts are plain ones."""
-    hours = sum(utterance.duration_s for utterance in data.utterances.values()) / 3600
     line = f"{subset.set_name}: {len(data.utterances)} utterances"
-    line += f" ({subset.n_utterances} published), {hours:.2f} h"
+    line += f" ({subset.n_utterances} published), {hours(data):.2f} h"
+    if data.held_out:
+        line += f", {len(data.held_out)} held out to validate on"
     if n_plain is not None:
         line += f", {n_plain} not in LibriSpeech-PC: plain transcript"
     if data.problems:
@@ -140,11 +148,16 @@ def summary(subset: Subset, data: DataSet, n_plain: int | None) -> str:
     return line
 
 
+def hours(data: DataSet) -> float:
+    """Of its audio, without what is held out."""
+    return sum(utterance.duration_s for utterance in data.utterances.values()) / 3600
+
+
 def combine(name: str, parts: Iterable[DataSet], max_s: float | None = None) -> DataSet:
     """Join data sets; utterances above `max_s` seconds are left out.
 
     Raises:
-        InputError: An utterance is in two of them.
+        InputError: An utterance is in two of them, or none is left.
     """
     utterances: dict[str, Utterance] = {}
     genders: dict[str, str] = {}
@@ -158,11 +171,25 @@ def combine(name: str, parts: Iterable[DataSet], max_s: float | None = None) -> 
         utterances |= part.utterances
         genders |= part.genders
     kept = {k: u for k, u in utterances.items() if max_s is None or u.duration_s <= max_s}
-    line = f"{name}: {len(kept)} utterances"
+    if not kept:
+        raise InputError(
+            f"{name}: has no utterance of up to {max_s:g} s; name other --valid_speakers, or raise"
+            " --max_valid_s"
+        )
+    joined = DataSet(kept, genders=genders)
+    line = f"{name}: {len(kept)} utterances, {hours(joined):.2f} h"
     if len(kept) < len(utterances):
         line += f", {len(utterances) - len(kept)} above {max_s:g} s left out"
     print(line, file=sys.stderr)
-    return DataSet(kept, genders=genders)
+    return joined
+
+
+def validation_parts(sets: Mapping[str, DataSet], options: Options) -> list[DataSet]:
+    """What makes the validation set: speakers held out, or else dev subsets where they are."""
+    if options.valid_speakers:
+        return [DataSet(data.held_out, genders=data.genders) for data in sets.values()]
+    names = next((parts for parts in VALIDATION if all(n in sets for n in parts)), ())
+    return [sets[name] for name in names]
 
 
 def write_data_dir(folder: Path, data: DataSet) -> None:
@@ -198,6 +225,9 @@ def prepare(options: Options) -> int:
     """
     # All of the corpus first: hours of reading must not end at a file that was never there.
     folders, missing = find_subsets(options)
+    if options.valid_speakers:
+        train = {name: folder for name, folder in folders.items() if SUBSETS[name].is_train}
+        check_speakers(options.valid_speakers, train)
     manifests = {name: _manifest(name, options) for name in folders}
     for problem in missing.values():
         print(problem)
@@ -207,9 +237,10 @@ def prepare(options: Options) -> int:
     }
     for combined, parts in COMBINED.items():
         if all(name in sets for name in parts):
-            max_s = options.max_valid_s if parts == VALIDATION_PARTS else None
-            joined = combine(combined, [sets[name] for name in parts], max_s)
+            joined = combine(combined, [sets[name] for name in parts])
             write_data_dir(options.output_dir / combined, joined)
+    if parts := validation_parts(sets, options):
+        write_data_dir(options.output_dir / "dev", combine("dev", parts, options.max_valid_s))
     incomplete = [name for name in sets if sets[name].problems]
     for name in incomplete:
         bad = options.output_dir / SUBSETS[name].set_name / BAD_UTTERANCES
@@ -239,7 +270,7 @@ def find_subsets(options: Options) -> tuple[dict[str, Path], dict[str, str]]:
 
 
 def _subset_folder(name: str, options: Options) -> Path:
-    if options.librispeech is not None:
+    if options.librispeech:
         return find_subset(options.librispeech, name)
     return fetch_subset(options.download_dir, SUBSETS[name], options.openslr)
 
@@ -247,9 +278,10 @@ def _subset_folder(name: str, options: Options) -> Path:
 def _manifest(name: str, options: Options) -> Path | None:
     if not options.librispeech_pc:
         return None
+    manifest = SUBSETS[name].manifest_name
     if options.librispeech_pc_dir is not None:
-        return require_manifest(options.librispeech_pc_dir, name)
-    return fetch_manifest(options.download_dir / "LibriSpeech-PC", name, options.openslr)
+        return require_manifest(options.librispeech_pc_dir, manifest)
+    return fetch_manifest(options.download_dir / "LibriSpeech-PC", manifest, options.openslr)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -259,15 +291,35 @@ def get_parser() -> argparse.ArgumentParser:
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument(
-        "--part", choices=TRAIN_PARTS, default="960", help="hours to train on; dev and test too"
+        "--part",
+        choices=PARTS,
+        default="960",
+        help="hours to train on; 5: mini_librispeech, whose restored transcripts are those of"
+        " train-clean-100 and dev-clean",
     )
     parser.add_argument(
-        "--subsets", nargs="+", choices=SUBSETS, help="exactly these, instead of --part"
+        "--valid_speakers",
+        nargs="+",
+        metavar="ID",
+        help="of the training set, such as 7367: their utterances leave it and make the validation"
+        " set; none: dev subsets make it",
+    )
+    parser.add_argument(
+        "--test_sets", nargs="*", choices=TEST_SETS, default=[*TEST_SETS], help="which to prepare"
+    )
+    parser.add_argument(
+        "--subsets",
+        nargs="+",
+        choices=SUBSETS,
+        help="exactly these, instead of --part and --test_sets",
     )
     parser.add_argument(
         "--librispeech",
+        nargs="+",
         type=Path,
-        help="LibriSpeech, unpacked, or the folder that holds it; none: download",
+        metavar="FOLDER",
+        help="LibriSpeech, unpacked, or the folder that holds it; subsets may lie in several;"
+        " none: download",
     )
     parser.add_argument("--download_dir", type=Path, default=defaults.download_dir)
     parser.add_argument(
@@ -300,9 +352,13 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command line ``cmd`` (default: this process's)."""
     arguments = vars(get_parser().parse_args(cmd))
-    part, subsets = arguments.pop("part"), arguments.pop("subsets")
-    chosen = tuple(dict.fromkeys(subsets or (*TRAIN_PARTS[part], *EVALUATION)))
-    options = Options(subsets=chosen, **arguments)
+    part, subsets = PARTS[arguments.pop("part")], arguments.pop("subsets")
+    tests = [TEST_SETS[name] for name in arguments.pop("test_sets")]
+    if not subsets:
+        subsets = [*part.train, *(() if arguments["valid_speakers"] else part.valid), *tests]
+    for name in ("librispeech", "valid_speakers"):
+        arguments[name] = tuple(arguments[name] or ())
+    options = Options(subsets=tuple(dict.fromkeys(subsets)), **arguments)
     run_main("prepare_librispeech", lambda: prepare(options))
 
 

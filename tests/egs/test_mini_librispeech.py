@@ -1,0 +1,153 @@
+"""mini_librispeech, speakers held out to validate on, named test sets, subsets that lie apart."""
+
+from pathlib import Path
+
+import pytest
+import soundfile
+from file_server import serve
+from librispeech_miniature import RATE_HZ, make_librispeech, make_librispeech_pc, murmur
+from librispeech_preparation import errors, publish, run
+
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.kaldi.table import read_table
+
+PLAIN = ("--librispeech_pc", "false")
+MINI = ("--part", "5", *PLAIN)
+
+
+@pytest.fixture
+def train(tmp_path):
+    """train-clean-5 of the readers 1, 2 and 3, and test-clean."""
+    return make_librispeech(tmp_path, ("train-clean-5", "test-clean"), 3, 3, (0.2, 0.4))
+
+
+def table(folder: Path, set_name: str, name: str = "text") -> dict[str, str]:
+    return read_table(folder / "data" / set_name / name)
+
+
+def made(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "data").iterdir()}
+
+
+def readers(keys) -> set[str]:
+    return {key.split("-")[0] for key in keys}
+
+
+def test_restored_transcripts_are_those_of_the_whole_corpus(tmp_path):
+    subsets = ("train-clean-5", "dev-clean-2", "test-clean", "test-other")
+    corpus = make_librispeech(tmp_path, subsets, 2, 3, (0.2, 0.4))
+    manifests = make_librispeech_pc(tmp_path / "pc", corpus)
+    assert {path.stem for path in manifests.iterdir()} == {
+        "train-clean-100",
+        "dev-clean",
+        "test-clean",
+        "test-other",
+    }
+    options = ["--librispeech", corpus, "--librispeech_pc_dir", manifests]
+    assert run(tmp_path, "--part", "5", *options) == 0
+    assert made(tmp_path) == {name.replace("-", "_") for name in subsets} | {"dev"}
+    assert table(tmp_path, "dev") == table(tmp_path, "dev_clean_2")
+    assert readers(table(tmp_path, "dev")) == {"61", "62"}
+    for set_name in ("train_clean_5", "dev"):
+        assert validate_data_dir(tmp_path / "data" / set_name) == []
+        restored = [text for text in table(tmp_path, set_name).values() if text.endswith(".")]
+        assert len(restored) == 4, "two readers, of whom each manifest lacks one utterance"
+
+
+def test_only_what_is_needed_is_downloaded(tmp_path, monkeypatch):
+    source = make_librispeech(
+        tmp_path / "source", ("train-clean-5", "dev-clean-2", "test-clean"), 2, 2, (0.2, 0.4)
+    )
+    options = ["--download_dir", tmp_path / "downloads", "--test_sets", "test_clean"]
+    with serve() as server:
+        server.files = publish(source, monkeypatch, "train-clean-5", "dev-clean-2", "test-clean")
+        options += ["--openslr", server.url]
+        assert run(tmp_path, *MINI, *options, "--valid_speakers", "2") == 0
+        first = [path for path, _ in server.requests]
+        assert first == ["/31/train-clean-5.tar.gz", "/12/test-clean.tar.gz"]
+        server.requests.clear()
+        assert run(tmp_path, *MINI, *options) == 0
+        assert [path for path, _ in server.requests] == ["/31/dev-clean-2.tar.gz"]
+    assert len(table(tmp_path, "train_clean_5")) == len(table(tmp_path, "dev")) == 4
+    assert readers(table(tmp_path, "dev")) == {"61", "62"}
+    assert "test_other" not in made(tmp_path)
+
+
+def test_speakers_leave_the_training_set_and_validate(train, tmp_path, capsys):
+    (long,) = train.rglob("3-1003-0001.flac")
+    soundfile.write(long, murmur(1.2, 0), RATE_HZ)
+    options = ["--librispeech", train, "--test_sets", "test_clean", "--max_valid_s", "1"]
+    assert run(tmp_path, *MINI, *options, "--valid_speakers", "1", "3") == 0
+    assert made(tmp_path) == {"train_clean_5", "dev", "test_clean"}
+    for set_name in made(tmp_path):
+        assert validate_data_dir(tmp_path / "data" / set_name) == []
+    assert readers(table(tmp_path, "train_clean_5")) == {"2"}
+    assert readers(table(tmp_path, "dev")) == {"1", "3"}
+    assert table(tmp_path, "dev", "spk2gender") == {"1-1001": "m", "3-1003": "m"}
+    assert len(table(tmp_path, "test_clean")) == 9
+    said = capsys.readouterr().err
+    assert "train_clean_5: 3 utterances (1519 published), 0.00 h, 6 held out" in said
+    assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in said
+
+
+def test_speakers_of_any_subset_of_a_part(tmp_path):
+    subsets = ("train-clean-100", "train-clean-360")
+    corpus = make_librispeech(tmp_path, subsets, 2, 2, (0.2, 0.4))
+    options = ["--part", "460", *PLAIN, "--librispeech", corpus, "--test_sets"]
+    assert run(tmp_path, *options, "--valid_speakers", "2", "21") == 0
+    assert readers(table(tmp_path, "train_clean_100")) == {"1"}
+    assert readers(table(tmp_path, "train_460")) == {"1", "22"}
+    assert readers(table(tmp_path, "dev")) == {"2", "21"}
+
+
+def test_what_is_wrong_with_a_speaker_that_is_held_out_is_said(train, tmp_path, capsys):
+    (broken,) = train.rglob("1-1001-0001.flac")
+    broken.write_bytes(b"")
+    options = [*MINI, "--librispeech", train, "--test_sets", "test_clean"]
+    assert run(tmp_path, *options, "--valid_speakers", "1") == 3
+    assert "1-1001-0001: is an empty file" in capsys.readouterr().out
+    assert list(table(tmp_path, "train_clean_5", "bad_utterances")) == ["1-1001-0001"]
+    assert len(table(tmp_path, "dev")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--valid_speakers", "1", "99"],
+            "--valid_speakers 99: not in train-clean-5; allowed are the 3 speakers there, such as",
+        ),
+        (["--valid_speakers", "3", "2", "1"], "all 3 speakers of train-clean-5 are named; leave"),
+        (["--valid_speakers", "1", "--subsets", "test-clean"], "no training set is chosen"),
+        (["--valid_speakers", "1", "--max_valid_s", "0.1"], "dev: has no utterance of up to 0.1 s"),
+        ([], "holds neither dev-clean-2 nor LibriSpeech/dev-clean-2"),
+    ],
+)
+def test_errors_are_one_line(train, tmp_path, capsys, options, message):
+    options = [*MINI, "--librispeech", train, "--test_sets", "test_clean", *options]
+    assert run(tmp_path, *options) == 1
+    (line,) = errors(capsys)
+    assert message in line
+    assert not (tmp_path / "data" / "dev").exists()
+
+
+def test_a_test_set_that_there_is_not(train, tmp_path, capsys):
+    assert run(tmp_path, *MINI, "--librispeech", train, "--test_sets", "test_cleam") == 2
+    (line,) = errors(capsys)
+    assert "--test_sets: invalid choice: 'test_cleam' (choose from" in line and "test_other" in line
+
+
+def test_subsets_lie_in_several_folders(tmp_path, capsys):
+    train = make_librispeech(tmp_path, ("train-clean-5",), 2, 2, (0.2, 0.4))
+    # A folder by the archive's name, as one that it was unpacked into.
+    test = make_librispeech(tmp_path / "test-clean", ("test-clean",), 2, 2, (0.2, 0.4))
+    options = [*MINI, "--valid_speakers", "1", "--test_sets", "test_clean", "--librispeech"]
+    for folders in ([train, test], [tmp_path, test.parent], [test.parent, tmp_path]):
+        assert run(tmp_path, *options, *folders) == 0
+        assert readers(table(tmp_path, "train_clean_5")) == {"2"}
+        assert readers(table(tmp_path, "test_clean")) == {"101", "102"}
+    # A test set that is missing is one line, and the others go on.
+    capsys.readouterr()
+    assert run(tmp_path, *options, train, tmp_path / "nowhere") == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"test-clean: {train}, {tmp_path / 'nowhere'}: holds neither test-clean")
