@@ -6,6 +6,7 @@ from pathlib import Path
 from espnet_medusa.options import check_choice
 from espnet_medusa.report.figures.draw import FILE_WORDS, draw_figure
 from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.report.measures.models import model_name
 from espnet_medusa.report.measures.table_rows import measure_rows
 from espnet_medusa.report.plan.published import read_corpora, read_published
 from espnet_medusa.report.plan.report_plan import read_plan
@@ -41,7 +42,8 @@ def write_papers(
         if table.published is not None:
             check_choice(table.published, list(figures), f"{config}: table {number}")
         rows = measure_rows(table, decodings, corpora)
-        sections.append(table_markdown(table, rows, figures.get(table.published)))
+        model = model_name(table, decodings) if table.model else ""
+        sections.append(table_markdown(table, rows, figures.get(table.published), model))
         if table.figure is not None:
             words = output.stem.lower(), FILE_WORDS[type(table.figure)], str(number)
             path = image_dir / f"{'_'.join(words)}.png"

@@ -95,7 +95,8 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     results = (exp / "RESULTS.md").read_text()
     assert "|test-clean|Whisper vanilla|not yet run on the full corpus" in results
     assert "full corpus (2 of 2620 utterances)" in results
-    assert "|test-other|Medusa-Block|not yet run on the full corpus|" in results
+    assert "|test-other|Medusa-Block|not yet run on the full corpus|6.16|" in results
+    assert "- Models: published Whisper large-v2, 10 heads; ours whisper." in results
     assert "block exact" in (exp / "DECODING.md").read_text()
 
     # The others start from the data that is there.

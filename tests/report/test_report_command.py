@@ -191,37 +191,87 @@ def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
     assert "no utterances to compare" in text
 
 
-def test_published_figures_stand_beside_ours(tmp_path, exp):
-    published = {
-        "own": {
-            "name": "A paper, Table I",
-            "figures": [
-                {"system": "linear", "test_set": "test", "measure": "wer", "value": 4.1,
-                 "source": "page 3"},
-                {"system": "linear", "measure": "parameters", "value": 1561, "source": "page 4"},
-                {"system": "linear", "test_set": "elsewhere", "measure": "cer", "value": 7,
-                 "source": "page 3"},
-            ],
-            "statements": [{"text": "twice as fast", "source": "the abstract"}],
-        }
-    }  # fmt: skip
+def publish(tmp_path, label, **changes):
+    """A file of one published table, of Linear on one test set."""
+    linear = {"name": "As printed", "parameters": "1561", "cells": {label: "4.10 - 8.05"}}
+    table = {
+        "source": "A paper, Table I",
+        "model": "Whisper large-v2",
+        "data": "on a GPU",
+        "measures": ["wer", "speedup", "latency_s"],
+        "systems": {"linear": linear},
+        "statements": [{"text": "twice as fast", "source": "the abstract"}],
+    }
     path = tmp_path / "published.yaml"
-    path.write_text(yaml.safe_dump(published))
-    text = write_report(tmp_path, exp, plan(published="own"), "--published", str(path))
-    expected = "|test|Linear|16.67|4.1|-|-|2.00|-|2.50 (heads 0.50)|1561|"
+    path.write_text(yaml.safe_dump({"own": table | changes}))
+    return "--published", str(path)
+
+
+def test_published_figures_stand_beside_ours(tmp_path, exp):
+    linear = {"name": "As printed", "parameters": "1561", "cells": {"test": "4.10 -"}}
+    options = publish(tmp_path, "test", measures=["wer", "speedup"], systems={"linear": linear})
+    content = plan(published="own", model="Whisper base")
+    text = write_report(tmp_path, exp, content, *options)
+    expected = "|test|Linear|16.67|4.10|-|-|2.00|-|2.50 (heads 0.50)|1561|"
     assert expected in text.splitlines()
     assert "|test|Block|not run|-|-|-|-|-|-|-|" in text.splitlines()
     for note in (
-        "- Published: A paper, Table I.",
-        "- Published figures read in: page 3.",
-        "- Published figures read in: page 4.",
-        "- The published figures of cells with - were not at hand.",
+        "- Published: A paper, Table I (on a GPU).",
+        "- Models: published Whisper large-v2; ours Whisper base.",
         "- Also published: twice as fast (the abstract).",
-        "the numbers behind the published curve were not at hand",
+        "Only our figures are drawn.",
     ):
         assert note in text
     columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert columns == {11}
+
+
+def test_published_table_of_another_corpus_follows_ours(tmp_path, exp):
+    content = plan(published="own", model="Whisper base")
+    text = write_report(tmp_path, exp, content, *publish(tmp_path, "test-clean"))
+    assert "|test|Linear|16.67|-|2.00|2.50 (heads 0.50)|" in text.splitlines()
+    assert (
+        "### Published: A paper, Table I\n\n"
+        "|system|WER [%]|speedup|latency [s]|parameters [M]|\n|---|---|---|---|---|\n"
+        "|As printed|4.10|-|8.05|1561|\n"
+    ) in text
+    assert "- Models: published Whisper large-v2; ours Whisper base." in text
+    linear = {"name": "Two", "cells": {"a": "1.0", "b": "2.0"}}
+    options = publish(tmp_path, "", measures=["wer"], systems={"linear": linear})
+    text = write_report(tmp_path, exp, content, *options)
+    assert "|system|a: WER [%]|b: WER [%]|\n|---|---|---|\n|Two|1.0|2.0|\n" in text
+
+
+def test_cells_without_a_column_of_ours_are_shown_too(tmp_path, exp):
+    content = plan(published="own", model="Whisper base")
+    text = write_report(tmp_path, exp, content, *publish(tmp_path, "test"))
+    assert "|test|Linear|16.67|4.10|-|-|2.00|-|2.50 (heads 0.50)|1561|" in text
+    assert "|As printed|4.10|-|8.05|1561|" in text
+
+
+def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
+    content = plan(published="own", model="{whisper_model}, 5 heads")
+    options = publish(tmp_path, "test")
+    line = "- Models: published Whisper large-v2; ours "
+    text = write_report(tmp_path, exp, content, *options)
+    assert (
+        f"{line}Whisper of a size that no file whisper_model beside the experiments tells" in text
+    )
+    for recorded, expected in (
+        ("openai/whisper-base", "whisper-base"),
+        ("/models/whisper-base.en/", "whisper-base.en"),
+    ):
+        (exp / "whisper_model").write_text(f"{recorded}\n")
+        config, output = tmp_path / "report.yaml", tmp_path / "REPORT.md"
+        config.write_text(yaml.safe_dump(content))
+        dirs = [str(exp / "asr_vanilla"), str(exp / "asr_linear")]
+        report.main([*dirs, "--config", str(config), "--output", str(output), *options])
+        assert f"{line}{expected}, 5 heads." in output.read_text()
+    for system in content["tables"][0]["systems"].values():
+        system["exp"] = "asr_nonesuch"
+    config.write_text(yaml.safe_dump(content))
+    report.main([*dirs, "--config", str(config), "--output", str(output), *options])
+    assert f"{line}not run yet." in output.read_text()
 
 
 @pytest.mark.parametrize(
@@ -299,7 +349,8 @@ def test_several_decodings_of_a_row(tmp_path, exp, capsys):
 
 
 def test_unknown_published_table_and_corpus(tmp_path, exp, capsys):
-    assert "'nonesuch' is not known" in fails(tmp_path, exp, plan(published="nonesuch"), capsys)
+    unknown = plan(published="nonesuch", model="Whisper base")
+    assert "'nonesuch' is not known" in fails(tmp_path, exp, unknown, capsys)
     assert "corpus: 'libri' is not known" in fails(tmp_path, exp, plan(corpus="libri"), capsys)
 
 

@@ -32,4 +32,5 @@ data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr $
     --tables speech_llama --decodings "exact top_m threshold beam4_threshold" \
     --lang en --train_set "${train_set}" --valid_set dev --test_sets "test_clean test_other" \
     --local_data_opts "${data_opts}" --max_wav_duration 30 \
+    --report conf/report/librispeech_llama.yaml \
     --token_type bpe --nbpe 32000 "${other_options[@]}"

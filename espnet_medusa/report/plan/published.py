@@ -1,6 +1,7 @@
 """What the papers report, and how large the corpora are: figures with their sources."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,25 +16,25 @@ MEASURES = (
     *("acceptance", "draft_calls", "draft_ms", "latency", "decoder_rtf", "decoder_speedup"),
     *("speedup", "same_text", "parameters"),
 )
+PUBLISHED_MEASURES = (*MEASURES, "latency_s")
+CELL_MEASURES = tuple(name for name in PUBLISHED_MEASURES if name != "parameters")
+PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A published number.
+class PublishedSystem:
+    """A row of a paper's table.
 
     Attributes:
-        system: Key of the system in a report's table.
-        measure: One of ``MEASURES``; error rates in percent, parameters in millions.
-        value: As printed.
-        source: Where it was read.
-        test_set: Label of the test set; None for ``parameters``.
+        name: As the paper calls it.
+        cells: Numbers as printed, by label of the test set and measure; without those that are
+            not printed.
+        parameters: In millions, as printed; None: not printed.
     """
 
-    system: str
-    measure: str
-    value: float
-    source: str
-    test_set: str | None = None
+    name: str
+    cells: Mapping[str, Mapping[str, str]]
+    parameters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,63 +47,102 @@ class Statement:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, as far as its figures are at hand."""
+    """A table of a paper, as far as its figures are at hand.
 
-    name: str
-    figures: tuple[Figure, ...] = ()
+    Attributes:
+        source: Authors, paper and number of the table.
+        model: What the figures are of, such as ``Whisper large-v2``.
+        data: What was decoded, and on which machine.
+        measures: Columns for each test set, names of ``PUBLISHED_MEASURES``.
+        systems: Rows; a key that a report's table has too is the same system.
+        statements: What the paper says in words.
+    """
+
+    source: str
+    model: str
+    data: str = ""
+    measures: tuple[str, ...] = ()
+    systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
     statements: tuple[Statement, ...] = ()
 
-    def value(self, system: str, test_set: str, measure: str) -> float | None:
-        """The published number, None where it is not at hand."""
-        place = None if measure == "parameters" else test_set
-        for figure in self.figures:
-            if (figure.system, figure.test_set, figure.measure) == (system, place, measure):
-                return figure.value
-        return None
+    @property
+    def test_sets(self) -> tuple[str, ...]:
+        """Labels of the test sets."""
+        return tuple(dict.fromkeys(label for row in self.systems.values() for label in row.cells))
+
+    @property
+    def figures(self) -> dict[tuple[str, str, str], str]:
+        """All numbers as printed, by system, test set and measure."""
+        found = {}
+        for key, row in self.systems.items():
+            for label, numbers in row.cells.items():
+                if row.parameters is not None:
+                    found[key, label, "parameters"] = row.parameters
+                found |= {(key, label, name): value for name, value in numbers.items()}
+        return found
 
 
 def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
     """Published tables by key.
 
     Raises:
-        InputError: The file is malformed, a figure names no source, or one is there twice.
+        InputError: The file is malformed, a table names no source or model, or a row has more or
+            fewer numbers than the table has measures.
     """
     return {key: _table(content, f"{path}: {key}") for key, content in read_mapping(path).items()}
 
 
 def _table(content: object, where: str) -> PublishedTable:
     content = as_mapping(content, where)
-    require(content, ("name",), where)
-    parts = {}
-    for name, kind in (("figures", Figure), ("statements", Statement)):
-        entries = content.get(name) or []
-        if not isinstance(entries, list):
-            raise InputError(f"{where}: {name}: {entries!r}; a list is needed")
-        parts[name] = tuple(
-            _entry(kind, entry, f"{where}: {name} {number}")
-            for number, entry in enumerate(entries, 1)
-        )
-    table = build_options(PublishedTable, {**content, **parts}, where)
-    places = [(figure.system, figure.test_set, figure.measure) for figure in table.figures]
-    repeated = [place for place in places if places.count(place) > 1]
-    if repeated:
-        raise InputError(f"{where}: {repeated[0]} is there more than once; keep one figure")
-    return table
+    require(content, ("source", "model"), where)
+    measures = _list(content.get("measures"), f"{where}: measures")
+    for measure in measures:
+        check_choice(measure, CELL_MEASURES, f"{where}: measures")
+    systems = {}
+    if content.get("systems") is not None:
+        for key, row in as_mapping(content["systems"], f"{where}: systems").items():
+            systems[key] = _system(row, measures, f"{where}: systems: {key}")
+    statements = tuple(
+        _statement(entry, f"{where}: statements {number}")
+        for number, entry in enumerate(_list(content.get("statements"), f"{where}: statements"), 1)
+    )
+    parts = {"measures": tuple(measures), "systems": systems, "statements": statements}
+    return build_options(PublishedTable, {**content, **parts}, where)
 
 
-def _entry(kind: type, content: object, where: str):
+def _system(content: object, measures: Sequence[str], where: str) -> PublishedSystem:
     content = as_mapping(content, where)
-    require(content, ("source",), where)
-    if kind is Statement:
-        require(content, ("text",), where)
-        return build_options(kind, content, where)
-    require(content, ("system", "measure", "value"), where)
-    check_choice(content["measure"], MEASURES, where)
-    if isinstance(content["value"], bool) or not isinstance(content["value"], int | float):
-        raise InputError(f"{where}: value {content['value']!r}; a number is needed")
-    if (content["measure"] == "parameters") != (content.get("test_set") is None):
-        raise InputError(f"{where}: test_set is needed, but for parameters, which have none")
-    return build_options(kind, content, where)
+    require(content, ("name", "cells"), where)
+    if content.get("parameters") is not None:
+        _numbers(content["parameters"], ("parameters",), f"{where}: parameters")
+    cells = {
+        label: _numbers(numbers, measures, f"{where}: cells: {label}")
+        for label, numbers in as_mapping(content["cells"], f"{where}: cells").items()
+    }
+    return build_options(PublishedSystem, {**content, "cells": cells}, where)
+
+
+def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, str]:
+    """Numbers by measure; text, as a number in YAML loses its last zeros."""
+    values = content.split() if isinstance(content, str) else []
+    if len(values) != len(measures) or not all(map(PRINTED.fullmatch, values)):
+        raise InputError(
+            f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as printed, - for what "
+            "is not"
+        )
+    return {name: value for name, value in zip(measures, values, strict=True) if value != "-"}
+
+
+def _statement(content: object, where: str) -> Statement:
+    content = as_mapping(content, where)
+    require(content, ("text", "source"), where)
+    return build_options(Statement, content, where)
+
+
+def _list(content: object, where: str) -> list:
+    if content is not None and not isinstance(content, list):
+        raise InputError(f"{where}: {content!r}; a list is needed")
+    return content or []
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from espnet_medusa.report.plan.yaml_file import as_mapping, read_mapping, requir
 
 COLUMNS = ("wer", "cer", "speedup", "parameters")  # of a table that does not say
 LABEL = "{label}"
+WHISPER_MODEL = "{whisper_model}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class TablePlan:
         corpus: Key in ``corpora.yaml``; None: a corpus of no known size, shown as it is.
         utterances: Size by label, for sets whose size ``corpora.yaml`` does not know.
         published: Key in ``published.yaml``; None: there is no published table.
+        model: What the experiments are of, needed beside published figures; ``{whisper_model}``
+            in it stands for the Whisper that ``whisper.sh`` recorded beside the experiments.
         figure: A plot to go with it.
     """
 
@@ -58,6 +61,7 @@ class TablePlan:
     corpus: str | None = None
     utterances: Mapping[str, int] = field(default_factory=dict)
     published: str | None = None
+    model: str | None = None
     figure: FigurePlan | None = None
 
 
@@ -97,6 +101,7 @@ def _table(content: Any, where: str) -> TablePlan:
         key: _system(system, f"{where}: systems: {key}") for key, system in systems.items()
     }
     check_choice(content["plain"], list(systems), f"{where}: plain")
+    content["model"] = _model(content.get("model"), content.get("published"), f"{where}: model")
     content["utterances"] = _sizes(content.get("utterances"), f"{where}: utterances")
     content["columns"] = _columns(content.get("columns"), f"{where}: columns")
     if content.get("figure") is not None:
@@ -108,6 +113,17 @@ def _system(content: Any, where: str) -> System:
     content = as_mapping(content, where)
     require(content, ("name", "exp", "decoding"), where)
     return build_options(System, content, where)
+
+
+def _model(content: Any, published: Any, where: str) -> str | None:
+    if content is None and published is None:
+        return None
+    if not isinstance(content, str) or not content:
+        raise InputError(
+            f"{where}: {content!r}; beside published figures a text is needed that says what the "
+            f"experiments are of, or {WHISPER_MODEL}"
+        )
+    return content
 
 
 def _columns(content: Any, where: str) -> tuple[str, ...]:

@@ -31,40 +31,66 @@ FIGURE_NOTES = {
 }
 NOT_SCORED = "not run, or not scored"
 NO_UTTERANCES = "no utterances to compare"
-NO_CURVE = "Only our figures: the numbers behind the published curve were not at hand."
-
-
-def _published_cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
+ONLY_OURS = "Only our figures are drawn."
+PUBLISHED_TITLES = {"latency_s": "latency [s]"}  # of measures that no table of ours has
 
 
 def table_markdown(
-    plan: TablePlan, rows: Sequence[Row], published: PublishedTable | None = None
+    plan: TablePlan, rows: Sequence[Row], published: PublishedTable | None = None, model: str = ""
 ) -> str:
     """One table with its notes.
+
+    Published figures stand beside ours where system and test set are the paper's; where that
+    leaves some out, the paper's table follows.
 
     Args:
         plan: The table's plan.
         rows: What was measured.
-        published: The paper's table; None: there is none, and no column for it.
+        published: The paper's table; None: there is none.
+        model: What our figures are of, for a line beside published ones.
     """
+    beside = _beside(plan, rows, published) if published else {}
     titles = ["test set", "system"]
     for name in plan.columns:
-        titles += [COLUMNS[name].title] + ([] if published is None else ["published"])
-    lines, missing = [], 0
+        titles += [COLUMNS[name].title] + (["published"] if beside else [])
+    lines = []
     for row in rows:
         line = [row.test_set, plan.systems[row.system].name]
         for measure, cell in row_cells(row, plan.columns).items():
             line.append(cell)
-            if published is not None:
-                value = published.value(row.system, row.test_set, measure)
-                missing += value is None
-                line.append(_published_cell(value))
+            if beside:
+                line.append(beside.get((row.system, row.test_set, measure), "-"))
         lines.append(line)
-    notes = _table_notes(rows, plan) + (_published_notes(published, missing) if published else [])
+    notes = _table_notes(rows, plan) + (_published_notes(published, model) if published else [])
     listed = "".join(f"- {note}\n" for note in notes)
-    table = markdown_table(titles, lines)
-    return f"## {plan.title}\n\n{table}" + (f"\n{listed}" if listed else "")
+    text = f"## {plan.title}\n\n{markdown_table(titles, lines)}" + (f"\n{listed}" if listed else "")
+    if published and published.figures.keys() - beside.keys():
+        text += f"\n{published_markdown(published)}"
+    return text
+
+
+def _beside(
+    plan: TablePlan, rows: Sequence[Row], published: PublishedTable
+) -> dict[tuple[str, str, str], str]:
+    """Published figures that have a cell of ours, by system, test set and measure."""
+    places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
+    return {place: value for place, value in published.figures.items() if place in places}
+
+
+def published_markdown(published: PublishedTable) -> str:
+    """A paper's table as printed: a row for each system, columns for each test set."""
+    places = [(label, name) for label in published.test_sets for name in published.measures]
+    counted = any(row.parameters for row in published.systems.values())
+    titles = ["system"]
+    for label, name in places:
+        test_set = f"{label}: " if len(published.test_sets) > 1 else ""
+        titles.append(f"{test_set}{PUBLISHED_TITLES.get(name) or COLUMNS[name].title}")
+    lines = []
+    for row in published.systems.values():
+        cells = [row.cells.get(label, {}).get(name, "-") for label, name in places]
+        lines.append([row.name, *cells, *([row.parameters or "-"] if counted else [])])
+    titles += [COLUMNS["parameters"].title] if counted else []
+    return f"### Published: {published.source}\n\n{markdown_table(titles, lines)}"
 
 
 def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
@@ -83,12 +109,12 @@ def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
     return notes
 
 
-def _published_notes(published: PublishedTable, missing: int) -> list[str]:
-    notes = [f"Published: {published.name}."]
-    sources = dict.fromkeys(figure.source for figure in published.figures)
-    notes += [f"Published figures read in: {source}." for source in sources]
-    if missing:
-        notes.append("The published figures of cells with - were not at hand.")
+def _published_notes(published: PublishedTable, model: str) -> list[str]:
+    data = f" ({published.data})" if published.data else ""
+    notes = [
+        f"Published: {published.source}{data}.",
+        f"Models: published {published.model}; ours {model}.",
+    ]
     notes += [f"Also published: {entry.text} ({entry.source})." for entry in published.statements]
     return notes
 
@@ -108,7 +134,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
         return f"{heading}\n\n{reason}\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES[type(plan.figure)].format_map(vars(plan.figure))
-    note = note if plan.published is None else f"{note} {NO_CURVE}"
+    note = note if plan.published is None else f"{note} {ONLY_OURS}"
     return f"{heading}\n\n![{plan.figure.title}](<{link}>)\n\n{note}\n"
 
 
