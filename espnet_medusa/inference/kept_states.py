@@ -160,13 +160,22 @@ class StateKeeper:
             (folder / f"shard.{number}", keys[start : start + SHARD_UTTERANCES])
             for number, start in enumerate(range(0, len(keys), SHARD_UTTERANCES), 1)
         ]
-        done = sum(len(names) for shard, names in shards if _is_done(shard, names))
+        done = sum(len(names) for shard, names in shards if self._is_done(shard, names))
         with Progress(len(keys), done, "states") as progress:
             for shard, names in shards:
-                if not _is_done(shard, names):
+                if not self._is_done(shard, names):
                     self._keep_shard(job, shard, names, batch_size, progress)
         model = self.speech2text.asr_model
         return join_shards([shard for shard, _ in shards], folder, len(model.token_list), model.eos)
+
+    def _is_done(self, shard: Path, keys: Sequence[str]) -> bool:
+        """Whether a shard accounts for these utterances; its list of failures came last."""
+        if not (shard / FAILED).is_file():
+            return False
+        kept = read_results(shard / f"{STATES}.scp").keys()
+        if self.with_memory and kept != read_results(shard / f"{MEMORY}.scp").keys():
+            return False
+        return {*kept, *read_results(shard / FAILED)} == {*keys}
 
     def _keep_shard(
         self, job: JobInput, shard: Path, keys: list[str], batch_size: int, progress: Progress
@@ -255,10 +264,3 @@ def _writer(shard: Path, name: str) -> kaldiio.WriteHelper:
     # As numpy's arrays: Kaldi's matrices know no float16.
     places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
     return kaldiio.WriteHelper(places, write_function="numpy")
-
-
-def _is_done(shard: Path, keys: Sequence[str]) -> bool:
-    """Whether a shard accounts for these utterances; its list of failures was written last."""
-    if not (shard / FAILED).is_file():
-        return False
-    return {*read_results(shard / TEXT_INT), *read_results(shard / FAILED)} == {*keys}

@@ -23,7 +23,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--model_file", default="model.pth", help="its weights, in that folder")
     add("--data_dir", type=Path, required=True, help="wav.scp, utt2num_samples; text")
     add("--output_dir", type=Path, required=True, help="folder to write")
-    add("--audio_type", default="sound", choices=["sound", "kaldi_ark"], help="of wav.scp")
     add("--references", type=str2bool, default=False, help="labels are the set's own text")
     add("--memory", type=str2bool, default=True, help="keep encoder outputs: block heads and CTC")
     add("--decoder_precision", help="of the search that writes texts, such as int8 (CPU)")
@@ -46,7 +45,10 @@ def work(args: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
     )
-    job = read_input([(str(args.data_dir / "wav.scp"), "speech", args.audio_type)], None)
+    kind = args.data_dir / "audio_format"  # stage 3 writes it
+    in_archives = kind.is_file() and "ark" in kind.read_text(encoding="utf-8")
+    audio_type = "kaldi_ark" if in_archives else "sound"
+    job = read_input([(str(args.data_dir / "wav.scp"), "speech", audio_type)], None)
     speech2text = Speech2Text(
         args.exp_dir / "config.yaml",
         args.exp_dir / args.model_file,

@@ -75,6 +75,7 @@ asr_args=               # more options for training
 asr_tag=                # name of the experiment
 asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
 asr_stats_dir=          # its statistics
+states_dir=             # trains on states of a frozen Whisper, kept in DIR/<set>, not on audio
 pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
 ignore_init_mismatch=false          # leave out weights of another shape
 feats_normalize=global_mvn          # global_mvn, utterance_mvn, or "" for none
@@ -269,6 +270,17 @@ asr_data=(
     --train_data_path_and_name_and_type "${features}/${train_set}/text,text,text"
     --valid_data_path_and_name_and_type "${features}/${valid_set}/wav.scp,speech,${sound_type}"
     --valid_data_path_and_name_and_type "${features}/${valid_set}/text,text,text")
+if [ -n "${states_dir}" ]; then
+    asr_data=()
+    for part in "train ${train_set}" "valid ${valid_set}"; do
+        states=${states_dir}/${part#* }
+        for entry in states.scp,speech,kaldi_ark memory.scp,memory,kaldi_ark text_int,text,text_int
+        do
+            [ ! -f "${states}/${entry%%,*}" ] ||
+                asr_data+=("--${part% *}_data_path_and_name_and_type" "${states}/${entry}")
+        done
+    done
+fi
 asr_common=("${tokens[@]}" "${asr_data[@]}" --use_preprocessor true --frontend_conf "fs=${fs}")
 [ -z "${asr_config}" ] || asr_common+=(--config "${asr_config}")
 languages=${asr_stats_dir}/utt2lang
@@ -502,7 +514,9 @@ statistics() {
 }
 
 if active 10 "Statistics: ${asr_stats_dir}"; then
-    if [ -n "${whisper_model}" ]; then
+    if [ -n "${states_dir}" ]; then
+        log "Lengths of states and labels are in ${states_dir}"
+    elif [ -n "${whisper_model}" ]; then
         whisper_shapes
     else
         statistics
@@ -514,9 +528,13 @@ if active 11 "Training: ${asr_exp}"; then
     asr_train=(--ngpu "${ngpu}" --resume true --output_dir "${asr_exp}"
         --ignore_init_mismatch "${ignore_init_mismatch}"
         --fold_length "$((asr_speech_fold_length * 100))" --fold_length "${asr_text_fold_length}")
-    for part in train valid; do
-        asr_train+=("--${part}_shape_file" "${asr_stats_dir}/${part}/speech_shape"
-            "--${part}_shape_file" "${asr_stats_dir}/${part}/text_shape.${token_kind}")
+    for part in "train ${train_set}" "valid ${valid_set}"; do
+        if [ -n "${states_dir}" ]; then
+            shapes=("${states_dir}/${part#* }"/{speech,text}_shape)
+        else
+            shapes=("${asr_stats_dir}/${part% *}"/{speech_shape,"text_shape.${token_kind}"})
+        fi
+        asr_train+=("--${part% *}_shape_file" "${shapes[0]}" "--${part% *}_shape_file" "${shapes[1]}")
     done
     [ ${#initial[@]} -eq 0 ] || asr_train+=(--init_param "${initial[@]}")
     [ "${ngpu}" -le 1 ] || asr_train+=(--multiprocessing_distributed true)

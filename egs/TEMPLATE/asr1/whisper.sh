@@ -20,8 +20,13 @@ decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.y
 assistant=          # drafts in the decoding assistant: Whisper or experiment; default: distil-whisper
                     # for large-v2, none for others
 heads_decodings="exact typical beam5"       # with heads, likewise
+labels=written      # what heads and CTC on a frozen Whisper learn: what it writes itself, or the
+                    # set's texts (references); kept with its states in <dumpdir>/states_<labels>
+states=true         # run a frozen Whisper once over the audio, not in every epoch
 train_set=          # name of the training set; not needed for vanilla alone
+valid_set=          # name of the validation set, likewise
 lang=noinfo         # code of the prompt's language, and part of names
+ngpu=1              # GPUs for training; 0: CPU
 asr_args=           # more options for training
 dumpdir=dump        # formatted data
 expdir=exp          # experiments: <expdir>/asr_<system>
@@ -34,6 +39,10 @@ other_options=()
 parse_known_options "${template}/whisper.sh" "$@"
 require_whole_numbers stage stop_stage
 [ -z "${num_heads}" ] || require_whole_numbers num_heads
+[[ ${labels} =~ ^(written|references)$ ]] || {
+    echo "whisper.sh: error: --labels ${labels}: allowed are written and references" >&2
+    exit 2
+}
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 
@@ -74,7 +83,7 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
         --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
-        --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
+        --valid_set "${valid_set}" --ngpu "${ngpu}" --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
     # 3: some utterances failed, which were named; the others are there.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
@@ -101,19 +110,45 @@ configs() { # WAYS: the configurations that there are
 without_heads=$(configs "${decodings}")
 with_heads=$(configs "${heads_decodings}")
 
-vanilla() { # Whisper itself as an experiment
+convert() { # Whisper itself as an experiment
     local exp=${expdir}/asr_vanilla code=${lang}
     [ "${lang}" != noinfo ] || code=en
-    if [ "${stage}" -le 11 ] && [ ! -f "${exp}/config.yaml" ]; then
+    [ -f "${exp}/config.yaml" ] ||
         python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}"
-    fi
+}
+
+vanilla() {
+    [ "${stage}" -gt 11 ] || convert
     [ "${stop_stage}" -lt 12 ] || asr --stage "$((stage > 12 ? stage : 12))" \
         --stop_stage "$(until_stage 15)" --skip_train true --asr_tag vanilla \
         --inference_asr_model model.pth --inference_configs "${without_heads}"
 }
 
+is_frozen() { # SYSTEM: whether its training leaves Whisper as it is
+    [ "${states}" = true ] && grep -Eq '^ *freeze_whisper: all( |$)' "$(config_of "$1")"
+}
+
+keep_states() { # of both sets, for all systems that leave Whisper as it is
+    local system set_name status memory=false search=()
+    for system in "${chosen[@]}"; do
+        [ "${system}" = vanilla ] || [[ ${system} == linear* ]] || ! is_frozen "${system}" ||
+            memory=true
+    done
+    [ "${ngpu}" -gt 0 ] || search=(--decoder_precision int8)
+    convert
+    for set_name in "${train_set}" "${valid_set}"; do
+        status=0
+        python3 -m espnet_medusa.stages.keep_states --exp_dir "${expdir}/asr_vanilla" \
+            --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${states_dir}/${set_name}" \
+            --references "$([ "${labels}" = references ] && echo true || echo false)" \
+            --memory "${memory}" --ngpu "$((ngpu > 0))" "${search[@]}" || status=$?
+        [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+        [ "${status}" -eq 0 ] || incomplete=true
+    done
+}
+
 trained() { # SYSTEM
-    local count=${num_heads} ways=${with_heads} training=${asr_args}
+    local on_states=() count=${num_heads} ways=${with_heads} training=${asr_args}
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     if [ "$1" = finetune ]; then
         ways=${without_heads}
@@ -122,11 +157,17 @@ trained() { # SYSTEM
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
     fi
-    asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" \
+    if is_frozen "$1"; then
+        on_states=(--states_dir "${states_dir}")
+        if [ "${stage}" -le 11 ]; then keep_states; fi
+        [ "$1" = ctc ] || on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+    fi
+    asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" "${on_states[@]}" \
         --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \
         --inference_asr_model valid.loss.best.pth --inference_configs "${ways}"
 }
 
+states_dir=${dumpdir}/states_${labels}
 if [ "${stage}" -le 10 ]; then
     asr --stage "${stage}" --stop_stage "$(until_stage 10)" "${data_options[@]}"
 fi
