@@ -34,7 +34,6 @@ from tqdm import tqdm
 from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.report.tables.markdown import markdown_table
-from espnet_medusa.runtime import espnet_scorer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.search.build import SearchOptions, build_beam
@@ -93,7 +92,7 @@ class Clock:
         self._time(model.decoder, ["forward"])
         self._time(model.runtime, RUNTIME_PARTS)
         # ESPnet's scorer would make one of its own.
-        espnet_scorer.build_runtime = lambda decoder: model.runtime
+        model.decoder._current_runtime = lambda: model.runtime
 
     def _time(self, part: Any, names: Sequence[str]) -> Any:
         for name in names:

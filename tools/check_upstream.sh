@@ -9,6 +9,7 @@
 #   USE_CHECKOUT=true   imports espnet2 from the checkout, not the installed one
 #   WHISPER=FOLDER      Whisper to train heads on (default: a random one of 0.1 M parameters)
 #   WHISPER_TYPE=whisper_en    its token type (default: whisper_multilingual)
+# shellcheck disable=SC2329  # functions that check calls
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,7 +22,6 @@ work=${2:-${here}/exp/upstream}
 whisper_type=${WHISPER_TYPE:-whisper_multilingual}
 failed=0
 
-# shellcheck disable=SC2329  # functions that check calls
 title() { printf '\n=== %s\n' "$*"; }
 check() { # WHAT COMMAND...: runs it and says whether it held
     local what=$1
