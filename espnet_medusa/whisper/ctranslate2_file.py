@@ -9,6 +9,7 @@ Numbers are little-endian; a string is the number of its bytes (u16), then these
 """
 
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bflo
 STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.values()}
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
+MAX_NAME = 256  # bytes; Whisper's longest is of 60
+NAME = re.compile(rb"[\w./-]+\0")
 SCALE = "_scale"
 DO = "fetch it again, or convert the model again with a current ctranslate2"
 
@@ -196,8 +199,7 @@ class _Cursor:
     def string(self, what: str) -> str:
         length = self.number("H", what)
         start = self.skip(length, what)
-        text = self.data[start : start + length].tobytes()
-        name = text[:-1].decode("ascii", "replace")
-        if text[-1:] != b"\0" or not name.isprintable() or not name.isascii() or not name:
-            raise self.refusal(f"{what} at {start}: no name in ASCII")
-        return name
+        text = self.data[start : start + min(length, MAX_NAME)].tobytes()
+        if length > MAX_NAME or not NAME.fullmatch(text):
+            raise self.refusal(f"{what} at {start}: {text[:20]} is no name")
+        return text[:-1].decode("ascii")
