@@ -21,20 +21,27 @@ from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866, 128)}
 
 
-@pytest.fixture(params=SIZES)
-def case(request, tmp_path):
+@pytest.fixture(scope="module", params=SIZES)
+def case(request, tmp_path_factory):
     """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
+    path = tmp_path_factory.mktemp(request.param)
     vocab_size, mels = SIZES[request.param]
-    save_tiny_whisper(tmp_path / "hf", vocab_size, mels, hidden_size=8)
-    whisper = WhisperForConditionalGeneration.from_pretrained(tmp_path / "hf").eval()
-    return save_ctranslate2(tmp_path / "ct2", whisper), whisper
+    save_tiny_whisper(path / "hf", vocab_size, mels, hidden_size=8)
+    whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf").eval()
+    return save_ctranslate2(path / "ct2", whisper), whisper
 
 
-def test_experiment_and_hugging_face_compute_the_same(case, tmp_path):
-    folder, whisper = case
+@pytest.fixture(scope="module")
+def converted(case):
+    """Experiment made of the folder, and the folder in Hugging Face format made of that."""
+    path = case[0].parent
+    experiment = run(case[0], path / "exp")
+    return experiment, run(experiment, path / "back", "--to", "hugging_face")
+
+
+def test_experiment_and_hugging_face_compute_the_same(case, converted):
+    (folder, whisper), (experiment, back) = case, converted
     vocab_size, mels = whisper.config.vocab_size, whisper.config.num_mel_bins
-    experiment = run(folder, tmp_path / "exp")
-    back = run(experiment, tmp_path / "back", "--to", "hugging_face")
     features = torch.randn(1, mels, 3000, generator=torch.Generator().manual_seed(2))
     tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
     other = WhisperForConditionalGeneration.from_pretrained(back).eval()
@@ -44,7 +51,9 @@ def test_experiment_and_hugging_face_compute_the_same(case, tmp_path):
     found = logits_of_experiment(experiment, features, tokens)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
-    theirs, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "back"))
+    theirs, ours = (
+        load_file(folder.parent / name / "model.safetensors") for name in ("hf", "back")
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     config = yaml.safe_load((experiment / "config.yaml").read_text())
     vocabulary = make_tokenizer(vocab_size).get_vocab()
@@ -52,13 +61,11 @@ def test_experiment_and_hugging_face_compute_the_same(case, tmp_path):
     assert config["preprocessor"] == "whisper"
 
 
-def test_what_its_config_says_is_kept(case, tmp_path):
-    folder, whisper = case
-    experiment = run(folder, tmp_path / "exp")
+def test_what_its_config_says_is_kept(case, converted):
+    (_, whisper), (experiment, back) = case, converted
     options = yaml.safe_load((experiment / "conf" / "decode_plain.yaml").read_text())
     assert options["suppress_tokens"] == CONFIG["suppress_ids"]
     assert options["begin_suppress_tokens"] == CONFIG["suppress_ids_begin"]
-    back = run(experiment, tmp_path / "back", "--to", "hugging_face")
     generation = json.loads((back / "generation_config.json").read_text())
     assert generation["alignment_heads"] == CONFIG["alignment_heads"]
     assert generation["suppress_tokens"] == CONFIG["suppress_ids"]
@@ -69,9 +76,11 @@ def test_what_its_config_says_is_kept(case, tmp_path):
 
 
 def test_what_is_not_said_comes_from_the_tokens(case, tmp_path):
-    folder, whisper = case
+    source, whisper = case
+    folder = tmp_path / "ct2"
+    folder.mkdir()
+    (folder / "model.bin").symlink_to(source / "model.bin")
     (folder / "config.json").write_text(json.dumps(dict.fromkeys(CONFIG)))
-    (folder / "tokenizer.json").unlink()
     features = {"feature_size": whisper.config.num_mel_bins, "dither": 0.5}
     (folder / "preprocessor_config.json").write_text(json.dumps(features))
     back = run(folder, tmp_path / "back", "--to", "hugging_face")
@@ -184,9 +193,9 @@ def test_there_and_back_bit_for_bit(ctranslate2, case, tmp_path, kind):
     assert names == config["token_list"]
 
 
-def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, tmp_path):
-    folder, whisper = case
-    written = run(run(folder, tmp_path / "exp"), tmp_path / "out", "--to", "ctranslate2")
+def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tmp_path):
+    written = run(converted[0], tmp_path / "out", "--to", "ctranslate2")
+    whisper = case[1]
     model = ctranslate2.models.Whisper(str(written), compute_type="float32", intra_threads=1)
     english = whisper.config.vocab_size == 51864
     assert model.is_multilingual is not english

@@ -44,7 +44,7 @@ def round_weights(whisper: WhisperForConditionalGeneration, kind: str) -> None:
                 largest = weight.flatten(1).abs().amax(1).reshape(-1, *[1] * (weight.dim() - 1))
                 if kind == "int16":
                     largest = fused_largest(whisper, name, weight)
-                scale = (127 if kind == "int8" else 1024) / largest
+                scale = torch.tensor(127.0 if kind == "int8" else 1024.0) / largest
                 weight.copy_((weight * scale).round() / scale)
 
 
