@@ -54,45 +54,47 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
         InputError: Names the field that is not as CTranslate2 writes it.
     """
     said = read_json(path)
+    check_ctranslate2(said, whisper, str(path))
     fields = generation_of_text(text, whisper)
-    for theirs, ours in ID_LISTS.items():
-        ids = _ids(said, ours, whisper.vocab_size, path)
-        if ids is not None:
-            fields[theirs] = ids
-    languages = _ids(said, LANGUAGE_IDS, whisper.vocab_size, path)
+    names = ID_LISTS | {ALIGNMENT: ALIGNMENT}
+    fields |= {theirs: said[ours] for theirs, ours in names.items() if said.get(ours) is not None}
+    languages = said.get(LANGUAGE_IDS)
     # Of English models the list is there, too, and means nothing.
     if languages and LANGUAGES in fields:
         known = fields[LANGUAGES].items()
         fields[LANGUAGES] = {name: id for name, id in known if id in languages}
-    heads = said.get(ALIGNMENT)
-    if heads is not None:
-        fields[ALIGNMENT] = _alignment_heads(heads, whisper, path)
     return fields
 
 
-def _ids(said: Mapping, name: str, vocab_size: int, path: Path) -> list[int] | None:
-    ids = said.get(name)
-    if ids is None:
-        return None
-    if not _below(ids, vocab_size):
-        raise InputError(
-            f"{path}: {name}: {_short(ids)}; allowed: a list of token ids, 0 to {vocab_size - 1}; "
-            "mend it"
-        )
-    return ids
+def check_ctranslate2(said: Mapping, whisper: WhisperConfig, where: str) -> None:
+    """Refuse a ``config.json`` of CTranslate2 whose lists are none, or name what is not there.
 
+    Args:
+        said: Its fields; one that is missing or None is not looked at.
+        whisper: The model's sizes.
+        where: That file, for messages.
 
-def _alignment_heads(pairs: object, whisper: WhisperConfig, path: Path) -> list[list[int]]:
+    Raises:
+        InputError: Names the first such field.
+    """
+    for name in (*ID_LISTS.values(), LANGUAGE_IDS):
+        ids = said.get(name)
+        if ids is not None and not _below(ids, whisper.vocab_size):
+            raise InputError(
+                f"{where}: {name}: {_short(ids)}; allowed: a list of token ids, 0 to "
+                f"{whisper.vocab_size - 1}; mend it"
+            )
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    if not isinstance(pairs, list) or not all(
-        _below(pair, max(layers, heads)) and len(pair) == 2 and pair[0] < layers and pair[1] < heads
-        for pair in pairs
+    pairs = said.get(ALIGNMENT)
+    if pairs is not None and not (
+        isinstance(pairs, list)
+        and all(_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
+        and all(layer < layers and head < heads for layer, head in pairs)
     ):
         raise InputError(
-            f"{path}: {ALIGNMENT}: {_short(pairs)}; allowed: pairs of a layer below {layers} and a "
-            f"head below {heads}; mend it"
+            f"{where}: {ALIGNMENT}: {_short(pairs)}; allowed: pairs of a layer below {layers} and "
+            f"a head below {heads}; mend it"
         )
-    return pairs
 
 
 def _below(numbers: object, limit: int) -> bool:

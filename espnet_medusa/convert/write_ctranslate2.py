@@ -12,8 +12,14 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from espnet_medusa.convert.checkpoint import FEATURES, Checkpoint
-from espnet_medusa.convert.generation import ALIGNMENT, ID_LISTS, LANGUAGE_IDS, LANGUAGES
+from espnet_medusa.convert.checkpoint import FEATURES, GENERATION, Checkpoint
+from espnet_medusa.convert.generation import (
+    ALIGNMENT,
+    ID_LISTS,
+    LANGUAGE_IDS,
+    LANGUAGES,
+    check_ctranslate2,
+)
 from espnet_medusa.convert.names import DECODER, ENCODER
 from espnet_medusa.convert.write_whisper import (
     feature_fields,
@@ -45,7 +51,7 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
             f"{checkpoint.name}: its tokenizer lacks Whisper's symbols; faster-whisper needs them: "
             "give --to hugging_face"
         )
-    whisper = checkpoint.architecture.whisper
+    whisper, fields = checkpoint.architecture.whisper, _config_fields(checkpoint)
     specs = _import_specs()
     spec = specs.WhisperSpec(
         whisper.encoder_layers,
@@ -59,7 +65,7 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
         layer, _, last = name.rpartition("/")
         setattr(specs.model_spec.index_spec(spec, layer), last, value)
     spec.register_vocabulary(checkpoint.text.tokens)
-    for name, value in _config_fields(checkpoint).items():
+    for name, value in fields.items():
         setattr(spec.config, name, value)
     spec.validate()
     spec.optimize(quantization=weights_type)
@@ -101,12 +107,14 @@ def _half_name(name: str) -> str:
 
 def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:
     """CTranslate2's ``config.json``."""
-    generation = generation_fields(checkpoint)
+    generation, whisper = generation_fields(checkpoint), checkpoint.architecture.whisper
     fields = {ours: generation.get(theirs) or [] for theirs, ours in ID_LISTS.items()}
-    fields[LANGUAGE_IDS] = sorted((generation.get(LANGUAGES) or {}).values())
-    whisper = checkpoint.architecture.whisper
+    languages = generation.get(LANGUAGES) or {}
+    fields[LANGUAGE_IDS] = [*languages.values()] if isinstance(languages, dict) else languages
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
     # Where nobody measured which heads follow time, CTranslate2's converter takes these.
     later_half = product(range(layers // 2, layers), range(heads))
     fields[ALIGNMENT] = generation.get(ALIGNMENT) or [[*pair] for pair in later_half]
+    check_ctranslate2(fields, whisper, f"{checkpoint.name}: {GENERATION}")
+    fields[LANGUAGE_IDS].sort()
     return fields

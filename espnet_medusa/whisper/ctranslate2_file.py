@@ -27,6 +27,7 @@ STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.va
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
 MAX_NAME = 256  # bytes; Whisper's longest is of 60
+MAX_REUSE = 3  # times the file's size; Whisper's is below 2, as its embeddings serve twice
 NAME = re.compile(rb"[\w./-]+\0")
 SCALE = "_scale"
 DO = "fetch it again, or convert the model again with a current ctranslate2"
@@ -129,6 +130,9 @@ def open_binary(path: Path) -> BinaryFile:
     if cursor.position != len(data):
         raise cursor.refusal(f"{len(data) - cursor.position} bytes too many")
     _check_scales(cursor, variables)
+    total = sum(variable.num_bytes for variable in variables.values())
+    if total > MAX_REUSE * len(data):
+        raise cursor.refusal(f"aliases make {total} bytes out of {len(data)}")
     return BinaryFile(path, specification, revision, variables, data)
 
 

@@ -127,6 +127,8 @@ def test_damaged_files(folder, tmp_path, capsys):
     target = tmp_path / "out"
     config.write_text("[1")
     assert "config.json: no JSON" in refused(capsys, folder, target)
+    config.write_text("[" * 100000)
+    assert "config.json: no JSON" in refused(capsys, folder, target)
     config.write_text("[1]")
     assert "config.json: holds no names with values" in refused(capsys, folder, target)
     config.write_text(json.dumps(CONFIG))
@@ -148,6 +150,12 @@ def test_export_that_cannot_be(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
     assert "pip install 'espnet_medusa[ctranslate2]'" in line
+    generation = tmp_path / "hf" / "generation_config.json"
+    fields = json.loads(generation.read_text())
+    for name, value in {"suppress_tokens": [-1], "lang_to_id": [None]}.items():
+        generation.write_text(json.dumps(fields | {name: value}))
+        line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
+        assert "generation_config.json: " in line and "allowed: a list of token ids" in line
     experiment = experiment_with(tmp_path, "linear", base_head=True)
     line = refused(capsys, experiment, target, "--to", "ctranslate2")
     assert "give --drop_base_head true" in line

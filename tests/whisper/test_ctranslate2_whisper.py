@@ -8,7 +8,7 @@ import tracemalloc
 import huggingface_hub
 import pytest
 import torch
-from ctranslate2_folder import FLOATS, pack, save_ctranslate2, variables_of
+from ctranslate2_folder import ALIASES, FLOATS, pack, save_ctranslate2, variables_of
 from test_pretrained import logits, noise
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
@@ -252,6 +252,23 @@ def test_lies_about_sizes_ask_for_no_memory(small):
             assert peak_of_refusal(folder, spoiled) < limit, start
     everything = struct.pack("<I", 6) + b"\x0c\0WhisperSpec\0" + struct.pack("<II", 3, 2**32 - 1)
     assert peak_of_refusal(folder, everything) < limit
+
+
+def test_aliases_ask_for_no_memory(small):
+    folder, variables = small
+    place = "decoder/layer_0/"
+    layer = [name for name in variables if name.startswith(place)]
+    aliases = {
+        name.replace(place, f"decoder/layer_{number}/"): name
+        for number in range(1, 40)
+        for name in layer
+    }
+    content = pack(variables, ALIASES | aliases)
+    (folder / "model.bin").write_bytes(content)
+    assert read_config(folder / "model.bin").decoder_layers == 40, "layers may share their values"
+    wide = dict(variables)
+    wide["decoder/layer_0/ffn/linear_0/weight"] = torch.zeros(8192, 8)
+    assert "aliases make" in refused(folder, pack(wide, ALIASES | aliases))
 
 
 def test_a_file_cut_short_anywhere(small):
