@@ -45,6 +45,8 @@ setup(
     extras_require={
         # The mini recipe speaks its corpus with the espeak-ng library in this wheel.
         "demo": ["espeakng-loader>=0.2.4"],
+        # Writes what faster-whisper runs; reading it needs nothing.
+        "ctranslate2": ["ctranslate2>=4.0"],
         # Stage 3 of ESPnet's own recipes resamples with it.
         "upstream": ["resampy"],
         # Low-rank adapters in a Speech-LLaMA's language model.

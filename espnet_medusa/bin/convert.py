@@ -1,12 +1,15 @@
-"""Convert a model: ESPnet experiment, aiola's whisper-medusa, plain Hugging Face Whisper.
+"""Convert a model: ESPnet experiment, aiola's, Hugging Face's or CTranslate2's Whisper.
 
     espnet-medusa-convert aiola/whisper-medusa-v1 exp/medusa_v1
     espnet-medusa-convert openai/whisper-large-v2 exp/vanilla --language de
     espnet-medusa-convert exp/asr_linear out --to aiola --model_file exp/asr_linear/latest.pth
     espnet-medusa-convert exp/asr_finetuned out --to hugging_face
+    espnet-medusa-convert Systran/faster-whisper-base exp/base
+    espnet-medusa-convert exp/asr_finetuned out --to ctranslate2 --dtype float16
 
 What SOURCE is shows in its files: config.yaml is an experiment; config.json is Whisper, with
-aiola's heads or without; a .pt file is OpenAI's. A hub name is fetched.
+aiola's heads or without, and with model.bin CTranslate2's; a .pt file is OpenAI's. A hub name is
+fetched.
 """
 
 import argparse
@@ -19,7 +22,9 @@ from pathlib import Path
 from espnet_medusa.bin.command_line import run_main, str2bool
 from espnet_medusa.errors import InputError
 
-EXPERIMENT, AIOLA, HUGGING_FACE = "experiment", "aiola", "hugging_face"
+EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = "experiment", "aiola", "hugging_face", "ctranslate2"
+# Of weights; all other numbers of int8 are float32.
+DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16")
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -31,9 +36,12 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("target", type=Path, help="folder to make; must not be there yet")
     parser.add_argument(
         "--to",
-        choices=[EXPERIMENT, AIOLA, HUGGING_FACE],
+        choices=[EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2],
         default=EXPERIMENT,
         help="format to write",
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="of the weights in ctranslate2's format; default: float32"
     )
     parser.add_argument(
         "--whisper_model",
@@ -67,6 +75,8 @@ def work(args: argparse.Namespace) -> None:
 
     if args.target.exists():
         raise InputError(f"{args.target}: is there already; remove it, or choose another target")
+    if args.dtype is not None and args.to != CTRANSLATE2:
+        raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; leave it out")
     if (Path(args.source) / CONFIG).is_file():
         if args.tokenizer is not None or args.token_list is not None:
             raise InputError("--tokenizer, --token_list: an experiment has its own; leave them out")
@@ -86,12 +96,15 @@ def work(args: argparse.Namespace) -> None:
 
 def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
     from espnet_medusa.convert.experiment import PromptOptions, write_experiment
+    from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
     from espnet_medusa.convert.write_whisper import write_aiola, write_hugging_face
 
     if args.to == AIOLA:
         write_aiola(checkpoint, folder, args.whisper_model)
     elif args.to == HUGGING_FACE:
         write_hugging_face(checkpoint, folder)
+    elif args.to == CTRANSLATE2:
+        write_ctranslate2(checkpoint, folder, args.dtype or DTYPES[0])
     else:
         prompt = PromptOptions(args.language, args.task)
         write_experiment(checkpoint, folder, args.target, prompt)

@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face format: plain Whisper, and aiola's with its heads."""
+"""Whispers in Hugging Face, CTranslate2 and OpenAI's format, and aiola's with its heads."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,12 +10,14 @@ from transformers import WhisperConfig
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.convert.checkpoint import (
     CONFIG,
+    FEATURES,
     GENERATION,
     RECORDS,
     Architecture,
     Checkpoint,
     check_whisper_fields,
 )
+from espnet_medusa.convert.generation import generation_of_ctranslate2
 from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions
@@ -39,7 +41,7 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     """Read a Whisper, with aiola's heads or without.
 
     Args:
-        source: Hub name, folder in Hugging Face format, or OpenAI ``.pt`` file.
+        source: Hub name, folder in Hugging Face or CTranslate2 format, or OpenAI ``.pt`` file.
         text: Where the vocabulary comes from.
         base_model: Whisper that says the sizes where aiola's ``config.json`` does not.
 
@@ -50,6 +52,8 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     if whisper.files[0].suffix == ".pt":
         return _read_plain(whisper, find_text(whisper.config.vocab_size, None, text, {}), {})
     folder = whisper.files[0].parent
+    if whisper.is_ctranslate2:
+        return _read_ctranslate2(whisper, folder, text)
     records = {name: read_json(folder / name) for name in RECORDS if (folder / name).is_file()}
     fields = records[CONFIG]
     check_whisper_fields(fields, f"{source}: {CONFIG}")
@@ -79,6 +83,14 @@ def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]
     }
     check_shapes(weights, architecture.tensors(), whisper.name, complete=True)
     return Checkpoint(whisper.name, architecture, weights, text, records)
+
+
+def _read_ctranslate2(whisper: PretrainedWhisper, folder: Path, options: TextOptions) -> Checkpoint:
+    text = find_text(whisper.config.vocab_size, folder, options, {})
+    records = {GENERATION: generation_of_ctranslate2(folder / CONFIG, text, whisper.config)}
+    if (folder / FEATURES).is_file():
+        records[FEATURES] = read_json(folder / FEATURES)
+    return _read_plain(whisper, text, records)
 
 
 def _read_aiola(

@@ -10,6 +10,7 @@ from huggingface_hub import save_torch_state_dict
 from transformers import WhisperConfig, WhisperFeatureExtractor
 
 from espnet_medusa.convert.checkpoint import CONFIG, FEATURES, GENERATION, Architecture, Checkpoint
+from espnet_medusa.convert.generation import generation_of_text
 from espnet_medusa.convert.names import Rename, hugging_face_name, renamed
 from espnet_medusa.convert.read_whisper import (
     BASE_HEAD,
@@ -40,6 +41,21 @@ def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
     """Write what ``WhisperForConditionalGeneration.from_pretrained`` reads; heads are left out.
 
     Raises:
+        InputError: As ``leave_heads_out``.
+    """
+    leave_heads_out(checkpoint)
+    config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
+    generation = generation_fields(checkpoint)
+    for fields in (config, generation):
+        for name in [name for name in fields if name.startswith(AIOLA_FIELDS)]:
+            del fields[name]
+    _write(folder, checkpoint, config, generation, hugging_face_name)
+
+
+def leave_heads_out(checkpoint: Checkpoint) -> None:
+    """Say that plain Whisper has none.
+
+    Raises:
         InputError: The base head has residual layers of its own: without them texts differ.
     """
     if checkpoint.has_base_head:
@@ -49,12 +65,6 @@ def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
         )
     if checkpoint.architecture.heads != NO_HEADS:
         logger.warning(f"{checkpoint.name}: heads: {checkpoint.architecture.heads}: left out")
-    config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
-    generation = generation_fields(checkpoint)
-    for fields in (config, generation):
-        for name in [name for name in fields if name.startswith(AIOLA_FIELDS)]:
-            del fields[name]
-    _write(folder, checkpoint, config, generation, hugging_face_name)
 
 
 def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:
@@ -142,29 +152,17 @@ def generation_fields(checkpoint: Checkpoint) -> dict:
     recorded = checkpoint.records.get(GENERATION)
     if recorded is not None:
         return dict(recorded)
-    text = checkpoint.text
-    fields = {
-        "bos_token_id": text.end,
-        "pad_token_id": text.end,
-        "eos_token_id": text.end,
-        "decoder_start_token_id": text.start,
-        "max_length": checkpoint.architecture.whisper.max_target_positions,
-        "return_timestamps": False,
-    }
-    tokens = text.whisper
-    if tokens is None:
-        return fields
-    fields |= {
-        "is_multilingual": bool(tokens.languages),
-        "no_timestamps_token_id": tokens.no_timestamps,
-        "suppress_tokens": tokens.suppressed,
-        "begin_suppress_tokens": tokens.begin_suppressed,
-    }
-    if tokens.languages:
-        fields["lang_to_id"] = {f"<|{code}|>": id for code, id in tokens.languages.items()}
-        tasks = {"transcribe": tokens.transcribe, "translate": tokens.translate}
-        fields["task_to_id"] = tasks
-    return fields
+    return generation_of_text(checkpoint.text, checkpoint.architecture.whisper)
+
+
+def feature_fields(checkpoint: Checkpoint) -> dict:
+    """``preprocessor_config.json``: the source's, or what the encoder's sizes say."""
+    recorded = checkpoint.records.get(FEATURES)
+    if recorded is not None:
+        return dict(recorded)
+    whisper = checkpoint.architecture.whisper
+    seconds = 2 * whisper.max_source_positions * HOP_SAMPLES // SAMPLE_RATE_HZ
+    return WhisperFeatureExtractor(whisper.num_mel_bins, chunk_length=seconds).to_dict()
 
 
 def _write(
@@ -172,12 +170,7 @@ def _write(
 ) -> None:
     write_json(folder / CONFIG, config)
     write_json(folder / GENERATION, generation)
-    features = checkpoint.records.get(FEATURES)
-    if features is None:
-        whisper = checkpoint.architecture.whisper
-        seconds = 2 * whisper.max_source_positions * HOP_SAMPLES // SAMPLE_RATE_HZ
-        features = WhisperFeatureExtractor(whisper.num_mel_bins, chunk_length=seconds).to_dict()
-    write_json(folder / FEATURES, features)
+    write_json(folder / FEATURES, feature_fields(checkpoint))
     _write_text(folder, checkpoint.text, checkpoint.name)
     names = renamed(checkpoint.weights, rename)
     tensors = {theirs: checkpoint.weights[ours].contiguous() for theirs, ours in names.items()}

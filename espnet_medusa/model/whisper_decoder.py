@@ -25,7 +25,7 @@ from espnet_medusa.whisper.token_types import asr_sh_options
 class DecoderOptions:
     """``decoder_conf`` of ``decoder: whisper_medusa``; sizes count only without a model."""
 
-    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
+    whisper_model: str | None = None  # hub name, folder, OpenAI .pt file; docs/decode.md
     num_blocks: int = 4
     attention_heads: int = 6
     linear_units: int = 1536

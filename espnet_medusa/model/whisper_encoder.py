@@ -25,7 +25,7 @@ from espnet_medusa.whisper.sizes import (
 class EncoderOptions:
     """``encoder_conf`` of ``encoder: hf_whisper``; sizes count only without ``whisper_model``."""
 
-    whisper_model: str | None = None  # hub name, folder in Hugging Face format, OpenAI .pt file
+    whisper_model: str | None = None  # hub name, folder, OpenAI .pt file; docs/decode.md
     num_mel_bins: int = 80
     output_size: int = 384
     num_blocks: int = 4

@@ -1,4 +1,4 @@
-"""Pretrained Whispers: a hub name, a folder in Hugging Face format, or an OpenAI ``.pt`` file.
+"""Pretrained Whispers: a hub name, a folder (Hugging Face, CTranslate2), or an OpenAI ``.pt`` file.
 
 Encoder and decoder are built apart, so each reads its own half of the weights, once.
 """
@@ -16,12 +16,15 @@ from transformers import WhisperConfig
 
 from espnet_medusa.checkpoint import check_shapes
 from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.ctranslate2_file import BINARY
+from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.whisper.sizes import config_of_openai
 
 ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
 HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
+OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # where there are no safetensors
 
 # OpenAI's names of a half's tensors, and transformers'; applied one after the other.
 OPENAI_NAMES = [
@@ -57,6 +60,11 @@ class PretrainedWhisper:
     config: WhisperConfig
     files: tuple[Path, ...]
 
+    @property
+    def is_ctranslate2(self) -> bool:
+        """Whether its folder is in CTranslate2's format, ``config.json`` too."""
+        return self.files[0].name == BINARY
+
     def build(self, kind: type[torch.nn.Module], config: WhisperConfig, half: str):
         """A half with its weights, in float32.
 
@@ -77,6 +85,8 @@ class PretrainedWhisper:
 
     def weights(self, half: str) -> dict[str, torch.Tensor]:
         """Tensors of a half by transformers' names within it, in float32."""
+        if self.is_ctranslate2:
+            return read_half(self.files[0], half)
         weights = {}
         for path in self.files:
             read = _read_safetensors if path.suffix == ".safetensors" else _read_pickled
@@ -88,8 +98,9 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     """Find a Whisper and read its config.
 
     Args:
-        whisper_model: A hub name such as ``openai/whisper-large-v3``, a folder in Hugging Face
-            format, or an OpenAI ``.pt`` file.
+        whisper_model: A hub name such as ``openai/whisper-large-v3`` or
+            ``Systran/faster-whisper-base``, a folder in Hugging Face or CTranslate2 format, or an
+            OpenAI ``.pt`` file.
 
     Raises:
         InputError: There is no such model, or it is no Whisper.
@@ -102,8 +113,12 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     if not (folder / CONFIG).is_file():
         raise InputError(
             f"whisper_model: '{whisper_model}' holds no {CONFIG}; give a folder in Hugging Face "
-            "format (save_pretrained), an OpenAI .pt file or a name such as openai/whisper-base"
+            "format (save_pretrained) or faster-whisper's, an OpenAI .pt file or a name such as "
+            "openai/whisper-base"
         )
+    if (folder / BINARY).is_file() and not _hugging_face_files(folder):
+        file = folder / BINARY
+        return PretrainedWhisper(whisper_model, read_config(file), (file,))
     try:
         fields = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -123,7 +138,7 @@ def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
         index = json.loads((folder / SAFE_INDEX).read_text(encoding="utf-8"))
         found = sorted({folder / file for file in index["weight_map"].values()})
     else:
-        found = [path for path in (folder / SAFE, folder / PICKLED) if path.is_file()][:1]
+        found = _hugging_face_files(folder)[:1]
     missing = [path for path in found if not path.is_file()]
     if missing or not found:
         raise InputError(
@@ -133,6 +148,11 @@ def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def _hugging_face_files(folder: Path) -> list[Path]:
+    names = SAFE_INDEX, SAFE, PICKLED
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
 def _download(name: str) -> Path:
     """The folder of a hub model in the local cache, fetched where it is not there yet."""
     from huggingface_hub import snapshot_download
@@ -140,7 +160,7 @@ def _download(name: str) -> Path:
     try:
         folder = Path(snapshot_download(name, allow_patterns=HUB_PATTERNS))
         if not [*folder.glob("*.safetensors")]:
-            folder = Path(snapshot_download(name, allow_patterns=["*.json", PICKLED]))
+            folder = Path(snapshot_download(name, allow_patterns=OTHER_PATTERNS))
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(

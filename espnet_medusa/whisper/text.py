@@ -163,7 +163,7 @@ def read_json(path: Path) -> dict:
     """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
     if not isinstance(fields, dict):
         raise InputError(f"{path}: holds no names with values; fetch it again")

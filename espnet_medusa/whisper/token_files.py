@@ -17,6 +17,9 @@ VOCAB_SIZES = (
     | {f"openai/whisper-{size}": 51866 for size in ("large-v3", "large-v3-turbo")}
     | {f"distil-whisper/distil-{size}.en": 51864 for size in ("small", "medium")}
     | {"distil-whisper/distil-large-v2": 51865, "distil-whisper/distil-large-v3": 51866}
+    | {f"Systran/faster-whisper-{size}.en": 51864 for size in _ENGLISH_SIZES}
+    | {f"Systran/faster-whisper-{size}": 51865 for size in (*_ENGLISH_SIZES, "large-v2")}
+    | {"Systran/faster-whisper-large-v3": 51866}
 )
 
 
@@ -24,7 +27,7 @@ def read_text(whisper_model: str) -> Text:
     """Vocabulary and tokenizer of a Whisper: the folder's own, or else OpenAI's.
 
     Args:
-        whisper_model: Hub name, folder in Hugging Face format, or OpenAI ``.pt`` file.
+        whisper_model: As ``open_whisper``.
 
     Raises:
         InputError: There is no such model, or no tokenizer for its vocabulary.

@@ -9,10 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.ctranslate2_file import BINARY
 
+TOKENIZER = "tokenizer.json"
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
@@ -56,13 +59,17 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
         pattern=encoding._pat_str,
         extra_special_tokens=sorted(ids, key=ids.get),
     )
+    return _with_end(converter.converted())
+
+
+def _with_end(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """transformers' tokenizer around that of ``tokenizers``; a name not in it would be added."""
+    roles = ("bos_token", "eos_token", "unk_token", "pad_token")
+    known = tokenizer.token_to_id(END) is not None
     return PreTrainedTokenizerFast(
-        tokenizer_object=converter.converted(),
-        bos_token=END,
-        eos_token=END,
-        unk_token=END,
-        pad_token=END,
+        tokenizer_object=tokenizer,
         clean_up_tokenization_spaces=False,
+        **(dict.fromkeys(roles, END) if known else {}),
     )
 
 
@@ -202,7 +209,11 @@ def load_tokenizer(folder: str | Path) -> Any:
     """
     from transformers import AutoTokenizer
 
+    own = Path(folder) / TOKENIZER
     try:
+        if (own.parent / BINARY).is_file() and own.is_file():
+            # CTranslate2's config.json does not say what kind of tokenizer it is.
+            return _with_end(Tokenizer.from_buffer(own.read_bytes()))
         return AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

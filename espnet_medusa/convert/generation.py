@@ -1,0 +1,108 @@
+"""``generation_config.json`` of Whispers that come without: from the text's tokens, and from what
+CTranslate2's ``config.json`` says of the same."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformers import WhisperConfig
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.text import Text, read_json
+
+SUPPRESS, SUPPRESS_FIRST = "suppress_tokens", "begin_suppress_tokens"
+LANGUAGES, ALIGNMENT = "lang_to_id", "alignment_heads"
+# transformers' name of a list of ids to CTranslate2's.
+ID_LISTS = {SUPPRESS: "suppress_ids", SUPPRESS_FIRST: "suppress_ids_begin"}
+LANGUAGE_IDS = "lang_ids"
+
+
+def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
+    """What Whisper's vocabulary says; little where the vocabulary is another."""
+    fields = {
+        "bos_token_id": text.end,
+        "pad_token_id": text.end,
+        "eos_token_id": text.end,
+        "decoder_start_token_id": text.start,
+        "max_length": whisper.max_target_positions,
+        "return_timestamps": False,
+    }
+    tokens = text.whisper
+    if tokens is None:
+        return fields
+    fields |= {
+        "is_multilingual": bool(tokens.languages),
+        "no_timestamps_token_id": tokens.no_timestamps,
+        SUPPRESS: tokens.suppressed,
+        SUPPRESS_FIRST: tokens.begin_suppressed,
+    }
+    if tokens.languages:
+        fields[LANGUAGES] = {f"<|{code}|>": id for code, id in tokens.languages.items()}
+        tasks = {"transcribe": tokens.transcribe, "translate": tokens.translate}
+        fields["task_to_id"] = tasks
+    return fields
+
+
+def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
+    """The same, with what the model's own ``config.json`` says.
+
+    Args:
+        path: ``config.json`` of a CTranslate2 folder.
+        text: The model's.
+        whisper: Its sizes.
+
+    Raises:
+        InputError: Names the field that is not as CTranslate2 writes it.
+    """
+    said = read_json(path)
+    check_ctranslate2(said, whisper, str(path))
+    fields = generation_of_text(text, whisper)
+    names = ID_LISTS | {ALIGNMENT: ALIGNMENT}
+    fields |= {theirs: said[ours] for theirs, ours in names.items() if said.get(ours) is not None}
+    languages = said.get(LANGUAGE_IDS)
+    # Of English models the list is there, too, and means nothing.
+    if languages and LANGUAGES in fields:
+        known = fields[LANGUAGES].items()
+        fields[LANGUAGES] = {name: id for name, id in known if id in languages}
+    return fields
+
+
+def check_ctranslate2(said: Mapping, whisper: WhisperConfig, where: str) -> None:
+    """Refuse a ``config.json`` of CTranslate2 whose lists are none, or name what is not there.
+
+    Args:
+        said: Its fields; one that is missing or None is not looked at.
+        whisper: The model's sizes.
+        where: That file, for messages.
+
+    Raises:
+        InputError: Names the first such field.
+    """
+    for name in (*ID_LISTS.values(), LANGUAGE_IDS):
+        ids = said.get(name)
+        if ids is not None and not _below(ids, whisper.vocab_size):
+            raise InputError(
+                f"{where}: {name}: {_short(ids)}; allowed: a list of token ids, 0 to "
+                f"{whisper.vocab_size - 1}; mend it"
+            )
+    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
+    pairs = said.get(ALIGNMENT)
+    if pairs is not None and not (
+        isinstance(pairs, list)
+        and all(_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
+        and all(layer < layers and head < heads for layer, head in pairs)
+    ):
+        raise InputError(
+            f"{where}: {ALIGNMENT}: {_short(pairs)}; allowed: pairs of a layer below {layers} and "
+            f"a head below {heads}; mend it"
+        )
+
+
+def _below(numbers: object, limit: int) -> bool:
+    return isinstance(numbers, list) and all(
+        type(number) is int and 0 <= number < limit for number in numbers
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

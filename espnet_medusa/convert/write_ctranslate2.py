@@ -1,0 +1,120 @@
+"""Writes CTranslate2 format, which faster-whisper runs.
+
+CTranslate2's own specification classes write the file: its quantization and what each release
+expects of a Whisper stay theirs.
+"""
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from espnet_medusa.convert.checkpoint import FEATURES, GENERATION, Checkpoint
+from espnet_medusa.convert.generation import (
+    ALIGNMENT,
+    ID_LISTS,
+    LANGUAGE_IDS,
+    LANGUAGES,
+    check_ctranslate2,
+)
+from espnet_medusa.convert.names import DECODER, ENCODER
+from espnet_medusa.convert.write_whisper import (
+    feature_fields,
+    generation_fields,
+    leave_heads_out,
+    write_json,
+)
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.ctranslate2_whisper import EMBEDDINGS, PROJECTION, layout
+from espnet_medusa.whisper.tokens import TOKENIZER
+
+
+def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -> None:
+    """Write what ``faster_whisper.WhisperModel`` loads; heads are left out.
+
+    Args:
+        checkpoint: The model.
+        folder: To write to.
+        weights_type: ``float32``, ``float16``, ``bfloat16``, ``int8`` and other types that
+            CTranslate2's converters know.
+
+    Raises:
+        InputError: CTranslate2 is not installed, the text is not in Whisper's tokens, or the base
+            head has residual layers of its own.
+    """
+    leave_heads_out(checkpoint)
+    if checkpoint.text.whisper is None:
+        raise InputError(
+            f"{checkpoint.name}: its tokenizer lacks Whisper's symbols; faster-whisper needs them: "
+            "give --to hugging_face"
+        )
+    whisper, fields = checkpoint.architecture.whisper, _config_fields(checkpoint)
+    specs = _import_specs()
+    spec = specs.WhisperSpec(
+        whisper.encoder_layers,
+        whisper.encoder_attention_heads,
+        whisper.decoder_layers,
+        whisper.decoder_attention_heads,
+    )
+    values = _values(checkpoint)
+    values[PROJECTION] = values[EMBEDDINGS]  # equal arrays become aliases
+    for name, value in values.items():
+        layer, _, last = name.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, layer), last, value)
+    spec.register_vocabulary(checkpoint.text.tokens)
+    for name, value in fields.items():
+        setattr(spec.config, name, value)
+    spec.validate()
+    spec.optimize(quantization=weights_type)
+    spec.save(str(folder))
+    checkpoint.text.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
+    write_json(folder / FEATURES, feature_fields(checkpoint))
+
+
+def _import_specs() -> ModuleType:
+    try:
+        from ctranslate2 import specs
+    except ImportError as error:
+        raise InputError(
+            f"--to ctranslate2: {error}; pip install 'espnet_medusa[ctranslate2]'"
+        ) from error
+    return specs
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """CTranslate2's name to values in float32; copies, as quantization works in place."""
+    ours = {_half_name(name): value for name, value in checkpoint.weights.items()}
+    found = {}
+    for name, variable in layout(checkpoint.architecture.whisper).items():
+        rows = variable.shape[0] // len(variable.parts)
+        parts = [
+            torch.zeros(rows) if part is None else ours[part].float() for part in variable.parts
+        ]
+        found[name] = torch.cat(parts).numpy()
+    return found
+
+
+def _half_name(name: str) -> str:
+    """``decoder.whisper.layers...`` to ``decoder.layers...``."""
+    for half in (ENCODER, DECODER):
+        if name.startswith(half):
+            return name.replace(half, half.removesuffix("whisper."), 1)
+    return name
+
+
+def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:
+    """CTranslate2's ``config.json``."""
+    generation, whisper = generation_fields(checkpoint), checkpoint.architecture.whisper
+    fields = {ours: generation.get(theirs) or [] for theirs, ours in ID_LISTS.items()}
+    languages = generation.get(LANGUAGES) or {}
+    fields[LANGUAGE_IDS] = [*languages.values()] if isinstance(languages, dict) else languages
+    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
+    # Where nobody measured which heads follow time, CTranslate2's converter takes these.
+    later_half = product(range(layers // 2, layers), range(heads))
+    fields[ALIGNMENT] = generation.get(ALIGNMENT) or [[*pair] for pair in later_half]
+    check_ctranslate2(fields, whisper, f"{checkpoint.name}: {GENERATION}")
+    fields[LANGUAGE_IDS].sort()
+    return fields

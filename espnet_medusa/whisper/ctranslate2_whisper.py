@@ -1,0 +1,221 @@
+"""Whisper in CTranslate2's ``model.bin``: its sizes, and which variable holds which tensors."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import WhisperConfig
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.whisper.ctranslate2_file import DO, SCALE, BinaryFile, open_binary
+from espnet_medusa.whisper.sizes import scratch_config
+
+SPECIFICATION, REVISION = "WhisperSpec", 3
+EMBEDDINGS, PROJECTION = "decoder/embeddings/weight", "decoder/projection/weight"
+HEADS = {side: f"{side}/num_heads" for side in ("encoder", "decoder")}
+# Scalars that say how the decoder is computed, and what they are in every Whisper.
+FIXED = {"decoder/activation": 3, "decoder/scale_embeddings": 0}  # 3: GELU
+FIXED_IF_THERE = {"decoder/pre_norm": 1, "decoder/start_from_zero_embedding": 0, "decoder/alibi": 0}
+# Whisper's alignment heads are in config.json; the others matter with alibi alone.
+NOT_USED = (
+    "decoder/alignment_layer",
+    "decoder/alignment_heads",
+    "decoder/alibi_use_positive_positions",
+    "decoder/scale_alibi",
+)
+POSITIONS = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
+LAYER = re.compile(r"(encoder|decoder)/layer_\d+/ffn/linear_0/weight")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a variable holds.
+
+    Attributes:
+        shape: Of all parts together.
+        parts: transformers' names (``encoder.`` or ``decoder.``, then the name in this half) of
+            tensors of as many rows each, one behind the other; None: of a bias that transformers
+            does not have.
+    """
+
+    shape: tuple[int, ...]
+    parts: tuple[str | None, ...]
+
+
+def layout(config: WhisperConfig) -> dict[str, Stored]:
+    """CTranslate2's variables of a Whisper by name, without scalars and the tied projection."""
+    size, mels = config.d_model, config.num_mel_bins
+    found = {EMBEDDINGS: Stored((config.vocab_size, size), ("decoder.embed_tokens.weight",))}
+    for number, channels in ((1, mels), (2, size)):
+        there, here = f"encoder/conv{number}", f"encoder.conv{number}"
+        found[f"{there}/weight"] = Stored((size, channels, 3), (f"{here}.weight",))
+        found[f"{there}/bias"] = Stored((size,), (f"{here}.bias",))
+    sides = {
+        "encoder": (config.max_source_positions, config.encoder_layers, config.encoder_ffn_dim),
+        "decoder": (config.max_target_positions, config.decoder_layers, config.decoder_ffn_dim),
+    }
+    for side, (positions, layers, ffn) in sides.items():
+        encodings = Stored((positions, size), (f"{side}.embed_positions.weight",))
+        found[f"{side}/position_encodings/encodings"] = encodings
+        found |= _norm(f"{side}/layer_norm", f"{side}.layer_norm", size)
+        for layer in range(layers):
+            found |= _layer(side, layer, size, ffn)
+    return found
+
+
+def _layer(side: str, layer: int, size: int, ffn: int) -> dict[str, Stored]:
+    there, here = f"{side}/layer_{layer}", f"{side}.layers.{layer}"
+    heard = f"{here}.self_attn"
+    fused = [f"{heard}.{part}_proj" for part in "qkv"]
+    found = {
+        **_norm(f"{there}/self_attention/layer_norm", f"{heard}_layer_norm", size),
+        **_linear(f"{there}/self_attention/linear_0", (size, size), *fused),
+        **_linear(f"{there}/self_attention/linear_1", (size, size), f"{heard}.out_proj"),
+        **_norm(f"{there}/ffn/layer_norm", f"{here}.final_layer_norm", size),
+        **_linear(f"{there}/ffn/linear_0", (ffn, size), f"{here}.fc1"),
+        **_linear(f"{there}/ffn/linear_1", (size, ffn), f"{here}.fc2"),
+    }
+    if side == "encoder":
+        return found
+    seen = f"{here}.encoder_attn"
+    fused = [f"{seen}.{part}_proj" for part in "kv"]
+    return found | {
+        **_norm(f"{there}/attention/layer_norm", f"{seen}_layer_norm", size),
+        **_linear(f"{there}/attention/linear_0", (size, size), f"{seen}.q_proj"),
+        **_linear(f"{there}/attention/linear_1", (size, size), *fused),
+        **_linear(f"{there}/attention/linear_2", (size, size), f"{seen}.out_proj"),
+    }
+
+
+def _norm(there: str, here: str, size: int) -> dict[str, Stored]:
+    names = {"gamma": "weight", "beta": "bias"}
+    return {f"{there}/{name}": Stored((size,), (f"{here}.{ours}",)) for name, ours in names.items()}
+
+
+def _linear(there: str, shape: tuple[int, int], *here: str) -> dict[str, Stored]:
+    rows, columns = shape
+    # Whisper's keys have no bias; one would add the same to all scores of a query.
+    biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in here)
+    return {
+        f"{there}/weight": Stored(
+            (rows * len(here), columns), tuple(f"{name}.weight" for name in here)
+        ),
+        f"{there}/bias": Stored((rows * len(here),), biases),
+    }
+
+
+def read_config(path: Path) -> WhisperConfig:
+    """Sizes of a Whisper, after a check that the file holds all of it and nothing else.
+
+    Args:
+        path: ``model.bin``.
+
+    Raises:
+        InputError: It is damaged, no Whisper, or one that is computed otherwise than all.
+    """
+    return _open(path)[1]
+
+
+def read_half(path: Path, half: str) -> dict[str, torch.Tensor]:
+    """Tensors of a half by transformers' names within it, in float32.
+
+    Args:
+        path: ``model.bin``.
+        half: ``encoder`` or ``decoder``.
+
+    Raises:
+        InputError: As ``read_config``.
+    """
+    stored, config = _open(path)
+    weights = {}
+    for name, variable in layout(config).items():
+        if not name.startswith(f"{half}/"):
+            continue
+        parts = torch.from_numpy(stored.read(name)).chunk(len(variable.parts))
+        for ours, part in zip(variable.parts, parts, strict=True):
+            if ours is not None:
+                # A view would keep all parts where one is kept.
+                weights[ours.removeprefix(f"{half}.")] = part.clone() if len(parts) > 1 else part
+    return weights
+
+
+def _open(path: Path) -> tuple[BinaryFile, WhisperConfig]:
+    stored = open_binary(path)
+    if (stored.specification, stored.revision) != (SPECIFICATION, REVISION):
+        raise InputError(
+            f"{path}: {stored.specification}, revision {stored.revision}; allowed: "
+            f"{SPECIFICATION}, revision {REVISION}: give a Whisper, converted by CTranslate2 3.5 "
+            "or newer"
+        )
+    config = _sizes(stored)
+    _check_layout(stored, layout(config))
+    return stored, config
+
+
+def _sizes(stored: BinaryFile) -> WhisperConfig:
+    """What the shapes of a few variables say; the others are checked against it."""
+    vocab_size, size = _shape(stored, EMBEDDINGS, 2)
+    layers = [match[1] for match in map(LAYER.fullmatch, stored.variables) if match]
+    sizes = {"vocab_size": vocab_size, "d_model": size}
+    sizes["num_mel_bins"] = _shape(stored, "encoder/conv1/weight", 3)[1]
+    for side, positions in POSITIONS.items():
+        sizes[positions] = _shape(stored, f"{side}/position_encodings/encodings", 2)[0]
+        sizes[f"{side}_ffn_dim"] = _shape(stored, f"{side}/layer_0/ffn/linear_0/weight", 2)[0]
+        sizes[f"{side}_layers"] = layers.count(side)
+        heads = _scalar(stored, HEADS[side])
+        if heads < 1 or heads % 1 or size % heads:
+            raise InputError(
+                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: what divides {size}; {DO}"
+            )
+        sizes[f"{side}_attention_heads"] = int(heads)
+    return scratch_config(0.0, **sizes)
+
+
+def _shape(stored: BinaryFile, name: str, rank: int) -> tuple[int, ...]:
+    variable = stored.variables.get(name)
+    if variable is None or len(variable.shape) != rank:
+        found = "missing" if variable is None else f"of shape {variable.shape}"
+        raise InputError(f"{stored.path}: {name} is {found}; allowed: of rank {rank}; {DO}")
+    return variable.shape
+
+
+def _scalar(stored: BinaryFile, name: str) -> float:
+    _shape(stored, name, 0)
+    return float(stored.read(name))
+
+
+def _check_layout(stored: BinaryFile, expected: Mapping[str, Stored]) -> None:
+    found = stored.variables
+    fixed = FIXED | {name: value for name, value in FIXED_IF_THERE.items() if name in found}
+    scalars = {*HEADS.values(), *fixed, *(name for name in NOT_USED if name in found)}
+    shapes = {name: variable.shape for name, variable in expected.items()}
+    shapes |= {PROJECTION: shapes[EMBEDDINGS]} | dict.fromkeys(scalars, ())
+    # Integers have scales, whose shapes are checked with the file's structure.
+    shapes |= {
+        name + SCALE: found[name + SCALE].shape
+        for name in [*shapes]
+        if name in found and found[name].shape and found[name].type.startswith("int")
+    }
+    problems = [f"{name} is missing" for name in shapes if name not in found]
+    problems += [f"{name} is no variable of Whisper" for name in found if name not in shapes]
+    problems += [
+        f"{name} is {found[name].shape} instead of {shape}"
+        for name, shape in shapes.items()
+        if name in found and found[name].shape != shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise InputError(f"{stored.path}: {'; '.join(problems[:3])}{more}; {DO}")
+    for name, value in fixed.items():
+        if _scalar(stored, name) != value:
+            raise InputError(
+                f"{stored.path}: {name}: {_scalar(stored, name):g}; allowed: {value}, as every "
+                "Whisper has it; give another model"
+            )
+    if found[PROJECTION] is not found[EMBEDDINGS]:
+        raise InputError(
+            f"{stored.path}: {PROJECTION} is not an alias of {EMBEDDINGS}; allowed: tied weights, "
+            "as every Whisper has them; give another model"
+        )

@@ -1,0 +1,233 @@
+"""CTranslate2 folders to experiments and back; with ctranslate2 there, what it reads and writes."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
+from safetensors.torch import load_file
+from test_convert_aiola import refused, run
+from test_convert_experiments import experiment_with
+from test_convert_hugging_face import logits_of_experiment
+from tiny_whisper import save_tiny_whisper
+from transformers import WhisperForConditionalGeneration
+
+from espnet_medusa.whisper.ctranslate2_whisper import read_half
+from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
+
+SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866, 128)}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def case(request, tmp_path_factory):
+    """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
+    path = tmp_path_factory.mktemp(request.param)
+    vocab_size, mels = SIZES[request.param]
+    save_tiny_whisper(path / "hf", vocab_size, mels, hidden_size=8)
+    whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf").eval()
+    return save_ctranslate2(path / "ct2", whisper), whisper
+
+
+@pytest.fixture(scope="module")
+def converted(case):
+    """Experiment made of the folder, and the folder in Hugging Face format made of that."""
+    path = case[0].parent
+    experiment = run(case[0], path / "exp")
+    return experiment, run(experiment, path / "back", "--to", "hugging_face")
+
+
+def test_experiment_and_hugging_face_compute_the_same(case, converted):
+    (folder, whisper), (experiment, back) = case, converted
+    vocab_size, mels = whisper.config.vocab_size, whisper.config.num_mel_bins
+    features = torch.randn(1, mels, 3000, generator=torch.Generator().manual_seed(2))
+    tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
+    other = WhisperForConditionalGeneration.from_pretrained(back).eval()
+    with torch.no_grad():
+        expected = whisper(features, decoder_input_ids=tokens).logits
+        again = other(features, decoder_input_ids=tokens).logits
+    found = logits_of_experiment(experiment, features, tokens)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
+    theirs, ours = (
+        load_file(folder.parent / name / "model.safetensors") for name in ("hf", "back")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    config = yaml.safe_load((experiment / "config.yaml").read_text())
+    vocabulary = make_tokenizer(vocab_size).get_vocab()
+    assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
+    assert config["preprocessor"] == "whisper"
+
+
+def test_what_its_config_says_is_kept(case, converted):
+    (_, whisper), (experiment, back) = case, converted
+    options = yaml.safe_load((experiment / "conf" / "decode_plain.yaml").read_text())
+    assert options["suppress_tokens"] == CONFIG["suppress_ids"]
+    assert options["begin_suppress_tokens"] == CONFIG["suppress_ids_begin"]
+    generation = json.loads((back / "generation_config.json").read_text())
+    assert generation["alignment_heads"] == CONFIG["alignment_heads"]
+    assert generation["suppress_tokens"] == CONFIG["suppress_ids"]
+    english = whisper.config.vocab_size == 51864
+    languages = None if english else {"<|en|>": 50259, "<|de|>": 50261}
+    assert generation.get("lang_to_id") == languages
+    assert generation["is_multilingual"] is not english
+
+
+def test_what_is_not_said_comes_from_the_tokens(case, tmp_path):
+    source, whisper = case
+    folder = tmp_path / "ct2"
+    folder.mkdir()
+    (folder / "model.bin").symlink_to(source / "model.bin")
+    (folder / "config.json").write_text(json.dumps(dict.fromkeys(CONFIG)))
+    features = {"feature_size": whisper.config.num_mel_bins, "dither": 0.5}
+    (folder / "preprocessor_config.json").write_text(json.dumps(features))
+    back = run(folder, tmp_path / "back", "--to", "hugging_face")
+    generation = json.loads((back / "generation_config.json").read_text())
+    tokens = read_whisper_tokens(make_tokenizer(whisper.config.vocab_size))
+    assert generation["suppress_tokens"] == tokens.suppressed
+    assert len(generation.get("lang_to_id", {})) == len(tokens.languages)
+    assert "alignment_heads" not in generation
+    assert json.loads((back / "preprocessor_config.json").read_text()) == features
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder whose files tests spoil, one after the other."""
+    path = tmp_path_factory.mktemp("spoiled")
+    save_tiny_whisper(path / "hf", hidden_size=8)
+    whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf")
+    return save_ctranslate2(path / "ct2", whisper)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("suppress_ids", [1, 51865]),
+        ("suppress_ids", 7),
+        ("suppress_ids_begin", [-1]),
+        ("suppress_ids_begin", [True]),
+        ("lang_ids", ["<|en|>"]),
+        ("lang_ids", {"en": 50259} | {str(number): number for number in range(60)}),
+        ("alignment_heads", [[2, 0]]),
+        ("alignment_heads", [[0, 2]]),
+        ("alignment_heads", [[0]]),
+        ("alignment_heads", "all"),
+    ],
+)
+def test_config_that_cannot_be(folder, tmp_path, capsys, name, value):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {name: value}))
+    line = refused(capsys, folder, tmp_path / "out")
+    assert f"config.json: {name}: " in line and "allowed: " in line and len(line) < 400
+
+
+def test_damaged_files(folder, tmp_path, capsys):
+    config, tokenizer = folder / "config.json", folder / "tokenizer.json"
+    target = tmp_path / "out"
+    config.write_text("[1")
+    assert "config.json: no JSON" in refused(capsys, folder, target)
+    config.write_text("[" * 100000)
+    assert "config.json: no JSON" in refused(capsys, folder, target)
+    config.write_text("[1]")
+    assert "config.json: holds no names with values" in refused(capsys, folder, target)
+    config.write_text(json.dumps(CONFIG))
+    whole = tokenizer.read_bytes()
+    for part in (whole[:1000], b"", b"{}"):
+        tokenizer.write_bytes(part)
+        assert f"tokenizer '{folder}'" in refused(capsys, folder, target)
+    make_tokenizer(51866).backend_tokenizer.save(str(tokenizer))
+    assert "tokenizer of 51866 tokens" in refused(capsys, folder, target)
+    config.unlink()
+    assert "holds no config.json" in refused(capsys, folder, target)
+
+
+def test_export_that_cannot_be(tmp_path, capsys, monkeypatch):
+    save_tiny_whisper(tmp_path / "hf", hidden_size=8)
+    target = tmp_path / "out"
+    line = refused(capsys, tmp_path / "hf", target, "--dtype", "int8")
+    assert "--dtype int8: only with --to ctranslate2" in line
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
+    assert "pip install 'espnet_medusa[ctranslate2]'" in line
+    generation = tmp_path / "hf" / "generation_config.json"
+    fields = json.loads(generation.read_text())
+    for name, value in {"suppress_tokens": [-1], "lang_to_id": [None]}.items():
+        generation.write_text(json.dumps(fields | {name: value}))
+        line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
+        assert "generation_config.json: " in line and "allowed: a list of token ids" in line
+    experiment = experiment_with(tmp_path, "linear", base_head=True)
+    line = refused(capsys, experiment, target, "--to", "ctranslate2")
+    assert "give --drop_base_head true" in line
+    line = refused(capsys, experiment, target, "--to", "ctranslate2", "--drop_base_head", "true")
+    assert "lacks Whisper's symbols" in line and "give --to hugging_face" in line
+
+
+# With ctranslate2
+
+
+@pytest.fixture
+def ctranslate2():
+    return pytest.importorskip("ctranslate2", reason="pip install 'espnet_medusa[ctranslate2]'")
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8"])
+def test_tests_and_ctranslate2_write_the_same_file(ctranslate2, case, tmp_path, kind):
+    folder, whisper = case
+    written = run(folder, tmp_path / "out", "--to", "ctranslate2", "--dtype", kind)
+    found = (written / "model.bin").read_bytes()
+    assert found == pack(variables_of(whisper, kind))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_there_and_back_bit_for_bit(ctranslate2, case, tmp_path, kind):
+    _, whisper = case
+    source = save_ctranslate2(tmp_path / "source", whisper, kind)
+    experiment = run(source, tmp_path / "exp")
+    there = run(experiment, tmp_path / "there", "--to", "ctranslate2", "--dtype", kind)
+    again = run(there, tmp_path / "again")
+    weights, found = (torch.load(place / "model.pth") for place in (experiment, again))
+    assert weights.keys() == found.keys()
+    assert all(torch.equal(weights[name], found[name]) for name in weights)
+    assert (there / "model.bin").read_bytes() == (source / "model.bin").read_bytes()
+    said = json.loads((there / "config.json").read_text())
+    english = whisper.config.vocab_size == 51864
+    assert said == CONFIG | ({"lang_ids": []} if english else {})
+    for half in ("encoder", "decoder"):
+        read = read_half(there / "model.bin", half)
+        assert all(torch.equal(read[name], weights[f"{half}.whisper.{name}"]) for name in read)
+    names = json.loads((there / "vocabulary.json").read_text())
+    config = yaml.safe_load((again / "config.yaml").read_text())
+    assert names == config["token_list"]
+
+
+def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tmp_path):
+    written = run(converted[0], tmp_path / "out", "--to", "ctranslate2")
+    whisper = case[1]
+    model = ctranslate2.models.Whisper(str(written), compute_type="float32", intra_threads=1)
+    english = whisper.config.vocab_size == 51864
+    assert model.is_multilingual is not english
+    assert model.n_mels == whisper.config.num_mel_bins
+    features = torch.randn(1, model.n_mels, 3000, generator=torch.Generator().manual_seed(2))
+    prompt = [50257, 50362] if english else [50258, 50261, 50360 - (model.n_mels == 80), 50363]
+    if model.n_mels == 128:
+        prompt[-1] += 1
+    given = ctranslate2.StorageView.from_array(features.numpy())
+    [found] = model.generate(
+        given, [prompt], beam_size=1, max_length=24, suppress_blank=True, suppress_tokens=[-1]
+    )
+    tokens = torch.tensor([prompt])
+    with torch.no_grad():
+        memory = whisper.model.encoder(features).last_hidden_state
+        encoded = np.array(model.encode(given))
+        np.testing.assert_allclose(encoded, memory.numpy(), rtol=0, atol=1e-4)
+        for _ in range(12):
+            outputs = whisper(encoder_outputs=(memory,), decoder_input_ids=tokens)
+            scores = outputs.logits[0, -1]
+            scores[CONFIG["suppress_ids"]] = -torch.inf
+            if tokens.size(1) == len(prompt):
+                scores[CONFIG["suppress_ids_begin"]] = -torch.inf
+            tokens = torch.cat([tokens, scores.argmax()[None, None]], dim=1)
+    expected = tokens[0, len(prompt) :].tolist()
+    ids = found.sequences_ids[0]
+    assert ids and ids == expected[: len(ids)]

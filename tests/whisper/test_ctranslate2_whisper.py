@@ -1,0 +1,297 @@
+"""faster-whisper's folders as ``whisper_model``: transformers' logits; damage is one line."""
+
+import random
+import re
+import struct
+import tracemalloc
+
+import huggingface_hub
+import pytest
+import torch
+from ctranslate2_folder import ALIASES, FLOATS, pack, save_ctranslate2, variables_of
+from test_pretrained import logits, noise
+from tiny_whisper import save_tiny_whisper
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.open_draft_model import open_draft_model
+from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
+from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
+from espnet_medusa.whisper.token_files import read_text
+from espnet_medusa.whisper.tokens import make_tokenizer
+
+KINDS = {
+    "float32": {"vocab_size": 51864},
+    "float16": {"vocab_size": 51866, "num_mel_bins": 128},
+    "bfloat16": {"encoder_layers": 3, "decoder_layers": 4},
+    "int8": {},
+    "int16": {},
+}
+
+
+def tiny(folder, **sizes) -> WhisperForConditionalGeneration:
+    save_tiny_whisper(folder, **sizes)
+    return WhisperForConditionalGeneration.from_pretrained(folder).eval()
+
+
+def round_weights(whisper: WhisperForConditionalGeneration, kind: str) -> None:
+    """What a file of this type can hold; fused projections keep a scale for each row."""
+    with torch.no_grad():
+        for name, weight in whisper.named_parameters():
+            if kind in FLOATS:
+                weight.copy_(weight.to(FLOATS[kind]))
+            elif weight.dim() > 1 and "embed_positions" not in name:
+                largest = weight.flatten(1).abs().amax(1).reshape(-1, *[1] * (weight.dim() - 1))
+                if kind == "int16":
+                    largest = fused_largest(whisper, name, weight)
+                scale = torch.tensor(127.0 if kind == "int8" else 1024.0) / largest
+                weight.copy_((weight * scale).round() / scale)
+
+
+def fused_largest(whisper, name: str, weight: torch.Tensor) -> torch.Tensor:
+    """One scale for all that lies in one variable."""
+    parts = ["v_proj", "k_proj", *(["q_proj"] if ".self_attn." in name else [])]
+    if not any(part in name for part in parts):
+        return weight.abs().max()
+    own = next(part for part in parts if part in name)
+    # Rounding keeps a tensor's largest value, so the order of rounding does not matter.
+    named = dict(whisper.named_parameters())
+    return torch.stack([named[name.replace(own, part)].abs().max() for part in parts]).max()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request, tmp_path_factory):
+    """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
+    path = tmp_path_factory.mktemp(request.param)
+    whisper = tiny(path / "hf", **KINDS[request.param])
+    folder = save_ctranslate2(path / "ct2", whisper, request.param)
+    round_weights(whisper, request.param)
+    return folder, whisper
+
+
+def test_logits_are_transformers_own(case):
+    folder, whisper = case
+    config = whisper.config
+    features = WhisperFeatureExtractor(feature_size=config.num_mel_bins)(
+        noise(1), sampling_rate=16000, return_tensors="pt"
+    ).input_features
+    tokens = torch.randint(config.vocab_size, (1, 12))
+    with torch.no_grad():
+        expected = whisper(features, decoder_input_ids=tokens).logits
+    found = logits(folder, noise(1), tokens, config.vocab_size)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_floats_are_the_files_own(case):
+    folder, whisper = case
+    opened, exact = open_whisper(str(folder)), folder.parent.name.startswith(("float", "bfloat"))
+    for half, module in ((ENCODER, whisper.model.encoder), (DECODER, whisper.model.decoder)):
+        weights, expected = opened.weights(half), module.state_dict()
+        assert weights.keys() == expected.keys()
+        for name, weight in weights.items():
+            torch.testing.assert_close(weight, expected[name], rtol=0 if exact else 1e-5, atol=0)
+
+
+def test_sizes_are_read_from_the_file(tmp_path):
+    whisper = tiny(tmp_path / "hf", vocab_size=40, hidden_size=8, encoder_layers=3)
+    with torch.no_grad():
+        variables = variables_of(whisper) | {"decoder/num_heads": torch.tensor(4).short()}
+    path = tmp_path / "model.bin"
+    path.write_bytes(pack(variables))
+    found = read_config(path)
+    assert (found.encoder_attention_heads, found.decoder_attention_heads) == (2, 4)
+    assert (found.encoder_layers, found.decoder_layers, found.encoder_ffn_dim) == (3, 2, 16)
+    assert (found.max_source_positions, found.max_target_positions) == (1500, 448)
+
+
+def test_it_drafts_and_brings_its_tokens(case):
+    folder, whisper = case
+    size = whisper.config.vocab_size
+    vocabulary = make_tokenizer(size).get_vocab()
+    assert [*read_text(str(folder)).tokens] == sorted(vocabulary, key=vocabulary.get)
+    draft = open_draft_model(str(folder), None, "cpu", torch.float32)
+    assert draft.decoder.whisper.config.vocab_size == size
+    assert draft.whisper.languages.get("de") == (None if size == 51864 else 50261)
+
+
+def test_hub_name(tmp_path, monkeypatch):
+    folder = save_ctranslate2(tmp_path / "ct2", tiny(tmp_path / "hf", hidden_size=8))
+    asked = []
+
+    def snapshot_download(name, allow_patterns):
+        asked.append((name, tuple(allow_patterns)))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    whisper = open_whisper("Systran/faster-whisper-base")
+    assert whisper.config.d_model == 8 and whisper.files == (folder / "model.bin",)
+    assert [name for name, _ in asked] == ["Systran/faster-whisper-base"] * 2
+    assert "model.bin" not in asked[0][1], "not beside safetensors"
+    assert "model.bin" in asked[1][1] and "*.json" in asked[1][1]
+
+
+def test_other_weights_are_taken_first(tmp_path):
+    hugging_face = save_tiny_whisper(tmp_path / "hf", hidden_size=8)
+    (hugging_face / "model.bin").write_bytes(b"no model")
+    assert open_whisper(str(hugging_face)).files == (hugging_face / "model.safetensors",)
+
+
+# What is not in order
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder to spoil, and its variables."""
+    path = tmp_path_factory.mktemp("small")
+    whisper = tiny(path / "hf", vocab_size=40, hidden_size=8, decoder_layers=1)
+    return save_ctranslate2(path / "ct2", whisper), variables_of(whisper)
+
+
+def refused(folder, content: bytes) -> str:
+    (folder / "model.bin").write_bytes(content)
+    with pytest.raises(InputError) as error:
+        open_whisper(str(folder))
+    line = str(error.value)
+    assert line.startswith(str(folder / "model.bin")) and "\n" not in line and "; " in line
+    return line
+
+
+def without(variables, name):
+    return {key: value for key, value in variables.items() if key != name}
+
+
+CONV, FIRST, NORM = (
+    "encoder/conv1/weight",
+    "decoder/layer_0/ffn/linear_0/weight",
+    "decoder/pre_norm",
+)
+CHANGES = [
+    ("encoder/conv1/bias", None, "encoder/conv1/bias is missing"),
+    ("encoder/conv1/weights", torch.zeros(2), "encoder/conv1/weights is no variable of Whisper"),
+    ("encoder/layer_7/ffn/linear_0/weight", torch.zeros(2, 2), "encoder/layer_1/.* is missing"),
+    ("encoder/conv1/bias", torch.zeros(9), r"is \(9,\) instead of \(8,\)"),
+    (CONV, torch.zeros(8, 80), "of shape .8, 80.; allowed: of rank 3"),
+    (CONV, None, "encoder/conv1/weight is missing; allowed: of rank 3"),
+    (CONV, torch.zeros(8, 80, 3, 1), "rank 4; allowed: at most 3"),
+    (CONV, torch.zeros(8, 80, 0), "allowed: dimensions of 1 or more"),
+    (CONV, torch.zeros(8, 80, 3, dtype=torch.int32), "int32; allowed: float32"),
+    (CONV, torch.zeros(8, 80, 3, dtype=torch.int8), r"int8 without .*_scale of shape \(8,\)"),
+    (f"{CONV}_scale", torch.ones(8), "weight_scale is no variable of Whisper"),
+    ("encoder/num_heads", torch.tensor(3), "num_heads: 3; allowed: what divides 8"),
+    ("encoder/num_heads", torch.tensor(0), "num_heads: 0; allowed"),
+    ("encoder/num_heads", torch.tensor(-2), "num_heads: -2; allowed"),
+    ("encoder/num_heads", torch.tensor(torch.nan), "num_heads: nan; allowed"),
+    ("encoder/num_heads", torch.ones(1), "num_heads is of shape .1,.; allowed: of rank 0"),
+    ("decoder/activation", torch.tensor(0), "activation: 0; allowed: 3, as every Whisper"),
+    (NORM, torch.tensor(0), "pre_norm: 0; allowed: 1"),
+    ("decoder/activation", None, "decoder/activation is missing"),
+    ("decoder/projection/bias", torch.zeros(40), "projection/bias is no variable of Whisper"),
+    ("decoder/embeddings/weight", torch.zeros(1, 2**20), "instead of"),
+]
+
+
+@pytest.mark.parametrize("name, value, message", CHANGES)
+def test_what_whisper_is_not(small, name, value, message):
+    folder, variables = small
+    changed = without(variables, name)
+    if value is not None:
+        changed[name] = value.int() if value.dtype == torch.int64 else value
+    line = refused(folder, pack(changed))
+    assert re.search(message, line), line
+
+
+def test_headers_aliases_and_types(small):
+    folder, variables = small
+    assert "TransformerSpec, revision 7; allowed: WhisperSpec, revision 3" in refused(
+        folder, pack(variables, header=(6, "TransformerSpec", 7))
+    )
+    assert "format 7; allowed: 6" in refused(folder, pack(variables, header=(7, "WhisperSpec", 3)))
+    assert "projection/weight is missing" in refused(folder, pack(variables, {}))
+    assert "stands for x, which is not there" in refused(folder, pack(variables, {"y": "x"}))
+    assert "is there twice" in refused(folder, pack(variables, {NORM: CONV}))
+    own = variables | {"decoder/projection/weight": variables["decoder/embeddings/weight"]}
+    assert "not an alias of decoder/embeddings/weight" in refused(folder, pack(own, {}))
+    twice = pack(variables).replace(b"decoder/scale_alibi", b"decoder/num_heads\0 ", 1)
+    assert "is no name" in refused(folder, twice)
+    assert "1 bytes too many" in refused(folder, pack(variables) + b"\0")
+    assert "cannot be read" in refused(folder, b"")
+    scales = dict(variables)
+    scales |= {CONV: torch.ones(8, 80, 3).char(), f"{CONV}_scale": torch.zeros(8)}
+    (folder / "model.bin").write_bytes(pack(scales))
+    with pytest.raises(InputError, match="weight_scale: not all above 0"):
+        open_whisper(str(folder)).weights(ENCODER)
+
+
+def peak_of_refusal(folder, content: bytes) -> int:
+    """Bytes that a damaged file takes at most until it is refused, or read."""
+    path = folder / "model.bin"
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        for half in (ENCODER, DECODER):
+            read_half(path, half)
+    except InputError as error:
+        assert "\n" not in str(error) and str(path) in str(error)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+def test_lies_about_sizes_ask_for_no_memory(small):
+    folder, variables = small
+    places: list[int] = []
+    content = pack(variables, places=places)
+    limit = 2 * len(content)
+    starts = {start: end - start for start, end in zip(places, places[1:], strict=False)}
+    for start, length in starts.items():
+        if length > 4:
+            continue  # a name or values
+        for lie in (b"\xff" * length, b"\x7f" * length, b"\0" * length):
+            spoiled = content[:start] + lie + content[start + length :]
+            assert peak_of_refusal(folder, spoiled) < limit, start
+    everything = struct.pack("<I", 6) + b"\x0c\0WhisperSpec\0" + struct.pack("<II", 3, 2**32 - 1)
+    assert peak_of_refusal(folder, everything) < limit
+
+
+def test_aliases_ask_for_no_memory(small):
+    folder, variables = small
+    place = "decoder/layer_0/"
+    layer = [name for name in variables if name.startswith(place)]
+    aliases = {
+        name.replace(place, f"decoder/layer_{number}/"): name
+        for number in range(1, 40)
+        for name in layer
+    }
+    content = pack(variables, ALIASES | aliases)
+    (folder / "model.bin").write_bytes(content)
+    assert read_config(folder / "model.bin").decoder_layers == 40, "layers may share their values"
+    wide = dict(variables)
+    wide["decoder/layer_0/ffn/linear_0/weight"] = torch.zeros(8192, 8)
+    assert "aliases make" in refused(folder, pack(wide, ALIASES | aliases))
+
+
+def test_a_file_cut_short_anywhere(small):
+    folder, variables = small
+    places: list[int] = []
+    content = pack(variables, places=places)
+    middles = [(start + end) // 2 for start, end in zip(places, places[1:], strict=False)]
+    for length in sorted({*places, *middles} - {0}):
+        assert "ends early" in refused(folder, content[:length])
+
+
+def test_random_bytes_are_refused_or_read(small):
+    folder, variables = small
+    places: list[int] = []
+    content = pack(variables, places=places)
+    draw = random.Random(0)
+    structure = [
+        index
+        for start, end in zip(places, places[1:], strict=False)
+        for index in range(start, min(end, start + 40))
+    ]
+    for _ in range(300):
+        spoiled = bytearray(content)
+        for _ in range(draw.randint(1, 3)):
+            spoiled[draw.choice(structure)] = draw.randrange(256)
+        assert peak_of_refusal(folder, bytes(spoiled)) < 2 * len(content)
