@@ -182,10 +182,11 @@ class MedusaASRModel(ESPnetASRModel):
 
     def _check_kept(self, states: torch.Tensor, text: torch.Tensor) -> None:
         network = self.decoder.get_submodule(self.decoder.network)
-        if _trains(self.encoder) or _trains(network) or self.options.kl_weight > 0:
+        original = self.decoder.original_last_layer is not None
+        if _trains(self.encoder) or _trains(network) or original:
             raise InputError(
                 "speech: kept states are of a frozen Whisper: set model_conf.freeze_whisper: all "
-                "and kl_weight: 0, or train on audio"
+                "and decoder_conf.keep_original_last_layer: false, or train on audio"
             )
         if states.size(1) != text.size(1) + 1:
             raise InputError(

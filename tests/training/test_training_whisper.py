@@ -26,6 +26,7 @@ LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
     "linear": (LAST_LAYER, "decoder.heads.", "decoder.token_counts"),
+    "linear_frozen": ("decoder.heads.", "decoder.token_counts"),
     "block": ("decoder.heads.", "decoder.token_counts"),
     "recurrent": ("decoder.heads.", "decoder.token_counts"),
     "ctc": ("ctc.",),
