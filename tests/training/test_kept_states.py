@@ -171,7 +171,7 @@ def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, 
 
 
 def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
-    counts = f"{of_references / 'token_counts.pth'}"
+    counts = ["--init_param", str(of_references / "token_counts.pth")]
     conf = FROZEN | {"draft_vocab_size": 9}
     changes = {"max_epoch": 2, "accum_grad": 1, "model_conf": conf}
     folder = tmp_path / "some" / "exp"
