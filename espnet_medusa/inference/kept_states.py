@@ -236,6 +236,9 @@ def join_shards(shards: Sequence[Path], folder: Path, vocab_size: int, eos: int)
 
     Returns:
         Number of utterances without states.
+
+    Raises:
+        InputError: All of them.
     """
     tables = {
         name: {key: value for shard in shards for key, value in read_results(shard / name).items()}
@@ -245,6 +248,11 @@ def join_shards(shards: Sequence[Path], folder: Path, vocab_size: int, eos: int)
         (folder / name).unlink(missing_ok=True)
         if table:
             write_table(folder / name, table)
+    if not tables[TEXT_INT]:
+        raise InputError(
+            f"{folder}: no utterance has states; {folder / FAILED} says why of each; remove the "
+            "folder to try again"
+        )
     lengths = {key: len(label.split()) for key, label in tables[TEXT_INT].items()}
     write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})
     write_table(folder / "text_shape", {key: str(n) for key, n in lengths.items()})

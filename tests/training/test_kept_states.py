@@ -161,6 +161,17 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
 
 
+def test_none_left_is_an_error(corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "espnet_medusa.model.whisper_decoder.WhisperMedusaDecoder.max_depth", lambda *_: 3
+    )
+    with pytest.raises(SystemExit) as end:
+        keep(corpus, tmp_path / "states", "--references", "true")
+    assert end.value.code == 1 and "no utterance has states" in capsys.readouterr().err
+    reasons = read_lines(tmp_path / "states" / "failed_utterances")
+    assert len(reasons) == 16 and "the decoder has positions for 2" in reasons["u3"]
+
+
 def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, capsys):
     usage = kept_states.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(kept_states.shutil, "disk_usage", lambda _: usage)
@@ -181,7 +192,7 @@ def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
         folder,
         "linear_frozen",
         "--init_param",
-        counts,
+        *counts,
         memory=False,
         **changes,
     )
@@ -194,7 +205,7 @@ def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
         folder,
         "linear_frozen",
         "--init_param",
-        counts,
+        *counts,
         memory=False,
         **changes,
     )
