@@ -11,9 +11,10 @@ from espnet_medusa.training.projection_loss import IGNORE
 
 
 class WholeLogitsModel(MedusaASRModel):
-    """What ``MedusaASRModel`` computes, without its savings."""
+    """What ``MedusaASRModel`` computes of audio, without its savings."""
 
-    def _decoder_loss(self, memory, memory_lengths, text, stats):
+    def _decoder_loss(self, memory, memory_lengths, text, stats, states):
+        assert states is None
         decoder, options = self.decoder, self.options
         tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
         if self.training and decoder.num_heads > 0:

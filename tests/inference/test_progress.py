@@ -22,10 +22,10 @@ def test_a_log_gets_a_line_a_minute_and_no_bar(clock, caplog, capsys):
             shown.update()
     said = [record.message for record in caplog.records]
     assert said == [
-        "decoded: 80 of 300 utterances, 03:40 left",
-        "decoded: 140 of 300 utterances, 02:40 left",
-        "decoded: 200 of 300 utterances, 01:40 left",
-        "decoded: 260 of 300 utterances, 00:40 left",
+        "decoding: 80 of 300 utterances, 03:40 left",
+        "decoding: 140 of 300 utterances, 02:40 left",
+        "decoding: 200 of 300 utterances, 01:40 left",
+        "decoding: 260 of 300 utterances, 00:40 left",
     ]
     assert capsys.readouterr() == ("", "")
 
