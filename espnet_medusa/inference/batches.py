@@ -58,8 +58,8 @@ def make_batches(
         if room == 0:
             batches.append([])
             room = batch_size
-            if max_frames is not None:
-                room = max(min(room, max_frames // max(lengths[index], 1)), 1)
+            if max_frames is not None and lengths[index]:
+                room = max(min(room, max_frames // lengths[index]), 1)
         batches[-1].append(index)
         room -= 1
     return batches

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from espnet_medusa.errors import InputError
@@ -27,6 +27,7 @@ def utterance(number: int, samples: int = 160) -> Utterance:
     batch_size=some.integers(1, 7),
     max_frames=some.none() | some.integers(1, 120),
 )
+@example(lengths=[0, 0], batch_size=2, max_frames=1)
 def test_batches_hold_each_index_once_within_bounds_and_no_fewer_than_fit(
     lengths, batch_size, max_frames
 ):
