@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import Utterance, decode_together
+from espnet_medusa.inference.batches import Utterance, decode_together, one_line
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -49,14 +49,19 @@ class Kept:
 
 
 def bytes_needed(speech2text: Speech2Text, durations_s: Sequence[float], with_memory: bool) -> int:
-    """Estimate the disk space that the states of utterances take."""
+    """Estimate the disk space that the states of utterances take.
+
+    Args:
+        speech2text: Of the whole model.
+        durations_s: Of the utterances, in seconds.
+        with_memory: Whether encoder outputs are kept, too.
+    """
     encoder = speech2text.asr_model.encoder
     size = encoder.output_size() * FLOAT16_BYTES
     states = sum(durations_s) * TOKENS_PER_S * size
-    frames_per_s = encoder.window_samples / speech2text.sample_rate_hz
     positions = encoder.whisper.config.max_source_positions
     frames = [
-        positions if encoder.pad_to_window else positions * duration_s / frames_per_s
+        positions if encoder.pad_to_window else positions * duration_s / speech2text.window_s
         for duration_s in durations_s
     ]
     return int(states + with_memory * sum(frames) * size)
@@ -190,7 +195,7 @@ class StateKeeper:
             for utterance, outcome in self._outcomes(job, keys, batch_size, failed):
                 progress.update()
                 if isinstance(outcome, Exception):
-                    failed[utterance.key] = " ".join(str(outcome).split())
+                    failed[utterance.key] = one_line(outcome)
                     continue
                 states(utterance.key, outcome.states)
                 if outcome.memory is not None:
@@ -219,7 +224,7 @@ class StateKeeper:
                     read_utterance(self.speech2text, key, entry, False, self.preprocess)
                 )
             except Exception as error:  # whatever it was, the others go on
-                failed[key] = " ".join(str(error).split())
+                failed[key] = one_line(error)
         utterances.sort(key=lambda utterance: len(utterance.speech))
         for start in range(0, len(utterances), batch_size):
             batch = utterances[start : start + batch_size]

@@ -83,7 +83,8 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
         --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
-        --valid_set "${valid_set}" --ngpu "${ngpu}" --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
+        --valid_set "${valid_set}" --ngpu "${ngpu}" --dumpdir "${dumpdir}" --expdir "${expdir}" \
+        "$@" "${other_options[@]}" || status=$?
     # 3: some utterances failed, which were named; the others are there.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
