@@ -14,13 +14,12 @@ import sys
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
-from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import int_or_none, str2bool, str_or_none
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.job import Preprocess, decode_job, read_input
+from espnet_medusa.inference.job import build_preprocess, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import check_at_least
@@ -84,10 +83,7 @@ TYPES = {
 def get_parser():
     """ESPnet's parser with the plugin's options."""
     parser = get_espnet_parser()
-    group = parser.add_argument_group("Multi-token search")
-    for entry in dataclasses.fields(DecodeOptions):
-        kind = TYPES.get(entry.name) or {"type": type(entry.default)}
-        group.add_argument(f"--{entry.name}", default=entry.default, help=HELP[entry.name], **kind)
+    group = add_decode_options(parser)
     group.add_argument(
         "--max_batch_frames",
         type=int_or_none,
@@ -100,6 +96,24 @@ def get_parser():
         "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
     )
     return parser
+
+
+def add_decode_options(parser: argparse.ArgumentParser, **default):
+    """Add the plugin's options.
+
+    Args:
+        parser: To add to.
+        default: ``default=VALUE`` in place of the options' own.
+
+    Returns:
+        The argument group.
+    """
+    group = parser.add_argument_group("Multi-token search")
+    for entry in dataclasses.fields(DecodeOptions):
+        kind = {"default": entry.default, "help": HELP[entry.name]} | default
+        kind |= TYPES.get(entry.name) or {"type": type(entry.default)}
+        group.add_argument(f"--{entry.name}", **kind)
+    return group
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -142,7 +156,7 @@ def inference(options: dict) -> int:
     )
     speech2text = load(options)
     speech2text.release_weights()
-    journal = Journal(options["output_dir"], _fingerprint(options))
+    journal = Journal(options["output_dir"], fingerprint(options))
     return decode_job(
         speech2text,
         job,
@@ -152,16 +166,6 @@ def inference(options: dict) -> int:
         batch_size=options["batch_size"],
         max_batch_frames=options["max_batch_frames"],
     )
-
-
-def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
-    """ESPnet's preprocessing function as it was trained with.
-
-    Args:
-        args: Of training; what belongs to its utterances alone need not be there any more.
-    """
-    (getattr(args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
-    return ASRTask.build_preprocess_fn(args, False)
 
 
 def load(options: dict) -> Speech2Text:
@@ -184,7 +188,7 @@ def load(options: dict) -> Speech2Text:
     return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 
 
-def _fingerprint(options: dict) -> dict:
+def fingerprint(options: dict) -> dict:
     """What results depend on: options, and the files that they name."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # A batch gives what single utterances give: a job that ran out of memory resumes with less.
