@@ -69,6 +69,7 @@ setup(
         "console_scripts": [
             "espnet-medusa-python = espnet_medusa.bin.python:main",
             "espnet-medusa-train = espnet_medusa.bin.asr_train:main",
+            "espnet-medusa-transcribe = espnet_medusa.bin.transcribe:main",
             "espnet-medusa-inference = espnet_medusa.bin.asr_inference:main",
             "espnet-medusa-sclite = espnet_medusa.bin.sclite:main",
             "espnet-medusa-convert = espnet_medusa.bin.convert:main",

@@ -281,7 +281,7 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    names = ("asr_inference", "asr_train", "convert", "report", "tune")
+    names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     return {name: module.get_parser() for name, module in modules.items()}
 

@@ -10,6 +10,11 @@ from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 
+CHECKPOINTS = (  # what conversion and training leave; the first that is there
+    "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
+    "valid.acc.best.pth", "valid.loss.best.pth",
+)  # fmt: skip
+
 Weights = Mapping[str, torch.Tensor]
 
 
@@ -27,6 +32,26 @@ def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Wei
     if lm_file is not None:
         load_weights(Path(lm_file))
     return {name: weight.to("meta") for name, weight in load_weights(Path(model_file)).items()}
+
+
+def find_checkpoint(folder: Path, option: str, file_option: str) -> Path:
+    """The weights beside an experiment's config.
+
+    Args:
+        folder: Of the experiment.
+        option: Which named it.
+        file_option: Which may name the weights.
+
+    Raises:
+        InputError: None of the usual names is there.
+    """
+    for name in CHECKPOINTS:
+        if (folder / name).is_file():
+            return folder / name
+    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+    raise InputError(
+        f"{option}: {folder}: which weights? give {file_option}; .pth files there: {found}"
+    )
 
 
 @contextmanager

@@ -192,7 +192,7 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
 }
 
 trained() { # SYSTEM
-    local learns=() count=${num_heads} ways=${with_heads} training=${asr_args}
+    local learns=(--stage 11) count=${num_heads} ways=${with_heads} training=${asr_args}
     local kind states_dir
     kind=$(labels_of "$1")
     states_dir=${dumpdir}/states_${kind}
@@ -204,21 +204,23 @@ trained() { # SYSTEM
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
     fi
-    if on_states "$1"; then
-        [ "${stage}" -gt 11 ] || keep_states "${kind}"
-        learns=(--states_dir "${states_dir}")
-        [ "$1" = ctc ] || learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
-    elif [ "${kind}" = written ]; then
-        learns=(--train_set "${train_set}_written" --valid_set "${valid_set}_written"
-            --asr_stats_dir "${expdir}/asr_stats_written")
-        if [ "${stage}" -le 11 ]; then
+    if [ "${stage}" -le 11 ]; then
+        if on_states "$1"; then
             keep_states "${kind}"
-            asr --stage 10 --stop_stage 10 "${learns[@]}" --asr_config "$(config_of "$1")" \
-                --asr_args "${training}"
+            learns=(--stage 11 --states_dir "${states_dir}")
+            [ "$1" = ctc ] ||
+                learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+        elif [ "${kind}" = written ]; then
+            keep_states "${kind}"
+            learns=(--stage 10 --train_set "${train_set}_written"
+                --valid_set "${valid_set}_written" --asr_stats_dir "${expdir}/asr_stats_written")
         fi
+        asr --stop_stage 11 "${learns[@]}" --asr_config "$(config_of "$1")" \
+            --asr_args "${training}" --asr_tag "$1"
     fi
-    asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" "${learns[@]}" \
-        --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \
+    [ "${stop_stage}" -lt 12 ] || asr --stage "$((stage > 12 ? stage : 12))" \
+        --stop_stage "$(until_stage 15)" --asr_config "$(config_of "$1")" \
+        --asr_args "${training}" --asr_tag "$1" \
         --inference_asr_model valid.loss.best.pth --inference_configs "${ways}"
 }
 
