@@ -13,6 +13,7 @@ import argparse
 import logging
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -68,17 +69,24 @@ def work(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
     options = decode_options(args)
+    started = time.perf_counter()
+    speech2text = asr_inference.load(options)
+    speech2text.release_weights()
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    transcriber = Transcriber(speech2text, preprocess, options["batch_size"])
+    loaded = time.perf_counter()
+    # Only now: a mistake in the options shall not cost what an earlier call has written.
     formats = [*FORMATS] if args.output_format == ALL else [args.output_format]
     made_with = asr_inference.fingerprint(options)
     folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
-    started = time.perf_counter()
-    transcripts = transcribe(recordings, folder, options)
+    transcripts = transcribe(transcriber, recordings, folder)
     folder.finish(transcripts)
     failures = [one.error for one in transcripts if one.error is not None]
     audio_s = sum(one.statistics.audio_seconds for one in transcripts)
     print(
         f"{args.output_dir}: {len(transcripts) - len(failures)} of {len(transcripts)} files, "
-        f"{audio_s:.1f} s of audio, in {time.perf_counter() - started:.1f} s",
+        f"{audio_s:.1f} s of audio, in {time.perf_counter() - loaded:.1f} s; the model was opened "
+        f"in {loaded - started:.1f} s",
         file=sys.stderr,
     )
     for error in failures:
@@ -113,27 +121,19 @@ def decode_options(args: argparse.Namespace) -> dict:
 
 
 def transcribe(
-    recordings: list[Recording], folder: OutputFolder, options: dict
+    transcriber: Transcriber, recordings: list[Recording], folder: OutputFolder
 ) -> list[Transcript]:
-    """Of all recordings, in their order; those of an earlier call need no model."""
+    """Of all recordings, in their order; those of an earlier call are not made again."""
     done = {one.recording: one for one in folder.find(recordings)}
     todo = [recording for recording in recordings if recording not in done]
-    for transcript in done.values():
-        folder.add(transcript)
-        Progress.say(f"{transcript.recording.id} {transcript.text}")
-    if not todo:
-        return [done[recording] for recording in recordings]
-    speech2text = asr_inference.load(options)
-    speech2text.release_weights()
-    preprocess = build_preprocess(speech2text.asr_train_args)
-    transcriber = Transcriber(speech2text, preprocess, options["batch_size"])
     with Progress(len(recordings), len(done), "transcribing") as progress:
-        for transcript in transcriber(todo):
-            done[transcript.recording] = transcript
+        for transcript in chain([*done.values()], transcriber(todo)):
             folder.add(transcript)
             if transcript.error is None:
                 progress.say(f"{transcript.recording.id} {transcript.text}")
-            progress.update()
+            if transcript.recording not in done:
+                done[transcript.recording] = transcript
+                progress.update()
     return [done[recording] for recording in recordings]
 
 

@@ -1,11 +1,11 @@
 """The model that a user names: an experiment, or a Whisper, which is converted once and kept."""
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa import __version__
+from espnet_medusa.cache_folder import cache_folder
 from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
@@ -35,8 +35,8 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
 
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI's
-            ``.pt`` file. Whispers are kept in ``~/.cache/espnet_medusa`` (or that of
-            XDG_CACHE_HOME), and made anew when their files change.
+            ``.pt`` file. Whispers are kept below the
+            cache folder, and made anew when their files change.
         model_file: Weights of the experiment; None: those that conversion or training leaves there.
 
     Raises:
@@ -61,11 +61,10 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
 
 def _converted(name: str) -> Path:
     """The experiment of a Whisper in the cache."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "espnet_medusa"
     path = Path(name)
     if path.exists():
         name = str(path.resolve())
-    folder = base / re.sub(r"[^\w.-]+", "--", name).strip("-")
+    folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
     files = [file for file in sorted(path.glob("*")) if file.is_file()] if path.is_dir() else [path]
     made_from = fingerprint([], files, {"name": name, "version": __version__})
     if not is_up_to_date(folder, made_from):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
 
+from espnet_medusa.cache_folder import cache_folder
+
 logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
@@ -92,12 +94,6 @@ def compile_library(compiler: list[str], library: Path) -> None:
         run([*compiler, *COMPILE, "-c", str(FOLDER / "kernels.cpp"), "-o", str(parts)])
         run([*compiler, *LINK, str(parts), "-o", str(whole)])
         whole.replace(library)
-
-
-def cache_folder() -> Path:
-    """Below the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base, "espnet_medusa")
 
 
 def processor_flags() -> set[str]:
