@@ -72,10 +72,12 @@ def transcribe(
 
 
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with greedy search where nothing asks for a beam, and a beam of 5 where no size."""
-    beam_size = options.get("beam_size", 5)
+    """Options with greedy search where nothing asks for a beam, and a beam of 5 where no size.
+
+    The decoder scores alone unless asked: a Whisper has no CTC branch.
+    """
     by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
-    return {"search": by_size, "beam_size": beam_size} | dict(options)
+    return {"search": by_size, "beam_size": 5, "ctc_weight": 0.0} | dict(options)
 
 
 def choose_device(device: str | None) -> str:

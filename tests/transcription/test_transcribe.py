@@ -199,6 +199,15 @@ def test_a_whisper_is_converted_once_and_hears_which_language_it_is(tmp_path, mo
     other = "de" if detected["language"] != "de" else "fr"
     assert fields("--model", str(whisper), "--language", other)["language"] == other
     assert (kept / "model.pth").stat().st_mtime_ns == made
+    # Without a CTC branch a beam is the decoder's alone.
+    options = {"beam_size": 2, "maxlenratio": -4}
+    own = Speech2Text(
+        kept / "config.yaml", kept / "model.pth", ctc_weight=0.0, language="en", **options
+    )
+    (found,) = espnet_medusa.transcribe(
+        tmp_path / "talk.wav", str(whisper), device="cpu", language="en", **options
+    )
+    assert found.text == " ".join(own(samples)[0][0].split()) and found.language == "en"
     # Of an experiment it is the language that it was trained with.
     config = kept / "config.yaml"
     trained = yaml.safe_load(config.read_text())["preprocessor_conf"]["language"]
@@ -231,8 +240,12 @@ def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, told)
 def test_greedy_search_unless_a_beam_is_asked_for():
     from espnet_medusa.transcription.transcribe import choose_search
 
-    assert choose_search({}) == {"search": "greedy", "beam_size": 5}
+    assert choose_search({}) == {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
     assert choose_search({"beam_size": 1})["search"] == "greedy"
-    assert choose_search({"beam_size": 3}) == {"search": "beam", "beam_size": 3}
-    assert choose_search({"search": "beam"}) == {"search": "beam", "beam_size": 5}
+    assert choose_search({"beam_size": 3})["search"] == "beam"
+    assert choose_search({"search": "beam", "ctc_weight": 0.3}) == {
+        "search": "beam",
+        "beam_size": 5,
+        "ctc_weight": 0.3,
+    }
     assert choose_search({"search": "greedy", "beam_size": 3})["search"] == "greedy"
