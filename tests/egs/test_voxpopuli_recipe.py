@@ -113,7 +113,8 @@ def check_training_data(recipe: Path) -> None:
 def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
     unwritten = build_damaged_corpus(recipe / "vox")
     options = ["--lang", "cs", "--setup", "self_supervised", "--segmentation", "auto"]
-    options += ["--drop_fraction", "0.05", "--states_nj", "2"]
+    options += ["--states_nj", "2"]
+    options += ["--max_compression_ratio", "100"]  # a random Whisper repeats itself
     done = run(recipe, *options, "--stop_stage", "11")
     assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
     check_problems(done, unwritten)

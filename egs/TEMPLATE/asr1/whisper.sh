@@ -24,6 +24,7 @@ labels=             # what systems learn: what Whisper writes itself (written) o
                     # (references); default: written where Whisper is frozen, references where not
 labels_config=      # decoding configuration by which Whisper writes them; default: greedy
 drop_fraction=0.05  # share of Whisper's texts to drop as their length fits the audio least
+max_compression_ratio=2.4   # of Whisper's texts, those that zlib makes smaller repeat themselves
 states=true         # run a frozen Whisper once over the audio, not in every epoch: its states are
                     # kept in <dumpdir>/states_<labels>
 states_nj=1         # processes that share this, and writing; on GPUs each has one
@@ -173,7 +174,8 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
             --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
-            --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))")
+            --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))"
+            --max_compression_ratio "${max_compression_ratio}")
         [ -z "${labels_config}" ] || command+=(--config "${labels_config}")
         [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
         if [ "${states_nj}" -gt 1 ]; then
