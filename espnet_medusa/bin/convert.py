@@ -18,10 +18,6 @@ fetched.
 """
 
 import argparse
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main, str2bool
@@ -83,6 +79,7 @@ def work(args: argparse.Namespace) -> None:
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.experiment import CONFIG, read_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
+    from espnet_medusa.convert.whole_or_nothing import whole_or_nothing
     from espnet_medusa.whisper.text import TextOptions
 
     if args.target.exists():
@@ -105,7 +102,7 @@ def work(args: argparse.Namespace) -> None:
     said = None
     if args.to == EXPERIMENT:
         checkpoint, said = attach_heads(checkpoint, args.heads)
-    with _whole_or_nothing(args.target) as folder:
+    with whole_or_nothing(args.target) as folder:
         _write(checkpoint, folder, args)
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
@@ -127,16 +124,6 @@ def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
     else:
         prompt = PromptOptions(args.language, args.task)
         write_experiment(checkpoint, folder, args.target, prompt)
-
-
-@contextmanager
-def _whole_or_nothing(target: Path) -> Iterator[Path]:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        made = Path(folder) / "made"
-        made.mkdir()
-        yield made
-        os.rename(made, target)
 
 
 def main(cmd: list[str] | None = None) -> None:

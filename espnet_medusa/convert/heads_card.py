@@ -99,7 +99,19 @@ def read_card(folder: Path) -> HeadsCard:
         InputError: Names the field, what it is and what is allowed.
     """
     path = folder / CARD
-    said = read_front_matter(path)[0]
+    return check_card(read_front_matter(path)[0], path)
+
+
+def check_card(said: Mapping[str, Any], path: Path) -> HeadsCard:
+    """Check a card's fields; those that are not of a ``HeadsCard`` are ignored.
+
+    Args:
+        said: The fields.
+        path: Where they stand, for messages.
+
+    Raises:
+        InputError: As ``read_card``.
+    """
     names = [entry.name for entry in fields(HeadsCard)]
     missing = [name for name in names if name not in said and name != "draft_conf"]
     if missing:
@@ -115,9 +127,7 @@ def read_card(folder: Path) -> HeadsCard:
         ("heads_conf", lambda value: isinstance(value, dict)),
     ):
         if not fits(kept.get(name)):
-            raise InputError(
-                f"{path}: {name}: {reprlib.repr(said[name])}: not as cards have it; {DO}"
-            )
+            raise _not_as_cards(f"{path}: {name}", said[name])
     _check_heads(kept["heads"], kept["heads_conf"], path)
     read_draft_conf(kept.get("draft_conf"), f"{path}: draft_conf")
     return HeadsCard(**kept)
@@ -156,7 +166,7 @@ def write_card(folder: Path, said: Mapping[str, Any], body: str) -> None:
 def _acceptance(said: object, path: Path) -> Acceptance:
     where = f"{path}: acceptance"
     if not isinstance(said, dict):
-        raise InputError(f"{where}: {reprlib.repr(said)}: not as cards have it; {DO}")
+        raise _not_as_cards(where, said)
     missing = [entry.name for entry in fields(Acceptance) if entry.name not in said]
     if missing:
         raise InputError(f"{where}: lacks {', '.join(missing)}; {DO}")
@@ -164,7 +174,7 @@ def _acceptance(said: object, path: Path) -> Acceptance:
     numbers = isinstance(found.per_head, list) and all(map(_is_number, found.per_head))
     counted = type(found.utterances) is int and _is_number(found.tokens_per_call)
     if not (_is_text(found.data) and counted and numbers):
-        raise InputError(f"{where}: {reprlib.repr(said)}: not as cards have it; {DO}")
+        raise _not_as_cards(where, said)
     return found
 
 
@@ -186,6 +196,10 @@ def _check_heads(kind: str, conf: Mapping[str, Any], path: Path) -> None:
             f"{path}: heads_conf: {options.num_heads} heads of {options.num_layers} layers; "
             f"allowed: at most {MAX_LAYERS} layers together"
         )
+
+
+def _not_as_cards(where: str, value: object) -> InputError:
+    return InputError(f"{where}: {reprlib.repr(value)}: not as cards have it; {DO}")
 
 
 def _is_text(value: object) -> bool:

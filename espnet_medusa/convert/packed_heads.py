@@ -1,7 +1,8 @@
 """Heads without their Whisper: a folder of ``README.md``, the card, and ``heads.safetensors``.
 
-The file has the tensors of ``decoder.heads`` by an experiment's names, in float16, and which tokens
-their training saw, and how often: ``token_ids`` (N,) int32, ascending, and ``token_counts`` (N,) int64.
+The file has the tensors of ``decoder.heads`` by an experiment's names, in float16, and the tokens
+that their training saw: ``token_ids`` (N,) int32, ascending, and ``token_counts`` (N,) int64, how
+often.
 """
 
 from collections.abc import Mapping
@@ -64,9 +65,7 @@ class PackedHeads:
         size = architecture.whisper.vocab_size
         ascending = bool((ids.diff() > 0).all())
         if ids.shape != times.shape or not ascending or bool((times < 1).any()):
-            raise InputError(
-                f"{path}: {IDS}, {TIMES}: no ascending ids with counts; fetch it again"
-            )
+            raise InputError(f"{path}: {IDS}, {TIMES}: no ascending ids and counts; fetch it again")
         if len(ids) and not 0 <= int(ids[0]) <= int(ids[-1]) < size:
             raise InputError(f"{path}: {IDS}: {int(ids[-1])}; allowed: 0 to {size - 1}")
         if not all(bool(value.isfinite().all()) for value in stored.values()):

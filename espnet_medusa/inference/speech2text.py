@@ -97,7 +97,8 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def _with_draft_defaults(self, beam_size: int) -> DecodeOptions:
         """The options as given, and what the model's heads bring where they say nothing."""
-        if not getattr(self.asr_model.decoder, "num_heads", 0):
+        decoder = self.asr_model.decoder
+        if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
             return self.search_options
         conf = self.asr_train_args.decoder_conf.get("draft_conf")
         options = with_draft_defaults(self.search_options, conf)

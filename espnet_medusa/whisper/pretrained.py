@@ -144,7 +144,7 @@ def is_whisper(name: str) -> bool:
     if path.suffix == ".pt" or (path / CONFIG).is_file():
         return True
     if path.exists():
-        return path.is_dir() and not any(path.glob("*.yaml"))
+        return path.is_dir()
     if name.startswith((".", "/", "~")) or name.startswith(HUB_OWNERS):
         return True
     from huggingface_hub import hf_hub_download
