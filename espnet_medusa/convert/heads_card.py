@@ -1,6 +1,6 @@
 """The card of heads without their Whisper: what they are, were trained on, and bring.
 
-A ``README.md`` as models on the hub have it: fields as YAML between two lines of ``---``, then text.
+A ``README.md`` as models on the hub have it: YAML between two lines of ``---``, then text.
 """
 
 import reprlib

@@ -106,8 +106,9 @@ def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
     different = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
     if different:
         raise InputError(
-            f"{trained.name}: {len(different)} of {len(theirs)} tensors are not {base.name}'s, such "
-            f"as {different[-1]}; allowed: heads on a frozen Whisper (model_conf.freeze_whisper: all)"
+            f"{trained.name}: {len(different)} of {len(theirs)} tensors are not those of "
+            f"{base.name}, such as {different[-1]}; allowed: heads on a frozen Whisper "
+            "(model_conf.freeze_whisper: all)"
         )
 
 

@@ -5,8 +5,8 @@
         --statistics exp/asr_recurrent/exact_dev/statistics.json --output_dir my_heads
 
 The card is Markdown behind fields between two lines of ---: base_model, license, training_data,
-commands, acceptance: {data: ...} and, if there is something to recommend, draft_conf; the others are
-filled in. espnet-medusa-convert attaches such a folder (--heads).
+commands, acceptance: {data: ...} and, where something is to be recommended, draft_conf; the others
+are filled in. espnet-medusa-convert --heads attaches such a folder.
 """
 
 import argparse
