@@ -1,4 +1,4 @@
-"""Heads packed for others: the same drafts when attached, nothing for other weights, clear errors."""
+"""Heads packed for others: the same drafts once attached, none for other weights, clear errors."""
 
 import pickle
 import struct
@@ -58,8 +58,8 @@ def test_attached_heads_are_those_that_were_packed(tmp_path, kind):
     folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
     attached, said = attach_heads(base, "auto", tmp_path / "shipped")
     assert said == (
-        f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens a call on dev (2 utterances; "
-        "accepted of each head: 75 50 25 %)"
+        f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens a call on dev "
+        "(2 utterances; accepted of each head: 75 50 25 %)"
     )
     assert attached.architecture == trained.architecture
     assert attached.weights.keys() == trained.weights.keys()
@@ -269,7 +269,7 @@ DAMAGES = {
     ),
     "twice": (edit_tensors(lambda all: all[IDS].__setitem__(0, 2)), "no ascending ids"),
     "no times": (edit_tensors(lambda all: all[TIMES].zero_()), "no ascending ids and counts"),
-    "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "no ascending"),
+    "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "no asc"),
     "no fingerprint": (edit_card(fingerprint=None), "lacks fingerprint; write the folder with"),
     "kind": (edit_card(heads="hydra"), "heads: 'hydra' is not known"),
     "many heads": (edit_card(heads_conf={"num_heads": 10**9}), "num_heads: 1000000000; allowed"),

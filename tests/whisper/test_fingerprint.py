@@ -7,6 +7,7 @@ from ctranslate2_folder import save_ctranslate2
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from espnet_medusa.convert.names import DECODER, ENCODER
+from espnet_medusa.convert.read_whisper import SIZES
 from espnet_medusa.whisper.fingerprint import digests, fingerprint
 from espnet_medusa.whisper.pretrained import open_whisper
 
@@ -35,7 +36,11 @@ def files(tmp_path_factory):
         stored = {name: value.to(dtype) for name, value in state.items()}
         torch.save({"dims": vars(DIMS), "model_state_dict": stored}, folder / name)
     read = open_whisper(str(folder / "float32.pt"))
-    whisper = WhisperForConditionalGeneration(WhisperConfig(**read.config.to_diff_dict()))
+    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    sizes = {name: getattr(read.config, name) for name in SIZES}
+    whisper = WhisperForConditionalGeneration(
+        WhisperConfig(**sizes, **ids, suppress_tokens=None, begin_suppress_tokens=None)
+    )
     for half in ("encoder", "decoder"):
         getattr(whisper.model, half).load_state_dict(read.weights(half))
     whisper.save_pretrained(folder / "hf_float32")
