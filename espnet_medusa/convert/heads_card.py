@@ -203,7 +203,7 @@ def _not_as_cards(where: str, value: object) -> InputError:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.strip() != ""
+    return isinstance(value, str) and value.strip() != "" and value.isprintable()
 
 
 def _is_texts(value: object) -> bool:

@@ -175,7 +175,7 @@ class Speech2Text(ESPnetSpeech2Text):
             files = {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
             speech2text = Speech2Text(**options | files)
             experiment.forget_weights()
-            speech2text.experiment = experiment
+            speech2text.experiment = experiment  # its tokenizer is read later on
             return speech2text
         if heads != AUTO:
             raise InputError(f"heads: {heads}; allowed with a Whisper; '{model_tag}' is none")
