@@ -129,7 +129,7 @@ def changed(checkpoint, name, change):
 
 HEAD = "decoder.heads.heads.0.layers.0.weight"
 UNFIT = {
-    "no heads": (lambda base: base, {}, "heads: none; give an experiment with heads"),
+    "no heads": (lambda base: base, {}, "heads: none; give an experiment with trained"),
     "fine-tuned": (
         lambda base: changed(
             with_heads(base, "linear"), "decoder.whisper.layers.1.fc2.bias", lambda bias: bias + 1
@@ -294,7 +294,7 @@ DAMAGES = {
     "no fields": (put("README.md", b"# Heads\n"), "no fields between two lines of ---"),
     "a list": (front("- heads"), "no fields between two lines of ---"),
     "bytes": (put("README.md", b"---\n\xff\n---\n"), "cannot be read"),
-    "nested": (front("[" * 20000), "cannot be read"),
+    "nested": (front("[" * 3000), "cannot be read"),
     "long": (front("x" * 70000), "at most 65536 bytes"),
 }  # fmt: skip
 

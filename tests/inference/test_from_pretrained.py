@@ -1,19 +1,18 @@
 """A Whisper by its name: Speech2Text and the commands, with heads of a folder and without."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from heads_folders import pack, with_heads
-from test_convert_aiola import refused, run
+from heads_folders import pack, with_heads, write_sources
+from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa import Speech2Text
-from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin import asr_inference, convert
 from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
@@ -28,6 +27,13 @@ DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"dr
 
 def noise(seed=0):
     return 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
+
+
+def refused(capsys, *arguments):
+    """The line that a refused conversion says."""
+    with pytest.raises(SystemExit):
+        convert.main([*map(str, arguments)])
+    return capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +81,8 @@ def test_commands(case, tmp_path, capsys):
     """Convert with heads, decode by default with them; pack them again from that experiment."""
     whisper, shipped = case
     folder = shipped / "tiniest"
-    experiment = run(whisper, tmp_path / "exp", "--heads", folder)
+    experiment = tmp_path / "exp"
+    convert.main([*map(str, (whisper, experiment, "--heads", folder))])
     said = capsys.readouterr().out.splitlines()
     assert said[-2].endswith("heads: recurrent") and said[-1].startswith("tiniest: recurrent heads")
     config = yaml.safe_load((experiment / "config.yaml").read_text())["decoder_conf"]
@@ -89,12 +96,14 @@ def test_commands(case, tmp_path, capsys):
     refuses = refused(capsys, whisper, tmp_path / "no", "--heads", tmp_path / "nowhere")
     assert "nowhere: no heads: README.md is missing" in refuses
     given = ["--exp_dir", experiment, "--model_file", "model.pth", "--whisper_model", whisper]
-    given += ["--card", shipped / "tiniest_sources" / "README.md", "--output_dir", tmp_path / "h"]
-    given += ["--statistics", shipped / "tiniest_sources" / "statistics.json"]
+    card, statistics = write_sources(tmp_path / "sources", draft_conf=DRAFT_CONF)
+    given += ["--card", card, "--statistics", statistics, "--output_dir", tmp_path / "h"]
     pack_heads.main([*map(str, given)])
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'h'}: 0.")
-    with_dots = replace(trained, name="again")
-    assert torch.load(experiment / "model.pth").keys() == with_dots.weights.keys()
+    again = load_file(tmp_path / "h" / "heads.safetensors")
+    first = load_file(folder / "heads.safetensors")
+    assert again.keys() == first.keys()
+    assert all(torch.equal(again[name], first[name]) for name in first)
     with pytest.raises(SystemExit):
         pack_heads.main([*map(str, given)])
     assert "is there already" in capsys.readouterr().err

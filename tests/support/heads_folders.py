@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from transformers import WhisperConfig
@@ -75,7 +76,7 @@ def write_sources(folder: Path, **changes) -> tuple[Path, Path]:
 
 def pack(folder: Path, trained: Checkpoint, base: Checkpoint, **changes) -> Path:
     """A folder of heads; changes are of the card."""
-    card, statistics = write_sources(folder.parent / f"{folder.name}_sources", **changes)
     folder.mkdir(parents=True)
-    pack_heads(trained, base, card, statistics, folder)
+    with TemporaryDirectory() as sources:
+        pack_heads(trained, base, *write_sources(Path(sources), **changes), folder)
     return folder
