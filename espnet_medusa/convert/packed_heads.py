@@ -117,7 +117,7 @@ def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.T
             if different:
                 what = "is not of these heads" if different[0] in names else "is missing"
                 raise InputError(f"{path}: {different[0]} {what} ({len(different)} such); {REMEDY}")
-            for name in names:
+            for name in sorted(names):
                 part, counts = stored.get_slice(name), name not in expected
                 kind, shape = part.get_dtype(), tuple(part.get_shape())
                 if kind not in TYPES.get(name, FLOATS):

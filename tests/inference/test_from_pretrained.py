@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from heads_folders import pack, with_heads, write_sources
 from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
@@ -17,6 +16,7 @@ from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.pretrained import WhisperExperiment
+from espnet_medusa.options import read_config
 from espnet_medusa.stages import pack_heads
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
@@ -65,15 +65,14 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog):
 def test_those_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
     whisper, shipped = case
     experiment = WhisperExperiment(str(whisper), shipped=shipped)
-    own = Speech2Text(experiment.config, experiment.model, **SHORT)
-    assert own.search_options.draft_depth == 2 and own.search_options.draft_vocab_size == 30
-    deeper = Speech2Text(experiment.config, experiment.model, **SHORT, draft_depth=5)
-    assert deeper.search_options.draft_depth == 5
+    options = Speech2Text(
+        experiment.config, experiment.model, **SHORT, draft_depth=5
+    ).search_options
+    assert (options.draft_depth, options.draft_vocab_size) == (5, 30)
     other = save_tiny_whisper(tmp_path / "other", hidden_size=8, seed=1)
     caplog.set_level("INFO", "espnet_medusa")
     experiment = WhisperExperiment(str(other), shipped=shipped)
-    config = yaml.safe_load(experiment.config.read_text())
-    assert "heads" not in config["decoder_conf"]
+    assert "heads" not in read_config(experiment.config, "")["decoder_conf"]
     assert sum(line.startswith("no heads: ") for line in caplog.messages) == 1
 
 
@@ -85,7 +84,7 @@ def test_commands(case, tmp_path, capsys):
     convert.main([*map(str, (whisper, experiment, "--heads", folder))])
     said = capsys.readouterr().out.splitlines()
     assert said[-2].endswith("heads: recurrent") and said[-1].startswith("tiniest: recurrent heads")
-    config = yaml.safe_load((experiment / "config.yaml").read_text())["decoder_conf"]
+    config = read_config(experiment / "config.yaml", "")["decoder_conf"]
     assert (config["heads"], config["draft_conf"]) == ("recurrent", DRAFT_CONF)
     trained = read_experiment(experiment)
     assert trained.draft_conf == DRAFT_CONF and "decoder.token_counts" in trained.weights
