@@ -14,7 +14,13 @@ setup(
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
     package_data={
-        "espnet_medusa": ["report/plan/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]
+        "espnet_medusa": [
+            "report/plan/*.yaml",
+            "runtime/native/*.cpp",
+            "runtime/native/*.h",
+            "pretrained_heads/*/README.md",
+            "pretrained_heads/*/heads.safetensors",
+        ]
     },
     python_requires=">=3.10",
     install_requires=[

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
+from espnet_medusa.convert.attach_heads import AUTO
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -19,16 +21,19 @@ from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
 from espnet_medusa.inference.obstacles import check_batch, check_espnets_own
 from espnet_medusa.inference.open_draft_model import open_draft_model_for
+from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.options import build_options
 from espnet_medusa.search.build import check_options
+from espnet_medusa.search.draft_defaults import with_draft_defaults
 from espnet_medusa.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
 
@@ -69,6 +74,7 @@ class Speech2Text(ESPnetSpeech2Text):
         if not options.get("quantize_asr_model", False):
             check_weights(weights, self.asr_model, asr_model_file)
         model, train_args = self.asr_model, self.asr_train_args
+        self.search_options = self._with_draft_defaults(options.get("beam_size", 20))
         self.whisper = self._whisper_prompts()
         self.encoder = model_encoder(model)
         self.sample_rate_hz, self.window_s = audio_limits(model.encoder, train_args)
@@ -88,6 +94,16 @@ class Speech2Text(ESPnetSpeech2Text):
         hidden = {blank} if model.token_list[blank] == "<blank>" else set()
         self.writer = TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest)
         self.statistics = DecodingStatistics()
+
+    def _with_draft_defaults(self, beam_size: int) -> DecodeOptions:
+        """The options as given, and what the model's heads bring where they say nothing."""
+        decoder = self.asr_model.decoder
+        if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
+            return self.search_options
+        conf = self.asr_train_args.decoder_conf.get("draft_conf")
+        options = with_draft_defaults(self.search_options, conf)
+        check_options(options, beam_size)
+        return options
 
     def _whisper_prompts(self) -> WhisperPrompts | None:
         """Prompts of a model that was trained on Whisper's labels; sets what it suppresses."""
@@ -139,12 +155,32 @@ class Speech2Text(ESPnetSpeech2Text):
             self.draft_model.release()
 
     @staticmethod
-    def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":
-        """Build from a tag of ESPnet's model zoo, which downloads and unpacks it."""
-        if model_tag is not None:
-            from espnet_model_zoo.downloader import ModelDownloader
+    def from_pretrained(
+        model_tag: str | None = None, heads: str = AUTO, **options
+    ) -> "Speech2Text":
+        """Build from a Whisper, or from a tag of ESPnet's model zoo, which is downloaded.
 
-            options |= ModelDownloader().download_and_unpack(model_tag)
+        Args:
+            model_tag: A Whisper as ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or a
+                tag; None: ``options`` name an experiment.
+            heads: Of a Whisper: ``auto`` attaches those of the package where they were trained on
+                these weights, ``none`` leaves them out, a folder is of other heads.
+            options: As the class takes them.
+
+        Raises:
+            InputError: There is no such model, or an option is not usable.
+        """
+        if model_tag is not None and is_whisper(model_tag):
+            experiment = WhisperExperiment(model_tag, heads)
+            files = {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
+            speech2text = Speech2Text(**options | files)
+            experiment.forget_weights()
+            speech2text.experiment = experiment  # its tokenizer is read later on
+            return speech2text
+        if heads != AUTO:
+            raise InputError(f"heads: {heads}; allowed with a Whisper; '{model_tag}' is none")
+        if model_tag is not None:
+            options |= _from_model_zoo(model_tag)
         return Speech2Text(**options)
 
     @torch.no_grad()
@@ -262,3 +298,15 @@ class Speech2Text(ESPnetSpeech2Text):
             if decoding.results:
                 best = "".join(decoding.results[0][1])
                 log_decoded(logger, len(speech), best, began + row * seconds, seconds)
+
+
+def _from_model_zoo(model_tag: str) -> dict:
+    """Files of a model by ESPnet's names of options."""
+    try:
+        from espnet_model_zoo.downloader import ModelDownloader
+    except ImportError as error:
+        raise InputError(
+            f"model_tag: '{model_tag}' is no Whisper; for models of ESPnet's zoo: "
+            "pip install espnet_model_zoo"
+        ) from error
+    return ModelDownloader().download_and_unpack(model_tag)

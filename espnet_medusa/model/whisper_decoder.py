@@ -34,6 +34,8 @@ class DecoderOptions:
     heads: str = NO_HEADS  # none, linear, block, recurrent, projection, latent
     heads_conf: dict = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
+    # By search (greedy, beam): draft options that hold where a decode config has none.
+    draft_conf: dict = field(default_factory=dict)
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):

@@ -148,7 +148,8 @@ convert() { # Whisper itself as an experiment
     local exp=${expdir}/asr_vanilla code=${lang}
     [ "${lang}" != noinfo ] || code=en
     [ -f "${exp}/config.yaml" ] ||
-        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}"
+        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}" \
+            --heads none
 }
 
 vanilla() {
