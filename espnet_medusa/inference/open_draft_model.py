@@ -22,7 +22,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import check_weights
+from espnet_medusa.inference.experiment import check_weights, find_weights
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
@@ -36,10 +36,6 @@ from espnet_medusa.whisper.token_files import read_text
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 CONFIG = "config.yaml"
-CHECKPOINTS = (  # of an experiment, the first that is there
-    "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
-    "valid.acc.best.pth", "valid.loss.best.pth",
-)  # fmt: skip
 
 
 class MainModel(Protocol):
@@ -115,7 +111,7 @@ def _open_experiment(
 ) -> DraftModel:
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
-    weights_file = _checkpoint(config.parent) if model_file is None else Path(model_file)
+    weights_file = Path(model_file or find_weights(config.parent, "draft_model"))
     weights = load_weights(weights_file)
     args = Namespace(**read_config(config, "give draft_model the folder that training left"))
     try:
@@ -140,16 +136,6 @@ def _open_experiment(
         partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel),
         whisper, *limits,
     )  # fmt: skip
-
-
-def _checkpoint(folder: Path) -> Path:
-    for name in CHECKPOINTS:
-        if (folder / name).is_file():
-            return folder / name
-    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
-    raise InputError(
-        f"draft_model: {folder}: which weights? give draft_model_file; .pth files there: {found}"
-    )
 
 
 def _open_whisper(name: str, device: str, dtype: torch.dtype) -> DraftModel:
