@@ -9,8 +9,8 @@ output in turns. A draft model's own encoder runs for each that needs it and is 
 Every result is written down at once, and a run that was interrupted goes on where it was. With
 --texts there are no times in the table: for whole test sets, in batches and on busy machines.
 
-Writes OUTPUT_DIR/{results.md,results.json} and OUTPUT_DIR/SEARCH/DRAFTER with the journal and
-ESPnet's files of hypotheses.
+Writes OUTPUT_DIR/{results.md,results.json}, of a learning curve results.png, too, and
+OUTPUT_DIR/SEARCH/DRAFTER with the journal and ESPnet's files of hypotheses.
 """
 
 import argparse

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from learning_curve import plot_curves
 from who_drafts_plan import Way
 from word_errors import word_errors
 
@@ -176,10 +177,16 @@ def agree(found: Decoded, expected: Decoded, greedy: bool) -> bool:
 
 
 def write_report(measured: Sequence[Measured], about: Circumstances, output: Path) -> None:
-    """Write ``output``, Markdown, and the same figures as JSON beside it."""
+    """Write ``output``, Markdown; beside it the same as JSON and, of learning curves, a plot."""
     rows = make_rows(measured, about.references, about.cleaner)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(report_markdown(rows, about), encoding="utf-8")
+    text = report_markdown(rows, about)
+    points = [row for row in rows if row.hours is not None]
+    if points:
+        image = output.with_suffix(".png")
+        plot_curves(points, image)
+        text += f"\n![Tokens a call by hours of training speech]({image.name})\n"
+    output.write_text(text, encoding="utf-8")
     kept = {name: value for name, value in vars(about).items() if name != "references"}
     report = {**kept, "rows": [asdict(row) for row in rows]}
     text = json.dumps(report, indent=1) + "\n"
