@@ -155,7 +155,7 @@ def test_audio_beyond_the_window_is_left_out(command, recipe, tmp_path):
         ({"drafters": {"x": {"experiment": "e", "hours": 1}}}, [], "x: curve and hours; allowed"),
         ({"drafters": {"x": {"experiment": "e", "heads": 1}}}, [], "unknown option 'heads'"),
         ({"drafters": {"x": {}}}, [], "x: {}; a mapping"),
-        ({"searches": {}}, [], "searches missing"),
+        ({"searches": {}}, [], "searches: {}; a mapping"),
         (
             {"drafters": {**DRAFTERS, "alien": {"experiment": "exp/other"}}},
             ["--searches", "greedy"], "alien: its encoder is not that of no drafts",
