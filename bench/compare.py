@@ -111,7 +111,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if not args.exp_dir and not args.random and not args.whisper:
         parser.error("give --exp_dir or --whisper with --data_dir, or --random")
     if (args.data_dir is None) != (args.exp_dir is None and args.whisper is None):
-        parser.error("--exp_dir or --whisper go together with --data_dir")
+        parser.error("--data_dir goes with --exp_dir or --whisper, and they with it")
     try:
         run(args)
     except InputError as error:
@@ -141,20 +141,25 @@ def run(args: argparse.Namespace) -> None:
 
 def transcribe_with_whisper(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:
     """A real Whisper: samples to text."""
-    from inputs import read_utterances
+    from inputs import enter_experiment, read_utterances
     from real_whisper import Asked, compare_real_whisper
 
-    name = args.name or args.whisper.resolve().name
+    exp_dir, data_dir, draft_model = args.whisper.resolve(), args.data_dir.resolve(), None
+    if args.draft_model is not None:
+        draft = Path(args.draft_model)
+        draft_model = str(draft.resolve()) if draft.exists() else args.draft_model
+    enter_experiment(exp_dir)
     asked = Asked(
         [one for one in TRANSCRIBERS if one in (args.contestants or TRANSCRIBERS)],
         args.weights,
         searches(args),
         args.drafters,
     )
+    name = args.name or exp_dir.name
     output = folder / f"real_whisper_{name}.md"
     compare_real_whisper(
-        subject_folder, args.whisper, name, args.draft_model,
-        read_utterances(args.data_dir, args.num_utterances), asked,
+        subject_folder, exp_dir, name, draft_model,
+        read_utterances(data_dir, args.num_utterances), asked,
         Setup(args.device, args.threads), output, describe_machine(args.device, args.threads),
     )  # fmt: skip
     print(output)

@@ -11,6 +11,7 @@ from espnet_medusa.audio.source import source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.options import read_config
 from espnet_medusa.tuning.held_out import choose_keys
 
 MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
@@ -59,6 +60,21 @@ def enter_recipe(data_dir: Path) -> None:
             os.chdir(folder)
             return
     raise InputError(f"{data_dir}/wav.scp: no parent folder has {entry}; run from the recipe")
+
+
+def enter_experiment(exp_dir: Path) -> None:
+    """Change to the folder from which an experiment's config names files: this one or one above it.
+
+    Raises:
+        InputError: There is no config, or none of these folders has its tokenizer.
+    """
+    exp_dir = exp_dir.resolve()
+    named = read_config(exp_dir / "config.yaml", "give an experiment's folder").get("bpemodel")
+    for folder in (Path.cwd(), *exp_dir.parents):
+        if named is None or (folder / named).exists():
+            os.chdir(folder)
+            return
+    raise InputError(f"{exp_dir}: no parent folder has {named}; run from the recipe")
 
 
 def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]:

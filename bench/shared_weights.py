@@ -15,7 +15,7 @@ class SharedWeights:
 
     Attributes:
         encoders: Those that were opened, none twice.
-        decoders: As searches call them, by config, weights and precision.
+        decoders: As searches call them, by config, weights and precisions.
     """
 
     encoders: list[SpeechEncoder] = field(default_factory=list)
@@ -41,7 +41,8 @@ class SharedWeights:
             speech2text.draft_model = replace(draft, encoder=self._known(draft.encoder))
         search = speech2text.search
         if search is not None:
-            key = config.resolve(), weights.resolve(), options.get("decoder_precision")
+            numbers = options.get("dtype"), options.get("decoder_precision")
+            key = config.resolve(), weights.resolve(), *numbers
             search.decoder = self.decoders.setdefault(key, search.decoder)
             speech2text.release_weights()
         return speech2text

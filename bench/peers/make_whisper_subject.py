@@ -12,6 +12,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.tuning.available import DraftModelFiles, available
+from espnet_medusa.whisper.tokens import DETECT
 from peers.contestant import FLOAT32
 from peers.way import DRAFTERS
 from peers.whisper_subject import WhisperSubject
@@ -36,6 +37,9 @@ def make_whisper_subject(
     speech2text = Speech2Text(config, weights, draft_depth=0, ctc_weight=0.0, lm_weight=0.0)
     if speech2text.whisper is None:
         raise InputError(f"{exp_dir}: no Whisper; convert one with espnet-medusa-convert")
+    language = speech2text.whisper.language or "en"  # English models have no choice
+    if language == DETECT:
+        raise InputError(f"{exp_dir}: language: {DETECT}; allowed: a code, which others get, too")
     models = [] if draft_model is None else [DraftModelFiles(draft_model)]
     there = available(speech2text, DRAFTERS, models)
     windows = (speech2text.window_s, there.window_s)
@@ -45,7 +49,7 @@ def make_whisper_subject(
         raise InputError(f"no utterance of at most {window:g} s; give others with --data_dir")
     checkpoint = read_experiment(exp_dir, weights)
     subject = WhisperSubject(
-        folder, name, str(config), str(weights), speech2text.whisper.language, draft_model,
+        folder, name, str(config), str(weights), language, draft_model,
         [one.kind for one in there.drafters.values()], [*kept], there.left_out,
     )  # fmt: skip
     for target in (subject.hugging_face, subject.ctranslate2):
