@@ -18,6 +18,25 @@ CHECKPOINTS = (  # what conversion and training leave; the first that is there
 Weights = Mapping[str, torch.Tensor]
 
 
+def find_weights(folder: Path, option: str) -> Path:
+    """The weights that training or a conversion left in an experiment's folder.
+
+    Args:
+        folder: Of the experiment.
+        option: That names it, for messages; ``<option>_file`` names the weights.
+
+    Raises:
+        InputError: There are none, or none of a usual name.
+    """
+    for name in CHECKPOINTS:
+        if (folder / name).is_file():
+            return folder / name
+    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+    raise InputError(
+        f"{option}: {folder}: which weights? give {option}_file; .pth files there: {found}"
+    )
+
+
 def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:
     """Read the checkpoints safely before ESPnet reads them in a way that may run code.
 
@@ -32,26 +51,6 @@ def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Wei
     if lm_file is not None:
         load_weights(Path(lm_file))
     return {name: weight.to("meta") for name, weight in load_weights(Path(model_file)).items()}
-
-
-def find_checkpoint(folder: Path, option: str, file_option: str) -> Path:
-    """The weights beside an experiment's config.
-
-    Args:
-        folder: Of the experiment.
-        option: Which named it.
-        file_option: Which may name the weights.
-
-    Raises:
-        InputError: None of the usual names is there.
-    """
-    for name in CHECKPOINTS:
-        if (folder / name).is_file():
-            return folder / name
-    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
-    raise InputError(
-        f"{option}: {folder}: which weights? give {file_option}; .pth files there: {found}"
-    )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import check_weights, find_checkpoint
+from espnet_medusa.inference.experiment import check_weights, find_weights
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
@@ -111,10 +111,7 @@ def _open_experiment(
 ) -> DraftModel:
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
-    if model_file is None:
-        weights_file = find_checkpoint(config.parent, "draft_model", "draft_model_file")
-    else:
-        weights_file = Path(model_file)
+    weights_file = Path(model_file or find_weights(config.parent, "draft_model"))
     weights = load_weights(weights_file)
     args = Namespace(**read_config(config, "give draft_model the folder that training left"))
     try:

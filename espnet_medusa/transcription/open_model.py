@@ -9,7 +9,7 @@ from espnet_medusa.cache_folder import cache_folder
 from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.experiment import find_checkpoint
+from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.tokens import DETECT
@@ -56,7 +56,7 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
         return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
     if model_file is not None:
         return ModelFiles(config, Path(model_file))
-    return ModelFiles(config, find_checkpoint(config.parent, "model", "model_file"))
+    return ModelFiles(config, find_weights(config.parent, "model"))
 
 
 def _converted(name: str) -> Path:

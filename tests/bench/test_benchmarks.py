@@ -6,12 +6,11 @@ from pathlib import Path
 import beam_loop
 import drafting
 import pytest
-import real_whisper
 import speech_llama_heads
 import torch
 from drafting_report import Outcome, make_rows
 from drafting_settings import SEARCHES, Setting
-from experiment import make_experiment, training_config, write_noise
+from heads_recipe import make_recipe
 from inputs import Utterance
 
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -19,26 +18,7 @@ from espnet_medusa.search.statistics import DecodingStatistics
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    """A recipe folder with recurrent heads on a random base and two utterances of noise."""
-    folder = tmp_path_factory.mktemp("recipe")
-    sizes = training_config()["decoder_conf"]
-    conf = {"decoder_conf": sizes | {"heads": "recurrent"}}
-    heads = make_experiment(folder / "exp" / "asr_recurrent", **conf)
-    base = make_experiment(
-        folder / "exp" / "asr_base", decoder_conf=sizes | {"heads": "none", "heads_conf": {}}
-    )
-    weights = torch.load(heads.model)
-    torch.save(weights, heads.folder / "valid.acc_heads.ave.pth")
-    of_heads = ("decoder.heads.", "decoder.token_counts")
-    frozen = {name: weight for name, weight in weights.items() if not name.startswith(of_heads)}
-    torch.save(frozen, base.folder / "valid.acc.ave.pth")
-    data_dir = folder / "data"
-    data_dir.mkdir()
-    for index in range(2):
-        write_noise(data_dir / f"{index}.wav", 0.8 + 0.4 * index, index)
-    (data_dir / "wav.scp").write_text("a data/0.wav\nb data/1.wav\n")
-    (data_dir / "text").write_text("a ab cd\nb ef\n")
-    return folder
+    return make_recipe(tmp_path_factory.mktemp("recipe"))
 
 
 @pytest.fixture(autouse=True)
@@ -116,24 +96,3 @@ def test_calls_of_speech_llama_heads(tmp_path):
     for *_, one, projection, latent, ratio in rows:
         assert float(one) > 0
         assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)
-
-
-def test_real_whisper_compares_texts_with_those_without_drafts():
-    plain = [
-        real_whisper.Outcome("A b.", 2.0, 0.5, 4, 4),
-        real_whisper.Outcome("C", 4.0, 1.0, 2, 2),
-    ]
-    drafted = [
-        real_whisper.Outcome("a b", 1.0, 0.2, 1, 4),
-        real_whisper.Outcome("C", 2.0, 0.4, 1, 2),
-    ]
-    way = real_whisper.Way("int8", drafts=True)
-    figures = real_whisper.row(way, drafted, plain, ["a b", "d"])
-    assert figures["same_text"] == "1/2" and figures["tokens_per_call"] == 3.0
-    assert figures["wer"] == pytest.approx(100 / 3)  # of three words; case and stops do not count
-    assert figures["ms"] == pytest.approx(1500) and figures["encoder_ms"] == pytest.approx(1200)
-    peer = real_whisper.row(
-        real_whisper.Way("int8"), [real_whisper.Outcome("a b", 1.0)], None, ["a b"]
-    )
-    lines = real_whisper.table({"drafts": figures, "peer": peer}).splitlines()
-    assert lines[2:] == ["|drafts|1500|1200|300|1.0|3.00|33.3|1/2|", "|peer|1000|||||0.0||"]

@@ -140,6 +140,15 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
             )
         ),
         *(
+            (f"title: R\ntables: [{TABLE}]\nincluded: {content}", f"included: {expected}")
+            for content, expected in (
+                ("x.md", "'x.md'; a list of title and file"),
+                ("[x.md]", "1: 'x.md'; a mapping"),
+                ("[{title: T}]", "1: file missing; needed: title, file"),
+                ("[{title: T, file: x.md, level: 2}]", "1: unknown option 'level'"),
+            )
+        ),
+        *(
             (
                 f"title: R\ntables: [{TABLE[:-1]}, figure: {{kind: calls_against_wer, title: F, "
                 f"points: K, wer_of: CTC, groups: {{g: {{v: {{2: {point}}}}}}}}}}}]",

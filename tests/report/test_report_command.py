@@ -174,6 +174,20 @@ def test_figures_of_what_is_not_scored(tmp_path, exp):
     assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
 
 
+def test_sections_of_other_programs(tmp_path, exp):
+    measured = tmp_path / "measured" / "who.md"
+    content = plan() | {
+        "included": [
+            {"title": "Who", "file": str(measured)}, {"title": "Else", "file": "nowhere.md"}
+        ]
+    }  # fmt: skip
+    measured.parent.mkdir()
+    measured.write_text("# Who drafts\n\n3 utterances.\n\n## greedy\n\n|a|\n\n![x](who.png)\n")
+    text = write_report(tmp_path, exp, content)
+    assert "## Who\n\n3 utterances.\n\n### greedy\n\n|a|\n\n![x](../measured/who.png)\n" in text
+    assert "## Else\n\nnot yet measured\n" in text and "# Who drafts" not in text
+
+
 def test_speedup_over_common_utterances_is_said(tmp_path, exp):
     write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
     write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
