@@ -194,8 +194,8 @@ class CTCSurrogate(Surrogate):
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> CTCSurrogate:
         hypotheses = [
-            root.memo.get(HYPOTHESIS) or self._hear(memory[row : row + 1, :frames])
-            for row, (root, frames) in enumerate(zip(roots, memory_lengths.tolist(), strict=True))
+            root.memo.get(HYPOTHESIS) or self.hear(row[:frames])[0]
+            for root, row, frames in zip(roots, memory, memory_lengths.tolist(), strict=True)
         ]
         begun = copy.copy(self)
         begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary)
@@ -203,8 +203,10 @@ class CTCSurrogate(Surrogate):
         begun.known = {root: (states, row) for row, root in enumerate(roots)}
         return begun
 
-    def _hear(self, memory: torch.Tensor) -> CTCHypothesis:
-        return greedy_hypothesis(self.ctc(memory)[0], self.blank, self.eos, self.retokenizer)
+    def hear(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
+        """What the branch says of an utterance (S, D), and its log-probabilities (S, V)."""
+        log_probs = self.ctc(memory[None])[0]
+        return greedy_hypothesis(log_probs, self.blank, self.eos, self.retokenizer), log_probs
 
     def start(self, prefixes: Sequence[Prefix]) -> CTCStates:
         generations, missing = [], self._unknown(prefixes)

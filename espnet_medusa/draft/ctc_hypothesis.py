@@ -36,6 +36,11 @@ class CTCHypothesis(NamedTuple):
     tokens: torch.Tensor
     probabilities: torch.Tensor
 
+    def path(self) -> list[tuple[int, float]]:
+        """The hypothesis's own tokens and their log-probabilities, the end symbol last."""
+        log_probs = self.probabilities[:, 0].log().tolist()
+        return [*zip(self.tokens[:, 0].tolist(), log_probs, strict=True)]
+
 
 def frame_entropies(log_probs: torch.Tensor) -> torch.Tensor:
     """Entropy of the distribution of each frame, in nats.

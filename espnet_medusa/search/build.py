@@ -18,6 +18,7 @@ from espnet_medusa.search.drafters import (
     LOOKAHEAD_DEPTH,
     NO_SOURCES,
     DraftSources,
+    build_ctc,
     build_lookahead,
     build_surrogate,
     check_drafter,
@@ -205,7 +206,8 @@ def build_greedy(
             f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); leave it "
             "out"
         )
-    return CTCFirstSearch(*parts, CTCFirst(sources.ctc, sources.blank, constraints, options))
+    ctc = build_ctc(sources, vocab_size, eos)
+    return CTCFirstSearch(*parts, CTCFirst(ctc, constraints, options))
 
 
 def build_beam(

@@ -17,19 +17,14 @@ rule behind the accepted tokens, where drafts save calls and change nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from espnet_medusa.draft.ctc_hypothesis import (
-    HYPOTHESIS,
-    CTCHypothesis,
-    frame_entropies,
-    greedy_hypothesis,
-)
+from espnet_medusa.draft.ctc_hypothesis import HYPOTHESIS, frame_entropies
 from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import DraftShape
@@ -40,6 +35,7 @@ from espnet_medusa.search.scores import Scoring
 from espnet_medusa.search.walk import Draft, prompt_draft
 
 if TYPE_CHECKING:
+    from espnet_medusa.draft.ctc import CTCSurrogate
     from espnet_medusa.tree.surrogate import Surrogate
     from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -65,8 +61,7 @@ class CTCFirst:
     """Steps 1 and 2 of some options.
 
     Args:
-        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the branch.
-        blank: Its blank.
+        ctc: Hears utterances.
         constraints: Which tokens may come where; what they forbid does not stand.
         options: The thresholds.
 
@@ -74,14 +69,8 @@ class CTCFirst:
         rule: Of the call that verifies; None: no such call.
     """
 
-    def __init__(
-        self,
-        ctc: Callable[[torch.Tensor], torch.Tensor],
-        blank: int,
-        constraints: Constraints,
-        options: CTCFirstOptions,
-    ):
-        self.ctc, self.blank, self.constraints = ctc, blank, constraints
+    def __init__(self, ctc: CTCSurrogate, constraints: Constraints, options: CTCFirstOptions):
+        self.ctc, self.constraints = ctc, constraints
         self.entropy_threshold = options.ctc_entropy_threshold
         least, self.rule = options.ctc_likelihood_threshold, None
         if least is not None:
@@ -100,16 +89,17 @@ class CTCFirst:
             memory_lengths: (U,) frames.
         """
         started = time.perf_counter()
-        for row, frames in enumerate(memory_lengths.tolist()):
-            walk, log_probs = walks[row], self.ctc(memory[row : row + 1, :frames])[0]
-            hypothesis = greedy_hypothesis(log_probs, self.blank, self.constraints.eos)
-            walk.root.memo[HYPOTHESIS] = hypothesis
-            tokens = hypothesis.tokens[:, 0].tolist()[: walk.max_length]
+        for walk, row, frames in zip(walks, memory, memory_lengths.tolist(), strict=True):
+            hypothesis, log_probs = self.ctc.hear(row[:frames])
+            path = hypothesis.path()
+            # The end has no place behind the longest text.
+            tokens = [token for token, _ in path[: walk.max_length]]
             allowed = self.constraints.count_allowed(tokens, walk.scorers.min_length)
-            whole = allowed == len(tokens) and walk.max_length >= len(hypothesis.tokens) - 1
+            whole = allowed == len(tokens) >= len(path) - 1
             if whole and self._is_sure(log_probs):
-                write(walk, tokens, hypothesis)
-            walk.root.memo[HEARD] = tokens[:allowed]
+                for token, log_prob in path[: walk.max_length]:
+                    walk.write(walk.hypothesis.prefix.child(token), log_prob)
+            walk.root.memo |= {HYPOTHESIS: hypothesis, HEARD: tokens[:allowed]}
         share_seconds(walks, started, drafting=True)
 
     def _is_sure(self, log_probs: torch.Tensor) -> bool:
@@ -117,13 +107,6 @@ class CTCFirst:
         if not self.entropy_threshold:  # no entropy is below 0
             return False
         return bool((frame_entropies(log_probs) < self.entropy_threshold).all())
-
-
-def write(walk: GreedyWalk, tokens: Sequence[int], hypothesis: CTCHypothesis) -> None:
-    """Decide these tokens of the hypothesis."""
-    log_probs = hypothesis.probabilities[: len(tokens), 0].log().tolist()
-    for token, log_prob in zip(tokens, log_probs, strict=True):
-        walk.write(walk.hypothesis.prefix.child(token), log_prob)
 
 
 class CTCFirstSearch(GreedySearch):

@@ -176,7 +176,7 @@ def test_calls_of_none(tmp_path):
     system = System("CTC", "asr_x", "ctc_first")
     plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
-    (row,) = measure_rows(plan, find_decodings([tmp_path]), read_corpora())
+    (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
     assert (row.calls, row.calls_per_utterance) == (0, Estimate(0.0))
     assert row.tokens_per_call is row.nodes_per_call is row.eta is None
     write_eta(folder, {"a": 4}, 4)
