@@ -15,7 +15,7 @@ import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
-from espnet2.utils.types import int_or_none, str2bool, str_or_none
+from espnet2.utils.types import float_or_none, int_or_none, str2bool, str_or_none
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -54,6 +54,10 @@ HELP = {
     "typical_alpha": "share of exp(-entropy) that is enough",
     "top_m": "ranks of the base head that are good enough",
     "threshold": "least probability of a draft that stands unverified",
+    "ctc_entropy_threshold": "in nats: where all frames of CTC are below, its text stands and the "
+    "decoder is not asked; none: it always is",
+    "ctc_likelihood_threshold": "CTC's tokens stand, in the one call that sees all of them, up to "
+    "the first one that is less probable to the decoder; none: there is no such call",
     "suppress_tokens": "token ids that never come; none given with Whisper's tokens: Whisper's own",
     "begin_suppress_tokens": "token ids that do not come first; likewise",
     "forced_prefix": "token ids that every hypothesis begins with",
@@ -73,6 +77,8 @@ TYPES = {
     "language": {"type": str_or_none},
     "task": {"type": str_or_none},
     "medusa_choices": {"type": int, "nargs": "*"},
+    "ctc_entropy_threshold": {"type": float_or_none},
+    "ctc_likelihood_threshold": {"type": float_or_none},
     "suppress_tokens": {"type": int, "nargs": "*"},
     "begin_suppress_tokens": {"type": int, "nargs": "*"},
     "forced_prefix": {"type": int, "nargs": "*"},

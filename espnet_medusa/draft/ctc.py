@@ -10,86 +10,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from espnet_medusa.draft.ctc_hypothesis import (
+    HYPOTHESIS,
+    NONE,
+    CTCHypothesis,
+    Retokenizer,
+    greedy_hypothesis,
+)
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 
-ALTERNATIVES = 3  # tokens that CTC names for one place
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
 LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
 LEAST = 1e-4  # of the probability is left for tokens that CTC does not name
-NONE = -1  # no token
-
-
-class Retokenizer(NamedTuple):
-    """From CTC's units to the decoder's.
-
-    Attributes:
-        to_text: Text of CTC's token ids.
-        to_tokens: The decoder's token ids of a text.
-    """
-
-    to_text: Callable[[list[int]], str]
-    to_tokens: Callable[[str], Sequence[int]]
-
-
-class CTCHypothesis(NamedTuple):
-    """What a CTC branch says of an utterance, in L tokens.
-
-    Attributes:
-        tokens: (L + 1, K) ids that may stand at each place, the hypothesis's own first, ``NONE``
-            where there are fewer; behind all of them the end symbol.
-        probabilities: (L + 1, K) their means over the frames of the place.
-    """
-
-    tokens: torch.Tensor
-    probabilities: torch.Tensor
-
-
-def greedy_hypothesis(
-    log_probs: torch.Tensor, blank: int, eos: int, retokenizer: Retokenizer | None = None
-) -> CTCHypothesis:
-    """The best label of each frame, equal neighbours merged, blanks left out.
-
-    Args:
-        log_probs: (S, V) of the CTC branch.
-        blank: Its blank.
-        eos: The decoder's end symbol.
-        retokenizer: Where its units are not the decoder's; without alternatives then.
-    """
-    labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
-        return_inverse=True, return_counts=True
-    )
-    means = log_probs.new_zeros(len(labels), log_probs.size(1), dtype=torch.float)
-    means = means.index_add(0, runs, log_probs.float().exp()) / sizes[:, None]
-    silent = torch.tensor([blank, eos] if retokenizer is None else [blank], device=means.device)
-    probabilities, tokens = means.index_fill(1, silent, 0.0).topk(min(ALTERNATIVES, means.size(1)))
-    spoken = ~torch.isin(labels, silent)
-    probabilities, tokens = probabilities[spoken], tokens[spoken]
-    if retokenizer is not None:
-        ids = _retokenized(tokens[:, 0].tolist(), retokenizer)
-        tokens = torch.tensor(ids, dtype=torch.long, device=means.device)[:, None]
-        # Nobody knows any more which frames are whose.
-        probabilities = probabilities[:, :1].mean(dim=0).expand(tokens.shape)
-    return CTCHypothesis(
-        _append(tokens, eos, NONE), _append(probabilities, float(means[-1].max()), 0.0)
-    )
-
-
-def _retokenized(labels: list[int], retokenizer: Retokenizer) -> list[int]:
-    """The decoder's tokens of what was said, if anything was."""
-    return [*retokenizer.to_tokens(retokenizer.to_text(labels))] if labels else []
-
-
-def _append(rows: torch.Tensor, first: float, others: float) -> torch.Tensor:
-    """(L, K) with one row more."""
-    last = rows.new_full((1, rows.size(1)), others)
-    last[0, 0] = first
-    return torch.cat([rows, last])
 
 
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
@@ -257,16 +194,19 @@ class CTCSurrogate(Surrogate):
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> CTCSurrogate:
         hypotheses = [
-            greedy_hypothesis(
-                self.ctc(memory[row : row + 1, :frames])[0], self.blank, self.eos, self.retokenizer
-            )
-            for row, frames in enumerate(memory_lengths.tolist())
+            root.memo.get(HYPOTHESIS) or self.hear(row[:frames])[0]
+            for root, row, frames in zip(roots, memory, memory_lengths.tolist(), strict=True)
         ]
         begun = copy.copy(self)
         begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary)
         states = begun.hypotheses.start()
         begun.known = {root: (states, row) for row, root in enumerate(roots)}
         return begun
+
+    def hear(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
+        """What the branch says of an utterance (S, D), and its log-probabilities (S, V)."""
+        log_probs = self.ctc(memory[None])[0]
+        return greedy_hypothesis(log_probs, self.blank, self.eos, self.retokenizer), log_probs
 
     def start(self, prefixes: Sequence[Prefix]) -> CTCStates:
         generations, missing = [], self._unknown(prefixes)

@@ -114,10 +114,24 @@ def build_surrogate(
                 f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
                 f"{_allowed(sources, decoder)}"
             )
-        ctc = CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary)
+        ctc = build_ctc(sources, vocab_size, eos, vocabulary)
     if heads is None or ctc is None:
         return heads or ctc
     return MixedSurrogate(ctc, heads, options.ctc_draft_share)
+
+
+def build_ctc(
+    sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
+) -> CTCSurrogate:
+    """What drafts by the model's CTC branch, which it has.
+
+    Args:
+        sources: Has the branch.
+        vocab_size: V.
+        eos: End symbol.
+        vocabulary: (V',) tokens that may be drafted; None: all.
+    """
+    return CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary)
 
 
 def _draft_model(options: DrafterOptions, sources: DraftSources) -> Surrogate:

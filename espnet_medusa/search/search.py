@@ -56,7 +56,13 @@ class Search(ABC):
             self._begin(memory[row, :frames], prompt[row], limits[row])
             for row, frames in enumerate(memory_lengths.tolist())
         ]
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
+        rows = self._undecided(walks, memory, memory_lengths)
+        if 0 < len(rows) < len(walks):
+            memory, memory_lengths, prompt = memory[rows], memory_lengths[rows], prompt[rows]
+            draft_inputs = draft_inputs and [draft_inputs[row] for row in rows]
+        if rows:
+            going = [walks[row] for row in rows]
+            run(self.decoder, self.drafter, going, memory, memory_lengths, prompt, draft_inputs)
         for walk in walks:
             self._finish(walk)
         return walks
@@ -70,6 +76,12 @@ class Search(ABC):
             prompt: (P,).
             limits: Its own.
         """
+
+    def _undecided(
+        self, walks: Sequence[Walk], memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> list[int]:
+        """The walks that need the decoder: rows of what ``__call__`` is given."""
+        return [*range(len(walks))]
 
     @abstractmethod
     def _finish(self, walk: Walk) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import beam_loop
+import ctc_first
 import drafting
 import pytest
 import speech_llama_heads
@@ -41,6 +42,44 @@ def test_drafting(recipe, tmp_path):
     assert all(row["fewer_calls"] == 1 and row["calls_equal_steps"] == 2 for row in plain)
     assert "CTC left out" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "calls.png").stat().st_size and (tmp_path / "time.png").stat().st_size
+
+
+def test_ctc_first(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(recipe)
+    experiment, output = recipe / "exp" / "asr_recurrent", tmp_path / "out" / "ctc_0.5"
+    command = ["--asr_train_config", experiment / "config.yaml"]
+    command += ["--asr_model_file", experiment / "model.pth", "--data_dir", "data"]
+    command += ["--entropies", "0.5", "inf", "--likelihoods", "0", "1.5", "--output", output]
+    ctc_first.main([*map(str, command), "--maxlenratio", "-60"])
+    rows = json.loads((tmp_path / "out" / "ctc_0.5.json").read_text())["rows"]
+    found = {tuple(row["setting"].values()): row for row in rows}
+    assert len(found) == len(rows) == 1 + 3 * 3
+    plain, exact = found[None, None, False], found[None, None, True]
+    assert plain["same_text"] == exact["same_text"] == found[None, 1.5, True]["same_text"] == 2
+    assert plain["wer"] == exact["wer"] and plain["calls"] >= exact["calls"] > 0
+    for likelihood in (None, 0, 1.5):
+        sure = found[float("inf"), likelihood, True]
+        assert (sure["calls"], sure["uncalled"]) == (0, 2)
+    assert found[None, 0, True]["calls"] == 1 and found[None, 0, True]["uncalled"] == 0
+    assert found[None, 0, True]["wer"] == sure["wer"], "CTC's text"
+    assert all(row["ms"] > row["search_ms"] > 0 for row in rows)
+    lines = (tmp_path / "out" / "ctc_0.5.md").read_text().splitlines()
+    assert lines[0].startswith("asr_recurrent, data: 2 utterances of 1.0 s")
+    assert len(lines) == 2 + 2 + len(rows)
+    for word in ("calls", "seconds"):
+        assert (tmp_path / "out" / f"ctc_0.5_{word}.png").stat().st_size
+
+
+def test_ctc_first_scores_cleaned_texts():
+    outcomes = [ctc_first.Outcome("Ab, c.", 0, 0.1), ctc_first.Outcome("d", 4, 0.3)]
+    exact = [ctc_first.Outcome("Ab, c.", 2, 0.2), ctc_first.Outcome("e", 2, 0.2)]
+    cleaner = ctc_first.TextCleaner(["whisper_basic"])
+    row = ctc_first.make_row(
+        ctc_first.Setting(0.5), outcomes, exact, [1.0, 2.0], ["ab c", "e"], cleaner
+    )
+    assert row.wer == pytest.approx(100 / 3)
+    assert (row.calls, row.uncalled, row.same_text, row.utterances) == (2, 1, 1, 2)
+    assert row.search_ms == pytest.approx(200) and row.ms == pytest.approx(1700)
 
 
 def test_heads_of_another_base_are_refused(recipe):

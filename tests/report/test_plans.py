@@ -10,6 +10,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAndWer,
     CallsPerWord,
     SpeedupByLength,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -50,6 +51,10 @@ def test_plan_as_read(tmp_path):
         (
             "kind: wer_against_latency, title: F, points: K, groups: {g: {v: {2: x}}}",
             WerAgainstLatency("F", {"g": {"v": {"2": "x"}}}, "K"),
+        ),
+        (
+            "kind: wer_against_calls, title: F, points: K, groups: {g: {v: {2: x}}}",
+            WerAgainstCalls("F", {"g": {"v": {"2": "x"}}}, "K"),
         ),
         (
             "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "

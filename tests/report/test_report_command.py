@@ -154,6 +154,8 @@ def test_figures_of_each_kind(tmp_path, exp):
     content["tables"] += plan(figure=bars)["tables"] + plan()["tables"]
     content["tables"] += plan(figure={**calls, "wer_of": "CTC"})["tables"]
     content["tables"] += plan(figure=latency)["tables"]
+    made = {**scatter, "kind": "wer_against_calls", "title": "M"}
+    content["tables"] += plan(figure=made)["tables"]
     text = write_report(tmp_path, exp, content)
     for title, image in (
         ("Fig. 4", "images/report_wer_against_eta_1.png"),
@@ -161,6 +163,7 @@ def test_figures_of_each_kind(tmp_path, exp):
         ("Fig. 2", "images/report_speedup_3.png"),
         ("C", "images/report_calls_against_wer_4.png"),
         ("L", "images/report_wer_against_latency_5.png"),
+        ("M", "images/report_wer_against_calls_6.png"),
     ):
         assert f"![{title}](<{image}>)" in text
         assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
