@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.ctc_hypothesis import Spelling
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
@@ -45,8 +46,9 @@ class DraftSources:
     """What can draft beside the decoder's heads.
 
     Attributes:
-        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the model's CTC branch.
+        ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
         blank: Its blank.
+        spelling: Opens what it needs where its units are not the decoder's tokens.
         model: Opens the draft model; None where none is given.
         frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
             ascending, the end symbol among them.
@@ -54,6 +56,7 @@ class DraftSources:
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0
+    spelling: Callable[[], Spelling] | None = None
     model: Callable[[], Surrogate] | None = None
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
 
@@ -114,7 +117,8 @@ def build_surrogate(
                 f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
                 f"{_allowed(sources, decoder)}"
             )
-        ctc = CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary)
+        spelling = None if sources.spelling is None else sources.spelling()
+        ctc = CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary, spelling)
     if heads is None or ctc is None:
         return heads or ctc
     return MixedSurrogate(ctc, heads, options.ctc_draft_share)
