@@ -93,7 +93,6 @@ class UnitCTC(torch.nn.Module):
     def _read(
         self, memory: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        memory = memory.to(self.ctc.ctc_lo.weight.dtype)  # kept states are float16
         if self.block is None:
             return memory, lengths
         short = max(0, SHORTEST - memory.size(1))

@@ -77,10 +77,10 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return output
 
 
-@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc"])
+@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc", "ctc_units"])
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
-    if system != "ctc":
+    if not system.startswith("ctc"):
         changes["model_conf"] = FROZEN | {"kl_weight": float(system == "recurrent")}
     audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
     folder = tmp_path / "states" / "exp"

@@ -13,7 +13,7 @@ stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
 heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
-                        # ctc: a CTC branch that drafts
+                        # ctc: a CTC branch that drafts, over few units; ctc_tokens: over Whisper's
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
@@ -153,7 +153,7 @@ trained() { # SYSTEM
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     if [ "$1" = finetune ]; then
         ways=${without_heads}
-    elif [ "$1" = ctc ]; then
+    elif [[ $1 == ctc* ]]; then
         ways=conf/decode/ctc_draft.yaml
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
@@ -161,7 +161,7 @@ trained() { # SYSTEM
     if is_frozen "$1"; then
         on_states=(--states_dir "${states_dir}")
         if [ "${stage}" -le 11 ]; then keep_states; fi
-        [ "$1" = ctc ] || on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+        [[ $1 == ctc* ]] || on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
     fi
     asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" "${on_states[@]}" \
         --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \
