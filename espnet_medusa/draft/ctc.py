@@ -80,7 +80,7 @@ class Hypotheses:
             not named or not drafted.
         shares: (U, L + 1, K + 1) their probabilities.
         width: V'.
-        contents: Per token the bytes that are its symbols; None: it is the symbol itself.
+        write: ``token -> bytes`` that are its symbols; None: it is the symbol itself.
     """
 
     symbols: torch.Tensor
@@ -90,14 +90,14 @@ class Hypotheses:
     columns: torch.Tensor
     shares: torch.Tensor
     width: int
-    contents: Sequence[bytes | None] | None
+    write: Callable[[int], bytes] | None
 
     @staticmethod
     def of(
         hypotheses: Sequence[CTCHypothesis],
         vocab_size: int,
         vocabulary: torch.Tensor | None,
-        contents: Sequence[bytes | None] | None = None,
+        write: Callable[[int], bytes] | None = None,
     ) -> Hypotheses:
         """Side by side.
 
@@ -105,7 +105,7 @@ class Hypotheses:
             hypotheses: U.
             vocab_size: Of the decoder.
             vocabulary: (V',) tokens that the logits are of; None: all.
-            contents: As the attribute.
+            write: As the attribute.
         """
         symbols = pad_sequence([one.symbols for one in hypotheses], True, NONE)
         tokens = pad_sequence([one.tokens for one in hypotheses], True, NONE)
@@ -127,7 +127,7 @@ class Hypotheses:
             columns[torch.nn.functional.pad(tokens, (0, 1), value=NONE)],
             torch.cat([shares, rest], dim=-1),
             width,
-            contents,
+            write,
         )
 
     def start(self) -> CTCStates:
@@ -138,10 +138,10 @@ class Hypotheses:
     def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
         """Prefixes that are longer by one token each, (R,)."""
         rows, symbols = states.rows, self.symbols.index_select(0, states.utterances)
-        if self.contents is None:
+        if self.write is None:
             rows = advance_rows(rows, symbols != tokens[:, None])
         else:
-            written = [[*(self.contents[token] or b"")] for token in tokens.tolist()]
+            written = [[*self.write(token)] for token in tokens.tolist()]
             columns = pad_sequence([torch.tensor(one).long() for one in written], False, NONE)
             for column in columns.to(rows.device)[..., None]:
                 longer = advance_rows(rows, symbols != column)
@@ -169,8 +169,9 @@ class Hypotheses:
         starts = states.utterances * tokens.size(1)
         places, steps = self.scores(states).argmax(dim=-1), []
         for _ in range(depth):
-            steps.append(tokens.take(starts + places))
-            places = self.following.take(starts + places)
+            here = starts + places
+            steps.append(tokens.take(here))
+            places = self.following.take(here)
         return torch.stack(steps, dim=1)
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
@@ -223,9 +224,9 @@ class CTCSurrogate(Surrogate):
         else:
             heard = [one.memory for one in draft_inputs]
         hypotheses = [self._hypothesis(self.ctc(rows[None])[0]) for rows in heard]
-        contents = None if self.spelling is None else self.spelling.tokens.contents
+        write = None if self.spelling is None else self.spelling.write
         begun = copy.copy(self)
-        begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, contents)
+        begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, write)
         states = begun.hypotheses.start()
         begun.known = {root: (states, row) for row, root in enumerate(roots)}
         return begun

@@ -45,13 +45,18 @@ class Spelling:
         # Words come again in other utterances.
         self.places = lru_cache(maxsize=16384)(self._places)
 
+    def write(self, token: int) -> bytes:
+        """What a token of the decoder writes; it may have more than its tokenizer knows."""
+        contents = self.tokens.contents
+        return (contents[token] or b"") if token < len(contents) else b""
+
     def _places(self, word: bytes) -> tuple[tuple[int, int], ...]:
         """Of each place in a word the token that it goes on with, and that token's size."""
         found: list[tuple[int, int] | None] = [None] * len(word)
         for start in range(len(word)):
             place = start
             for token in self.tokens.encode(word[start:]) if found[start] is None else ():
-                size = 1 if token is None else len(self.tokens.contents[token] or b"")
+                size = 1 if token is None else len(self.write(token))
                 if place + size > len(word) or found[place] is not None:
                     break
                 found[place] = (NONE if token is None else token, size)
@@ -106,9 +111,7 @@ def spelt_hypothesis(log_probs: torch.Tensor, eos: int, spelling: Spelling) -> C
     )
 
 
-def _heard(
-    log_probs: torch.Tensor, silent: list[int]
-) -> tuple[torch.Tensor, torch.Tensor, float]:
+def _heard(log_probs: torch.Tensor, silent: list[int]) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Labels (n, K) of what was said, the best first, their probabilities; that of the end.
 
     Probabilities are means over the frames of a place.

@@ -73,9 +73,7 @@ class Speech2Text(ESPnetSpeech2Text):
             check_weights(weights, self.asr_model, asr_model_file)
         model, train_args = self.asr_model, self.asr_train_args
         check_scoring(
-            model,
-            self.search_options,
-            options.get("ctc_weight", espnet_keys["ctc_weight"].default),
+            model, self.search_options, options.get("ctc_weight", espnet_keys["ctc_weight"].default)
         )
         self.whisper = self._whisper_prompts()
         self.encoder = model_encoder(model)
@@ -128,9 +126,9 @@ class Speech2Text(ESPnetSpeech2Text):
         return DraftSources(
             ctc,
             model.blank_id,
-            spelling,
             self._open_draft_model if given else None,
             None if decoder is None else decoder.draft_vocabulary,
+            spelling,
         )
 
     def _spelling(self) -> Spelling:

@@ -48,17 +48,17 @@ class DraftSources:
     Attributes:
         ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
         blank: Its blank.
-        spelling: Opens what it needs where its units are not the decoder's tokens.
         model: Opens the draft model; None where none is given.
         frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
             ascending, the end symbol among them.
+        spelling: Opens what CTC needs where its units are not the decoder's tokens.
     """
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0
-    spelling: Callable[[], Spelling] | None = None
     model: Callable[[], Surrogate] | None = None
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
+    spelling: Callable[[], Spelling] | None = None
 
 
 NO_SOURCES = DraftSources()

@@ -129,7 +129,9 @@ class MedusaASRModel(ESPnetASRModel):
                 raise InputError("model_conf.ctc_block: allowed with ctc_units")
             return
         if self.ctc is None:
-            raise InputError("model_conf.ctc_units: allowed with a ctc_weight above 0, such as 0.99")
+            raise InputError(
+                "model_conf.ctc_units: allowed with a ctc_weight above 0, such as 0.99"
+            )
         try:
             units = BytePairUnits(self.token_list, options.ctc_units)
         except InputError as error:

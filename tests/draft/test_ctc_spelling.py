@@ -108,6 +108,12 @@ def test_a_vocabulary_that_cannot_write_a_word_drafts_what_it_can(vocabulary):
     assert (NONE, 1) in places
 
 
+def test_tokens_that_no_tokenizer_knows_write_nothing(vocabulary):
+    spelling = Spelling([], vocabulary)
+    assert spelling.write(len(vocabulary)) == spelling.write(vocabulary.end) == b""
+    assert spelling.write(vocabulary.encode(" the")[0]) == b" the"
+
+
 def test_probabilities_are_those_of_the_units(units, vocabulary):
     found = hypothesis_of(TEXTS[0], units, vocabulary, sure=0.8)
     place = 0
@@ -143,7 +149,11 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
     ends = []
     for root, other in zip(roots, others, strict=True):
         prefix = root
-        for token in [*vocabulary.encode(other)[:2], vocabulary.start, *vocabulary.encode(other)[2:]]:
+        for token in [
+            *vocabulary.encode(other)[:2],
+            vocabulary.start,
+            *vocabulary.encode(other)[2:],
+        ]:
             prefix = prefix.child(token)
         ends.append(prefix)
     states = begun.start(ends)
