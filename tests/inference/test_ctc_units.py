@@ -5,6 +5,8 @@ import pytest
 import torch
 from experiment import ENCODER, make_experiment
 from stock_experiment import files, nbest
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerFast
 from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.draft.ctc import CTCSurrogate
@@ -34,6 +36,9 @@ DRAFTERS = [
 def experiments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     tokens = save_tokenizer_of_bytes(folder / "tokenizer")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer")
+    tokenizer.backend_tokenizer.decoder = ByteLevel()
+    tokenizer.save_pretrained(folder / "tokenizer")
     whisper = {
         "tokens": tokens, "token_type": "hugging_face", "bpemodel": str(folder / "tokenizer"),
         "preprocessor": "whisper", "preprocessor_conf": {"language": "en"},

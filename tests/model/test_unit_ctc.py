@@ -37,6 +37,7 @@ def test_labels_are_units_without_prompts():
     assert branch().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
 
 
+@torch.no_grad()
 @pytest.mark.parametrize(
     ("block", "conf"),
     [(None, None), ("transformer", CONVOLUTIONS), ("transformer", ATTENTION)],
@@ -45,7 +46,8 @@ def test_labels_are_units_without_prompts():
 def test_the_loss_is_torchs_of_what_is_heard(block, conf):
     model = branch(256, block, conf)
     memory = torch.randn(2, 60, SIZE)
-    lengths = torch.tensor([60, 41])
+    # What ESPnet's subsampling gives of the last frames depends on those behind them.
+    lengths = torch.tensor([60, 41 if block is None else 60])
     text = torch.tensor([[ABC, byte("x"), AB], [byte("a"), ABC, -1]])
     labels, label_lengths = model.labels(text, torch.tensor([3, 2]))
     loss = model(memory, lengths, labels, label_lengths)

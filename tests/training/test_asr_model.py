@@ -1,12 +1,15 @@
 """Training: losses per head, frozen bases, divergence from the original last layer."""
 
+import editdistance
 import pytest
 import torch
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
+from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.whisper.tokens import END, START
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,28 @@ def test_label_behind_the_end_costs_nothing():
     logits = torch.randn(2, 3, 5)
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 3)) == 0.0
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
+
+
+def test_ctc_over_units_trains_and_logs_its_error_rate():
+    tokens = [*sorted(ByteLevel.alphabet()), "ab", "abc", START, END]
+    decoder = tiny_decoder(0, "none", vocab_size=len(tokens))
+    conf = {"ctc_weight": 0.9, "ctc_units": 257, "report_cer": True}
+    model = model_of(decoder, tokens, **conf)
+    given = batch() | {"text": torch.tensor([[258, 257, 9], [256, 9, 257], [7, 256, 257]])}
+    given["text_lengths"] = torch.tensor([3, 3, 3])
+    loss, stats, _ = model(**given)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.ctc.parameters())
+    _, stats, _ = model.eval()(**given)
+    memory, lengths = model.encode(given["speech"], given["speech_lengths"])
+    wrong, count = 0, 0
+    for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
+        # ESPnet looks at what pads a batch, too.
+        heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
+        spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
+        wrong += editdistance.eval("".join(tokens[label - 1] for label in heard if label), spoken)
+        count += len(spoken)
+    assert stats["cer_ctc"] == pytest.approx(wrong / count)
 
 
 @pytest.mark.parametrize(
