@@ -15,6 +15,7 @@ from espnet2.asr.ctc import CTC
 from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.model.masks import inside
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 
 SHORTEST = 16  # frames; ESPnet's subsampling layers refuse fewer
@@ -95,6 +96,8 @@ class UnitCTC(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.block is None:
             return memory, lengths
+        # Convolutions look beyond an utterance's end.
+        memory = memory.masked_fill(~inside(memory, lengths)[..., None], 0.0)
         short = max(0, SHORTEST - memory.size(1))
         memory = torch.nn.functional.pad(memory, (0, 0, 0, short))
         hidden, frames, _ = self.block(memory, lengths.clamp(min=SHORTEST))
