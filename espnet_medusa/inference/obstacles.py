@@ -8,8 +8,9 @@ import torch
 from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least
-from espnet_medusa.search.build import EXACT
+from espnet_medusa.search.build import EXACT, GREEDY
 from espnet_medusa.search.drafters import FIXED
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,16 @@ def check_espnets_own(
                 f"{name}: {value}; allowed where ESPnet's own search decodes "
                 f"({type(decoder).__name__}): {'none' if allowed is None else allowed}"
             )
+
+
+def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: float) -> None:
+    """Refuse CTC in the score of tokens that it does not know."""
+    units = isinstance(getattr(model, "ctc", None), UnitCTC)
+    if units and options.search != GREEDY and ctc_weight != 0:
+        raise InputError(
+            f"ctc_weight: {ctc_weight}; allowed with model_conf.ctc_units: 0.0, as CTC over other "
+            "units than the decoder's tokens can draft (drafter: ctc), not score"
+        )
 
 
 def beam_obstacle(espnet: torch.nn.Module | None) -> str | None:

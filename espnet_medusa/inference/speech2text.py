@@ -12,6 +12,7 @@ import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.convert.attach_heads import AUTO
+from espnet_medusa.draft.ctc_hypothesis import Spelling
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import choose_search
@@ -19,13 +20,14 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
-from espnet_medusa.inference.obstacles import check_batch, check_espnets_own
+from espnet_medusa.inference.obstacles import check_batch, check_espnets_own, check_scoring
 from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options
 from espnet_medusa.search.build import check_options
 from espnet_medusa.search.draft_defaults import with_draft_defaults
@@ -33,6 +35,7 @@ from espnet_medusa.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.vocabulary.tokenizers import token_list_vocabulary
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
@@ -75,6 +78,9 @@ class Speech2Text(ESPnetSpeech2Text):
             check_weights(weights, self.asr_model, asr_model_file)
         model, train_args = self.asr_model, self.asr_train_args
         self.search_options = self._with_draft_defaults(options.get("beam_size", 20))
+        check_scoring(
+            model, self.search_options, options.get("ctc_weight", espnet_keys["ctc_weight"].default)
+        )
         self.whisper = self._whisper_prompts()
         self.encoder = model_encoder(model)
         self.sample_rate_hz, self.window_s = audio_limits(model.encoder, train_args)
@@ -124,10 +130,12 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def draft_sources(self) -> DraftSources:
         """What could draft beside heads; a draft model is opened when it is asked for."""
-        model, ctc = self.asr_model, None
+        model, ctc, spelling = self.asr_model, None, None
         if getattr(model, "ctc", None) is not None:
             ctc = model.ctc.log_softmax
-            if self.whisper is not None:  # labels of CTC hold the prompt
+            if isinstance(model.ctc, UnitCTC):
+                spelling = self._spelling
+            elif self.whisper is not None:  # labels of CTC hold the prompt
                 ctc = hide_tokens(ctc, self.whisper.tokens.prompts, model.blank_id)
         given = self.search_options.draft_model is not None
         decoder = searchable(model.decoder)
@@ -136,7 +144,13 @@ class Speech2Text(ESPnetSpeech2Text):
             model.blank_id,
             self._open_draft_model if given else None,
             None if decoder is None else decoder.draft_vocabulary,
+            spelling,
         )
+
+    def _spelling(self) -> Spelling:
+        model, args = self.asr_model, self.asr_train_args
+        tokens = token_list_vocabulary(model.token_list, args.token_type, args.bpemodel)
+        return Spelling(model.ctc.units.contents, tokens)
 
     def _open_draft_model(self) -> Surrogate:
         surrogate, self.draft_model = open_draft_model_for(self)
@@ -276,16 +290,25 @@ class Speech2Text(ESPnetSpeech2Text):
         return torch.tensor(rows, device=memory.device)
 
     def draft_inputs(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
-        """What a draft model reads of U utterances; None where none drafts.
+        """What a draft model reads of U utterances, or CTC; None: the same as the search.
 
         Args:
             audio: As ``encode`` took it: features of the same kind are not computed again.
             prompt: (U, P) of ``prompts``.
         """
         if self.draft_model is None:
-            return None
+            return self._of_speech_alone(audio, prompt)
         tokens = None if self.whisper is None else self.whisper.tokens
         return self.draft_model.read(audio, prompt.tolist(), tokens)
+
+    def _of_speech_alone(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
+        """Memory without the silence that fills Whisper's window: CTC hears nothing there."""
+        if self.encoder.whisper is None:
+            return None
+        memory, frames = self.encode(audio)
+        spoken = torch.minimum(self.encoder.whisper.frames_of_speech(audio.lengths), frames)
+        rows = zip(memory, spoken.tolist(), prompt.tolist(), strict=True)
+        return [DraftInput(row[:length], tokens) for row, length, tokens in rows]
 
     def _log(
         self, speeches: Sequence, decodings: Sequence[Decoding], began: float, seconds: float

@@ -20,6 +20,8 @@ from espnet_medusa.whisper.sizes import (
     encoder_sizes,
 )
 
+TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # convolutions smear speech over what follows
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -109,6 +111,11 @@ class HFWhisperEncoder(AbsEncoder):
         return FeatureKind(
             self.whisper.config.num_mel_bins, window_frames if self.pad_to_window else None
         )
+
+    def frames_of_speech(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Frames (B,) of memory that audio of so many samples (B,) fills, with a little silence."""
+        hop_samples = HOP_SAMPLES * self.subsampling
+        return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor

@@ -76,26 +76,24 @@ class CTCFirst:
         if least is not None:
             self.rule = AcceptanceRule(partial(likelihood, least=least), prefix_only=True)
 
-    def hear(
-        self, walks: Sequence[GreedyWalk], memory: torch.Tensor, memory_lengths: torch.Tensor
-    ) -> None:
+    def hear(self, walks: Sequence[GreedyWalk], memories: Sequence[torch.Tensor]) -> None:
         """Write what stands by entropy, note for the others what is to be verified.
 
         The score of what stands is CTC's: of each token the mean over its frames.
 
         Args:
             walks: U, at their roots.
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
+            memories: U times (S, D) encoder output.
         """
         started = time.perf_counter()
-        for walk, row, frames in zip(walks, memory, memory_lengths.tolist(), strict=True):
-            hypothesis, log_probs = self.ctc.hear(row[:frames])
+        for walk, memory in zip(walks, memories, strict=True):
+            hypothesis, log_probs = self.ctc.hear(memory)
             path = hypothesis.path()
             # The end has no place behind the longest text.
             tokens = [token for token, _ in path[: walk.max_length]]
             allowed = self.constraints.count_allowed(tokens, walk.scorers.min_length)
-            whole = allowed == len(tokens) >= len(path) - 1
+            spelt = path[-1:] and path[-1][0] == walk.eos
+            whole = spelt and allowed == len(tokens) >= len(path) - 1
             if whole and self._is_sure(log_probs):
                 for token, log_prob in path[: walk.max_length]:
                     walk.write(walk.hypothesis.prefix.child(token), log_prob)
@@ -133,10 +131,8 @@ class CTCFirstSearch(GreedySearch):
             strategy = VerifyingStrategy(strategy.scoring, rule, strategy.width, ctc_first.rule)
             self.drafter = VerifyingRunAhead(strategy, surrogate, shape)
 
-    def _undecided(
-        self, walks: Sequence[GreedyWalk], memory: torch.Tensor, memory_lengths: torch.Tensor
-    ) -> list[int]:
-        self.ctc_first.hear(walks, memory, memory_lengths)
+    def _undecided(self, walks: Sequence[GreedyWalk], heard: Sequence[torch.Tensor]) -> list[int]:
+        self.ctc_first.hear(walks, heard)
         return [row for row, walk in enumerate(walks) if not walk.done]
 
 

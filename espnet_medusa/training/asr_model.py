@@ -1,7 +1,8 @@
 """ESPnet's hybrid CTC / attention model with a multi-head decoder loss."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
@@ -10,6 +11,7 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
 from espnet_medusa.training.projection_loss import (
@@ -19,6 +21,7 @@ from espnet_medusa.training.projection_loss import (
     projected_loss,
     rows_that_count,
 )
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
 
 Stats = dict[str, torch.Tensor | None]
@@ -30,6 +33,7 @@ LOSS_WEIGHTS = (
     "mwer_weight",
 )
 FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
+BLANK, SPACE = "<blank>", "Ġ"  # of units, for error rates
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ class TrainingOptions:
     # Tokens that heads learn to draft, the most frequent of training; None: all. Labels outside
     # count in no loss and no accuracy, the base head's neither.
     draft_vocab_size: int | None = None
+    # Units of the CTC branch: the first of a byte-pair vocabulary such as Whisper's, 256 (bytes) or
+    # more; None: the decoder's tokens.
+    ctc_units: int | None = None
+    # Between the encoder and CTC over units: one of ESPnet's encoders, such as e_branchformer.
+    ctc_block: str | None = None
+    ctc_block_conf: dict[str, Any] = field(default_factory=dict)
 
 
 class MedusaASRModel(ESPnetASRModel):
@@ -93,6 +103,7 @@ class MedusaASRModel(ESPnetASRModel):
             own is not self.decoder.projection for own in self.decoder.projections
         ):
             raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
+        self._set_units(options)
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
             self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
@@ -110,6 +121,40 @@ class MedusaASRModel(ESPnetASRModel):
                 options.mwer_beam,
                 options.mwer_threshold,
             )
+
+    def _set_units(self, options: TrainingOptions) -> None:
+        """Give CTC units of its own."""
+        if options.ctc_units is None:
+            if options.ctc_block is not None:
+                raise InputError("model_conf.ctc_block: allowed with ctc_units")
+            return
+        if self.ctc is None:
+            raise InputError(
+                "model_conf.ctc_units: allowed with a ctc_weight above 0, such as 0.99"
+            )
+        try:
+            units = BytePairUnits(self.token_list, options.ctc_units)
+        except InputError as error:
+            raise InputError(f"model_conf.ctc_units: {error}") from error
+        size, block_conf = self.encoder.output_size(), options.ctc_block_conf
+        self.ctc = UnitCTC(self.ctc, units, size, options.ctc_block, block_conf)
+        if self.error_calculator is not None:
+            names = [BLANK, *self.token_list[: len(units)]]
+            calculator, report = type(self.error_calculator), self.error_calculator
+            self.error_calculator = calculator(
+                names, SPACE, BLANK, report.report_cer, report.report_wer
+            )
+
+    def _calc_ctc_loss(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+    ):
+        if isinstance(self.ctc, UnitCTC):
+            text, text_lengths = self.ctc.labels(text, text_lengths)
+        return super()._calc_ctc_loss(memory, memory_lengths, text, text_lengths)
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
         """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""

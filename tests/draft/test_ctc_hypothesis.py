@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from espnet_medusa.draft.ctc_hypothesis import Retokenizer, frame_entropies, greedy_hypothesis
+from espnet_medusa.draft.ctc_hypothesis import frame_entropies, greedy_hypothesis
 
 
 def frames(*rows):
@@ -35,23 +35,10 @@ def test_greedy_hypothesis_merges_frames_and_leaves_blanks_out():
     assert (found.probabilities.sum(-1) <= 1).all(), "what is blank or the end is nobody's"
 
 
-@pytest.mark.parametrize("retokenizer", [None, Retokenizer(str, lambda text: [5])])
-def test_an_empty_hypothesis_is_the_end(retokenizer):
-    found = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1, retokenizer)
+def test_an_empty_hypothesis_is_the_end():
+    found = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
     assert found.tokens[:, 0].tolist() == [1]
     assert found.probabilities[0, 0] == pytest.approx(0.8)
-
-
-def test_other_units_go_through_text():
-    characters = "_abc"
-    retokenizer = Retokenizer(
-        lambda ids: "".join(characters[label] for label in ids),
-        lambda text: [{"ab": 7, "c": 9}[piece] for piece in ("ab", "c") if piece in text],
-    )
-    likely = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.8, 0.0], [0.0, 0.0, 0.1, 0.9]]
-    found = greedy_hypothesis(frames(*likely), 0, 3, retokenizer)
-    assert found.tokens.tolist() == [[7], [9], [3]]
-    assert found.probabilities[:2, 0].tolist() == pytest.approx([0.8, 0.8])
 
 
 def test_entropies_of_frames():

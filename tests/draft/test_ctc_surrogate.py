@@ -10,7 +10,6 @@ from scripted import ScriptedCTC, ScriptedDecoder, edited
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.draft.ctc import CTCSurrogate, advance_rows
-from espnet_medusa.draft.ctc_hypothesis import Retokenizer
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -182,14 +181,14 @@ def plain_texts(decoder, memory, lengths, max_lengths):
     ]
 
 
-def calls_for(texts, heard, shape=WHOLE, retokenizer=None):
+def calls_for(texts, heard, shape=WHOLE):
     """Decoder calls for each text while CTC hears something else."""
     count = len(texts)
     runtime = build_runtime(tiny_decoder(0, "none", vocab_size=BIG))
     decoder = ScriptedDecoder(runtime, dict(enumerate(texts)), len(PROMPT), BIG, BIG - 1)
     memory, lengths = random_memory(0, [5] * count)
     ctc = ScriptedCTC(heard, memory, BIG)
-    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG, retokenizer=retokenizer)
+    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG)
     constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
@@ -206,16 +205,6 @@ def random_texts(seed, count=6):
 def test_what_ctc_has_right_takes_one_call():
     texts = random_texts(0)
     assert calls_for(texts, texts) == [1] * len(texts)
-
-
-def test_what_ctc_has_right_in_other_units_takes_one_call():
-    texts = [*random_texts(1), []]
-    digits = [[int(digit) for token in text for digit in f"{token:02}"] for text in texts]
-    retokenizer = Retokenizer(
-        lambda ids: "".join(map(str, ids)),
-        lambda text: [int(text[place : place + 2]) for place in range(0, len(text), 2)],
-    )
-    assert calls_for(texts, digits, retokenizer=retokenizer) == [1] * len(texts)
 
 
 @pytest.mark.parametrize("num_edits", [1, 2, 4])

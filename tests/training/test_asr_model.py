@@ -1,12 +1,15 @@
 """Training: losses per head, frozen bases, divergence from the original last layer."""
 
+import editdistance
 import pytest
 import torch
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
+from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.whisper.tokens import END, START
 
 
 @pytest.mark.parametrize(
@@ -135,12 +138,37 @@ def test_label_behind_the_end_costs_nothing():
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
 
 
+def test_ctc_over_units_trains_and_logs_its_error_rate():
+    tokens = [*sorted(ByteLevel.alphabet()), "ab", "abc", START, END]
+    decoder = tiny_decoder(0, "none", vocab_size=len(tokens))
+    conf = {"ctc_weight": 0.9, "ctc_units": 257, "report_cer": True}
+    model = model_of(decoder, tokens, **conf)
+    given = batch() | {"text": torch.tensor([[258, 257, 9], [256, 9, 257], [7, 256, 257]])}
+    given["text_lengths"] = torch.tensor([3, 3, 3])
+    loss, stats, _ = model(**given)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.ctc.parameters())
+    _, stats, _ = model.eval()(**given)
+    memory, lengths = model.encode(given["speech"], given["speech_lengths"])
+    wrong, count = 0, 0
+    for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
+        # ESPnet looks at what pads a batch, too.
+        heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
+        spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
+        wrong += editdistance.eval("".join(tokens[label - 1] for label in heard if label), spoken)
+        count += len(spoken)
+    assert stats["cer_ctc"] == pytest.approx(wrong / count)
+
+
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
         ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
         ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
         ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
+        ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
+        ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
+        ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
     ],
 )
 def test_bad_options_say_what_is_allowed(conf, message):

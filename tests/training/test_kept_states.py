@@ -90,20 +90,23 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return output
 
 
-@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc"])
+@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc", "ctc_units"])
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
-    if system != "ctc":
+    if not system.startswith("ctc"):
         changes["model_conf"] = FROZEN | {"kl_weight": float(system == "recurrent")}
     audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
     folder = tmp_path / "states" / "exp"
     kept = train_on_states(
         corpus, of_references, folder, system, memory=system != "linear_frozen", **changes
     )
+    # Adafactor's steps of a fresh block make more of what float16 rounds off.
+    rel = 1e-2 if system == "ctc_units" else 1e-3
     for part in ("train", "valid"):
         there, here = losses(audio, part), losses(kept, part)
         assert there[3] < there[1], "it learns"
-        assert [*here.values()] == pytest.approx([*there.values()], rel=1e-3), part
+        assert here[1] == pytest.approx(there[1], rel=1e-3), part
+        assert [*here.values()] == pytest.approx([*there.values()], rel=rel), part
 
 
 def test_labels_are_what_the_model_writes(corpus, of_own_texts):

@@ -30,6 +30,7 @@ TRAINED = {  # system: what its training changes
     "block": ("decoder.heads.", "decoder.token_counts"),
     "recurrent": ("decoder.heads.", "decoder.token_counts"),
     "ctc": ("ctc.",),
+    "ctc_units": ("ctc.",),
 }
 
 

@@ -13,7 +13,7 @@ stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
 heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
-                        # ctc: a CTC branch that drafts
+                        # ctc: a CTC branch that drafts, over few units; ctc_tokens: over Whisper's
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
@@ -202,7 +202,7 @@ trained() { # SYSTEM
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     if [ "$1" = finetune ]; then
         ways=${without_heads}
-    elif [ "$1" = ctc ]; then
+    elif [[ $1 == ctc* ]]; then
         ways=conf/decode/ctc_draft.yaml
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
@@ -211,7 +211,7 @@ trained() { # SYSTEM
         if on_states "$1"; then
             keep_states "${kind}"
             learns=(--stage 11 --states_dir "${states_dir}")
-            [ "$1" = ctc ] ||
+            [[ $1 == ctc* ]] ||
                 learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
         elif [ "${kind}" = written ]; then
             keep_states "${kind}"
