@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int64
+from ctypes import addressof, c_int64
 
 import torch
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperEncoderLayer
@@ -64,8 +63,7 @@ class NativeEncoder:
         self.arguments = (EncoderLayerArguments * len(self.layers))(
             *(layer.arguments for layer in self.layers)
         )
-        attention = whisper.layers[0].self_attn
-        self.heads = attention.num_heads, attention.head_dim
+        self.num_heads = whisper.config.encoder_attention_heads
 
     def __call__(
         self, features: torch.Tensor, frames: torch.Tensor
@@ -85,15 +83,15 @@ class NativeEncoder:
     def _through_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> None:
         """Layers and norm, (B, S, D) in place."""
         num_utterances, num_frames, width = hidden.shape
-        num_heads, head_size = self.heads
+        head_size = width // self.num_heads
         seen = (c_int64 * num_utterances)(*lengths.tolist())
         call = FramesArguments(
-            *(num_utterances, num_frames, num_heads, head_size, ctypes.addressof(seen)),
+            *(num_utterances, num_frames, self.num_heads, head_size, addressof(seen)),
             torch.get_num_threads(),
         )
         num_bytes = kernels().memory_bytes(num_frames, head_size)
         joined = torch.empty(num_utterances * num_frames, 3 * width)
-        packed = torch.empty(num_utterances, num_heads, num_bytes, dtype=torch.uint8)
+        packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
         kernels().encode_layers(
             *(self.arguments, len(self.layers), self.norm.arguments, call),
             *(hidden.data_ptr(), joined.data_ptr(), packed.data_ptr()),

@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--references", type=str2bool, default=False, help="labels are the set's own text")
     add("--memory", type=str2bool, default=True, help="keep encoder outputs: block heads and CTC")
     add("--decoder_precision", help="of the search that writes texts, such as int8 (CPU)")
+    add("--encoder_precision", default="float32", help="of the encoder, whose outputs are kept")
     add("--batch_size", type=positive, default=8, help="utterances that run together")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
 
@@ -58,6 +59,7 @@ def work(args: argparse.Namespace) -> int:
         ctc_weight=0.0,
         lm_weight=0.0,
         decoder_precision=args.decoder_precision,
+        encoder_precision=args.encoder_precision,
         batch_size=args.batch_size,
     )
     preprocess = build_preprocess(speech2text.asr_train_args)
