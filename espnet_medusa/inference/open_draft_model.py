@@ -147,7 +147,8 @@ def _open_experiment(
         whisper = read_whisper_tokens(tokenizer_of_type(args.token_type, args.bpemodel))
     limits = audio_limits(model.encoder, args)
     return DraftModel(
-        name, model_encoder(model, encoder_precision), decoder, [*model.token_list], model.sos, model.eos,
+        name, model_encoder(model, encoder_precision), decoder,
+        [*model.token_list], model.sos, model.eos,
         partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel),
         whisper, *limits,
     )  # fmt: skip
@@ -175,6 +176,7 @@ def _open_whisper(
         half.to(device=device, dtype=dtype).eval()
     limits = audio_limits(encoder, Namespace())
     return DraftModel(
-        name, whisper_encoder(encoder, encoder_precision), decoder, [*text.tokens], text.start, text.end,
+        name, whisper_encoder(encoder, encoder_precision), decoder,
+        [*text.tokens], text.start, text.end,
         partial(hugging_face_vocabulary, text.tokenizer), text.whisper, *limits,
     )  # fmt: skip

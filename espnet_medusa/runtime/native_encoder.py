@@ -9,11 +9,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
-from espnet_medusa.runtime.native.library import (
-    EncoderLayerArguments,
-    FramesArguments,
-    kernels,
-)
+from espnet_medusa.runtime.native.library import EncoderLayerArguments, FramesArguments, kernels
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 from espnet_medusa.runtime.native.norm import NativeNorm
 
@@ -44,9 +40,9 @@ class NativeConvolution:
 
 
 class NativeEncoder:
-    """Stem, layers and norm of Whisper's encoder; weights in int8 or bfloat16, attention in bfloat16.
+    """Stem, layers and norm of Whisper's encoder.
 
-    What stands between products is float32.
+    Products are in 8-bit integers or bfloat16, attention is in bfloat16, all else in float32.
 
     Args:
         whisper: The trained module; copied.

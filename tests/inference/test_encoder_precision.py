@@ -1,4 +1,4 @@
-"""The option encoder_precision: what it means for main and draft models, and where it is refused."""
+"""The option encoder_precision: what it means for models, and where it is refused."""
 
 import numpy as np
 import pytest
