@@ -22,12 +22,11 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.encoder import build_encoder_runtime
-from espnet_medusa.runtime.linear import BlockedLinear, int8_product, no_shifts
+from espnet_medusa.runtime.linear import ZERO_POINT, BlockedLinear, int8_product, zero_points
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
 WINDOW_S = 30
-ZERO_POINT = 128  # of rows that oneDNN multiplies fast: unsigned, their zero in the middle
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Work = Callable[[], object]
 
@@ -58,14 +57,13 @@ def products(rows: int, inputs: int, outputs: int) -> dict[str, Work]:
     integers = (30 * weight).clamp(-127, 127).to(torch.int8)
     unsigned = (30 * hidden + ZERO_POINT).clamp(0, 255).to(torch.uint8)
     blocked = torch.ops.onednn.qlinear_prepack(integers, [rows, inputs])
-    shifts = torch.tensor(ZERO_POINT), no_shifts(outputs)[1]
-    one, scales = torch.tensor(1.0), torch.ones(outputs)
+    one, scales, points = torch.tensor(1.0), torch.ones(outputs), zero_points(outputs)
     signed = (unsigned.int() - ZERO_POINT).to(torch.int8)
     return {
         "float32, torch": partial(torch.nn.functional.linear, hidden, weight, bias),
         "bfloat16, oneDNN": partial(BlockedLinear(halves[1], halves[2], None), halves[0]),
         "bfloat16, ours": partial(multiply_rows, NativeRoundedLinear(weight, bias), hidden),
-        "int8, oneDNN": partial(int8_product, unsigned, one, blocked, scales, shifts, bias),
+        "int8, oneDNN": partial(int8_product, unsigned, one, blocked, scales, points, bias),
         "int8, torch._int_mm": partial(torch._int_mm, signed, integers.t()),
         "int8, ours": partial(multiply_rows, NativeLinear(weight, bias), hidden),
     }

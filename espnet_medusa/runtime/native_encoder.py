@@ -33,7 +33,7 @@ class NativeConvolution:
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(B, T, D) to (B, T', M), T' as the module's."""
         size = hidden.size(-1)
-        padded = torch.nn.functional.pad(hidden, (0, 0, self.padding, self.padding))
+        padded = torch.nn.functional.pad(hidden, (0, 0, self.padding, self.padding)).contiguous()
         frames = (padded.size(1) - self.kernel_size) // self.stride + 1
         rows = (frames, self.kernel_size * size), (self.stride * size, 1)
         return torch.stack([multiply_rows(self.product, one.as_strided(*rows)) for one in padded])
