@@ -23,6 +23,7 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.linear import ZERO_POINT, BlockedLinear, int8_product, zero_points
+from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
@@ -59,14 +60,18 @@ def products(rows: int, inputs: int, outputs: int) -> dict[str, Work]:
     blocked = torch.ops.onednn.qlinear_prepack(integers, [rows, inputs])
     one, scales, points = torch.tensor(1.0), torch.ones(outputs), zero_points(outputs)
     signed = (unsigned.int() - ZERO_POINT).to(torch.int8)
-    return {
+    found = {
         "float32, torch": partial(torch.nn.functional.linear, hidden, weight, bias),
         "bfloat16, oneDNN": partial(BlockedLinear(halves[1], halves[2], None), halves[0]),
-        "bfloat16, ours": partial(multiply_rows, NativeRoundedLinear(weight, bias), hidden),
         "int8, oneDNN": partial(int8_product, unsigned, one, blocked, scales, points, bias),
         "int8, torch._int_mm": partial(torch._int_mm, signed, integers.t()),
-        "int8, ours": partial(multiply_rows, NativeLinear(weight, bias), hidden),
     }
+    if kernels() is not None:
+        found |= {
+            "bfloat16, ours": partial(multiply_rows, NativeRoundedLinear(weight, bias), hidden),
+            "int8, ours": partial(multiply_rows, NativeLinear(weight, bias), hidden),
+        }
+    return found
 
 
 def attentions(rows: int, heads: int, size: int) -> dict[str, Work]:

@@ -38,17 +38,17 @@ struct Block {
     float* scales;
     float* normalized;  // one row
 
-    static long stride(const Linear& linear) {
-        return linear.steps() * STEP_BYTES + STEP_BYTES;  // as in QuantizedRows
+    // Of one row, in bytes; no power of two, as in QuantizedRows.
+    static long stride(const Linear& linear) { return (linear.steps() + 1) * STEP_BYTES; }
+    static long widest_stride(long widest) {
+        return round_up(widest * sizeof(uint16_t), STEP_BYTES) + STEP_BYTES;
     }
     static size_t bytes(long widest) {
-        const long bytes = round_up(widest * sizeof(uint16_t), STEP_BYTES) + STEP_BYTES;
-        return Scratch::bytes_of<char>(BLOCK_ROWS * bytes) +
+        return Scratch::bytes_of<char>(BLOCK_ROWS * widest_stride(widest)) +
                Scratch::bytes_of<float>(BLOCK_ROWS) + Scratch::bytes_of<float>(widest);
     }
     Block(Scratch& scratch, long widest)
-        : values(scratch.take<char>(
-              BLOCK_ROWS * (round_up(widest * sizeof(uint16_t), STEP_BYTES) + STEP_BYTES))),
+        : values(scratch.take<char>(BLOCK_ROWS * widest_stride(widest))),
           scales(scratch.take<float>(BLOCK_ROWS)),
           normalized(scratch.take<float>(widest)) {}
 };

@@ -94,15 +94,12 @@ inline void quantize_rows(
     }
 }
 
-// Sums of integers to numbers, but for the scale of their row; sums of bfloat16 are numbers.
-inline __m512 scaled_sum(const Linear& linear, long at, const int32_t* sums) {
-    const __m512i correction =
-        _mm512_maskz_loadu_epi32(lanes(at, linear.outputs), linear.corrections + at);
-    const __m512i sum = _mm512_sub_epi32(_mm512_loadu_si512(sums), correction);
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(sum), load(linear.scales, at, linear.outputs));
+// Sums without what ZERO_POINT adds to those of integers.
+inline __m512 numbers(const int32_t* sums, __m512i correction) {
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(sums), correction));
 }
 
-inline __m512 scaled_sum(const Linear&, long, const float* sums) { return _mm512_loadu_ps(sums); }
+inline __m512 numbers(const float* sums, __m512i) { return _mm512_loadu_ps(sums); }
 
 // A panel of sums to outputs: scales, bias, activation, residual.
 template <class Sum>
@@ -111,11 +108,17 @@ void finish(
     const float* residual, float* to) {
     const long size = linear.outputs;
     for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
+        // Loaded here: for all the compiler knows, storing outputs might change them.
+        const bool rounded = linear.rounded();
+        const __m512 scale = rounded ? constant(1.0f) : load(linear.scales, at, size);
+        const __m512i correction =
+            rounded ? _mm512_setzero_si512()
+                    : _mm512_maskz_loadu_epi32(lanes(at, size), linear.corrections + at);
         const __m512 bias = linear.bias ? load(linear.bias, at, size) : _mm512_setzero_ps();
         for (int row = 0; row < rows; ++row) {
-            const float scale = linear.rounded() ? 1.0f : row_scales[row];
-            __m512 value = scaled_sum(linear, at, sums + row * PANEL + (at - column));
-            value = _mm512_fmadd_ps(value, constant(scale), bias);
+            const __m512 of_row = constant(rounded ? 1.0f : row_scales[row]);
+            __m512 value = numbers(sums + row * PANEL + (at - column), correction);
+            value = _mm512_fmadd_ps(_mm512_mul_ps(value, scale), of_row, bias);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
             if (linear.activation == RELU) value = relu(value);
