@@ -43,6 +43,7 @@ HELP = {
     "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
     "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
+    "encoder_precision": "of Whisper's encoder, likewise; none: as decoder_precision",
     "draft_precision": "int8: heads project in integers, the text stays exact; of a draft model: "
     "as decoder_precision; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
@@ -72,6 +73,7 @@ TYPES = {
     "draft_budget": {"type": int_or_none},
     "draft_vocab_size": {"type": int_or_none},
     "decoder_precision": {"type": str_or_none},
+    "encoder_precision": {"type": str_or_none},
     "draft_precision": {"type": str_or_none},
     "draft_with_lm": {"type": str2bool},
     "language": {"type": str_or_none},

@@ -7,9 +7,11 @@ import torch
 
 from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least
+from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.build import EXACT, GREEDY
 from espnet_medusa.search.drafters import FIXED
 
@@ -34,6 +36,7 @@ def check_espnets_own(
         "draft_model": (options.draft_model, None),
         "lookahead": (options.lookahead, FIXED),
         "batch_size": (batch_size, 1),
+        "encoder_precision": (options.encoder_precision, None),
     }
     for name, (value, allowed) in given.items():
         if value != allowed:
@@ -75,3 +78,24 @@ def check_greedy(obstacle: str | None, options: dict[str, Any]) -> None:
             logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
     if options.get("nbest", 1) != 1:
         raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
+
+
+def check_precisions(options: DecodeOptions, device: str) -> None:
+    """Refuse what the device does not compute with.
+
+    Raises:
+        InputError: Names the option.
+    """
+    for name in ("decoder_precision", "encoder_precision", "draft_precision"):
+        value = getattr(options, name)
+        if value is not None:
+            check_precision(value, torch.device(device), name)
+
+
+def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
+    """Refuse a precision for an encoder that has none to choose."""
+    if options.encoder_precision is not None and encoder.whisper is None:
+        raise InputError(
+            f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper and "
+            "nothing before or behind it: leave it out"
+        )

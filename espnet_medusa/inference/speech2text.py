@@ -20,7 +20,13 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
-from espnet_medusa.inference.obstacles import check_batch, check_espnets_own, check_scoring
+from espnet_medusa.inference.obstacles import (
+    check_batch,
+    check_encoder,
+    check_espnets_own,
+    check_precisions,
+    check_scoring,
+)
 from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
@@ -82,7 +88,9 @@ class Speech2Text(ESPnetSpeech2Text):
             model, self.search_options, options.get("ctc_weight", espnet_keys["ctc_weight"].default)
         )
         self.whisper = self._whisper_prompts()
-        self.encoder = model_encoder(model)
+        check_precisions(self.search_options, self.device)
+        self.encoder = model_encoder(model, self.search_options.encoding)
+        check_encoder(self.search_options, self.encoder)
         self.sample_rate_hz, self.window_s = audio_limits(model.encoder, train_args)
         self.draft_model: DraftModel | None = None
         self.search = choose_search(
@@ -159,12 +167,13 @@ class Speech2Text(ESPnetSpeech2Text):
         return surrogate
 
     def release_weights(self) -> None:
-        """Give back the memory of decoder weights that the search has laid out anew.
+        """Give back the memory of weights that the search and the encoder have laid out anew.
 
-        For processes that decode and do nothing else: the module itself is of no use then.
+        For processes that decode and do nothing else: the modules themselves are of no use then.
         """
         if self.search is not None:
             searchable(self.asr_model.decoder).release()
+            self.encoder.release()
         if self.draft_model is not None:
             self.draft_model.release()
 

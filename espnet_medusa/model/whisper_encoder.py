@@ -163,6 +163,11 @@ class HFWhisperEncoder(AbsEncoder):
             hidden = layer(hidden, mask)
         return self.whisper.layer_norm(hidden), lengths, None
 
+    def release(self) -> None:
+        """Give back the memory of weights: runtimes hold what they need, features need none."""
+        for weight in self.whisper.parameters():
+            weight.data = weight.new_empty(0)
+
     def check_lengths(self, lengths: torch.Tensor) -> None:
         """Refuse utterances (B,) of more samples than the window, or of less than one frame.
 

@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--labelled_dir", type=Path, help="data directory to write: the set with these texts")
     add("--config", type=Path, help="decode config of the search that writes texts; none: greedy")
     add("--decoder_precision", help="of that search, such as int8 (CPU)")
+    add("--encoder_precision", default="float32", help="of the encoder, whose outputs are kept")
     add_fields(
         parser,
         UnfitOptions(),
@@ -121,6 +122,7 @@ def decode_options(args: argparse.Namespace) -> dict:
         "--data_path_and_name_and_type", f"{args.data_dir / 'wav.scp'},speech,{audio_type}",
         "--asr_train_config", args.exp_dir / "config.yaml",
         "--asr_model_file", args.exp_dir / args.model_file,
+        "--encoder_precision", args.encoder_precision,
     ]  # fmt: skip
     options += ["--config", args.config] if args.config else ["--search", "greedy"]
     if args.decoder_precision is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import beam_loop
 import ctc_first
 import drafting
+import encoder_products
 import pytest
 import speech_llama_heads
 import torch
@@ -13,6 +14,7 @@ from drafting_report import Outcome, make_rows
 from drafting_settings import SEARCHES, Setting
 from heads_recipe import make_recipe
 from inputs import Utterance
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -135,3 +137,19 @@ def test_calls_of_speech_llama_heads(tmp_path):
     for *_, one, projection, latent, ratio in rows:
         assert float(one) > 0
         assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)
+
+
+def test_encoder_products_measures_every_candidate(tmp_path):
+    whisper, output = save_tiny_whisper(tmp_path / "whisper"), tmp_path / "found"
+    encoder_products.main(
+        ["--model", str(whisper), "--rounds", "1", "--threads", "1", "--clock", "processor",
+         "--output", str(output)]
+    )  # fmt: skip
+    found = json.loads(output.with_suffix(".json").read_text())["ms"]
+    assert [*found["products"]][:2] == ["1500x32 by 32x96", "1500x32 by 32x32"]
+    windows = found["window"]["30 s"]
+    assert {"float32, ours", "bfloat16, ours", "int8, ours"} <= windows.keys()
+    for cases in found.values():
+        assert all(0 < ms < 10_000 for case in cases.values() for ms in case.values())
+    with pytest.raises(ValueError, match="threads: 2; allowed with clock: processor: 1"):
+        encoder_products.main(["--model", str(whisper), "--clock", "processor", "--threads", "2"])

@@ -36,9 +36,9 @@ def load_library() -> ctypes.CDLL | None:
     try:
         library = open_library(compiled(cache_folder()))
     except Unavailable as reason:
-        logger.warning(f"int8 with torch's kernels, which are slower: {reason}")
+        logger.warning(f"torch's kernels, which are slower: {reason}")
         return None
-    logger.info(f"int8 with kernels of our own: {library.kind().decode()}")
+    logger.info(f"kernels of our own: {library.kind().decode()}")
     return library
 
 
