@@ -25,7 +25,7 @@ class Architecture:
 
     Attributes:
         whisper: Sizes of encoder and decoder.
-        heads: ``none``, ``linear``, ``block`` or ``recurrent``.
+        heads: ``none`` or a kind of heads.
         head_options: Their sizes.
         original_last_layer: Whether a frozen copy of the last decoder layer is kept.
     """
@@ -41,7 +41,8 @@ class Architecture:
             encoder = WhisperEncoder(encoder_config(self.whisper, 0.0))
             decoder = WhisperDecoder(decoder_config(self.whisper, 0.0))
             last = decoder.layers[-1]
-            trunk = Trunk(self.whisper.d_model, self.whisper.vocab_size, last)
+            sizes = self.whisper.d_model, self.whisper.vocab_size
+            trunk = Trunk(*sizes, last, decoder.layer_norm)
             heads = build_heads(self.heads, trunk, self.head_options)
         modules = {ENCODER: encoder, DECODER: decoder, "decoder.heads.": heads}
         if self.original_last_layer:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from head_states import states_behind
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
 from whole_logits import head_cross_entropy, head_divergence
@@ -10,7 +11,8 @@ from espnet_medusa.runtime.build import build_runtime
 
 
 @pytest.mark.parametrize(
-    "heads", ["none", "linear", "block", "recurrent", "llama latent", "llama projection"]
+    "heads",
+    ["none", "linear", "block", "recurrent", "attending", "llama latent", "llama projection"],
 )
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
@@ -42,7 +44,7 @@ def test_loss_is_the_weighted_mean_of_the_heads():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_head_losses_pair_with_labels_further_on(heads):
     """What a search drafts behind each position, label by label, without padding."""
     model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
@@ -58,10 +60,11 @@ def test_head_losses_pair_with_labels_further_on(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            states = surrogate.start_from(outputs.head_input[:, position])
+            behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
+            begun, states = states_behind(surrogate, *behind)
             for token in labels[position : position + 2]:
-                states = surrogate.advance(states, torch.tensor([token]))
-            log_probs = surrogate.logits(states)[0].log_softmax(-1)
+                states = begun.advance(states, torch.tensor([token]))
+            log_probs = begun.logits(states)[0].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
     assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
 
@@ -108,7 +111,7 @@ def test_divergence_from_the_original_last_layer(heads):
     )
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_more_heads_than_labels_train(heads):
     model = model_of(tiny_decoder(0, heads, 9), ctc_weight=0.0, kl_weight=0.1)
     loss, stats, _ = model(**batch())

@@ -12,8 +12,8 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
-heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
-                        # ctc: a CTC branch that drafts
+heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
+                        # linear_5heads: 5 of them; and ctc: a CTC branch that drafts
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
@@ -23,6 +23,8 @@ heads_decodings="exact typical beam5"       # with heads, likewise
 labels=written      # what heads and CTC on a frozen Whisper learn: what it writes itself, or the
                     # set's texts (references); kept with its states in <dumpdir>/states_<labels>
 states=true         # run a frozen Whisper once over the audio, not in every epoch
+draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from its states: what the
+                        # set never says costs most of the time; empty: all
 train_set=          # name of the training set; not needed for vanilla alone
 valid_set=          # name of the validation set, likewise
 lang=noinfo         # code of the prompt's language, and part of names
@@ -161,7 +163,11 @@ trained() { # SYSTEM
     if is_frozen "$1"; then
         on_states=(--states_dir "${states_dir}")
         if [ "${stage}" -le 11 ]; then keep_states; fi
-        [ "$1" = ctc ] || on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+        if [ "$1" != ctc ]; then
+            on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+            [ -z "${draft_vocab_size}" ] ||
+                training="--model_conf draft_vocab_size=${draft_vocab_size} ${training}"
+        fi
     fi
     asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" "${on_states[@]}" \
         --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \

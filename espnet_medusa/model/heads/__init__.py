@@ -1,5 +1,6 @@
 """Heads that predict several next tokens from one hidden state, by their config names."""
 
+from espnet_medusa.model.heads.attending import AttendingHeads
 from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
 from espnet_medusa.model.heads.matrix import LatentHeads, ProjectionHeads
 from espnet_medusa.model.heads.recurrent import RecurrentHeads
@@ -10,6 +11,7 @@ HEAD_TYPES: dict[str, type[Heads]] = {
     "linear": LinearHeads,
     "block": BlockHeads,
     "recurrent": RecurrentHeads,
+    "attending": AttendingHeads,
     "projection": ProjectionHeads,
     "latent": LatentHeads,
 }
