@@ -62,6 +62,8 @@ class Watched:
         self.same, self.known, self.drafted = [], [], []
 
     def run(self, walks):
+        for steps in (self.host, self.own):
+            steps.surrogate, steps.device = self.surrogate, self.device  # begun
         begun = [walk.draft for walk in walks]
         theirs = self.drafts(self.host, walks, begun) if self.compared else []
         ours = self.drafts(self.own, walks, begun)
