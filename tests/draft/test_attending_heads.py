@@ -105,7 +105,7 @@ def test_rows_are_selected_and_joined_with_their_utterances():
 def test_decoders_without_cross_attention_are_refused():
     with pytest.raises(ValueError, match="heads: attending; they need decoder: whisper_medusa"):
         tiny_decoder(0, "llama attending")
-    with pytest.raises(ValueError, match="allowed with heads: attending: num_heads alone"):
+    with pytest.raises(ValueError, match="allowed with heads: attending: num_heads and dropout"):
         tiny_decoder(0, "attending", heads_conf={"num_layers": 2})
 
 

@@ -25,7 +25,7 @@ class AttendingHeads(Heads):
 
     Args:
         trunk: What they stand on.
-        options: K.
+        options: K and dropout.
 
     Raises:
         InputError: An option that only other heads have, or a decoder without cross-attention.
@@ -34,11 +34,11 @@ class AttendingHeads(Heads):
     listens = True
 
     def __init__(self, trunk: Trunk, options: HeadOptions):
-        allowed = HeadOptions(num_heads=options.num_heads)
+        allowed = HeadOptions(num_heads=options.num_heads, dropout=options.dropout)
         if options != allowed:
             raise InputError(
                 f"decoder_conf.heads_conf: {options}; allowed with heads: attending: num_heads "
-                "alone"
+                "and dropout"
             )
         if not hasattr(trunk.last_layer, "encoder_attn"):
             raise InputError(
@@ -52,6 +52,7 @@ class AttendingHeads(Heads):
         torch.nn.init.zeros_(self.fuse.weight)
         torch.nn.init.zeros_(self.fuse.bias)
         self.layer = without_self_attention(trunk.last_layer)
+        self.dropout = torch.nn.Dropout(options.dropout)
         self.norm = copy.deepcopy(trunk.norm).requires_grad_(True)
 
     @property
@@ -62,13 +63,13 @@ class AttendingHeads(Heads):
         """One token further: states and that token's embeddings, (B, L, D) each, to (B, L, D)."""
         layer, attention = self.layer, self.layer.encoder_attn
         states, embedded = self.state_norm(states), self.token_norm(embedded)
-        hidden = states + self.fuse(torch.cat([states, embedded], dim=-1))
+        hidden = states + self.dropout(self.fuse(torch.cat([states, embedded], dim=-1)))
         queries = attention.q_proj(layer.encoder_attn_layer_norm(hidden))
         queries = queries.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
         found = scaled_dot_product_attention(queries, *heard)
-        hidden = hidden + attention.out_proj(found.transpose(1, 2).flatten(2))
+        hidden = hidden + self.dropout(attention.out_proj(found.transpose(1, 2).flatten(2)))
         inner = gelu(layer.fc1(layer.final_layer_norm(hidden)))
-        return hidden + layer.fc2(inner)
+        return hidden + self.dropout(layer.fc2(inner))
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """What the vocabulary projection reads of states that were advanced: (..., D)."""

@@ -22,6 +22,7 @@ class HeadOptions:
     # A decoder layer of their own before the heads. None: block and recurrent yes, the others no.
     # Only recurrent heads have the choice.
     own_block: bool | None = None
+    dropout: float = 0.0  # attending: of what each part of the layer adds, while training
 
     def check(self) -> None:
         """Refuse sizes that no heads have.
@@ -31,6 +32,10 @@ class HeadOptions:
         """
         check_at_least(self.num_heads, 0, "decoder_conf.heads_conf.num_heads")
         check_at_least(self.num_layers, 1, "decoder_conf.heads_conf.num_layers")
+        if not 0 <= self.dropout < 1:
+            raise InputError(
+                f"decoder_conf.heads_conf.dropout: {self.dropout}; allowed: from 0 to below 1"
+            )
         if self.own_block not in (None, True, False):
             raise InputError(
                 f"decoder_conf.heads_conf.own_block: '{self.own_block}'; allowed: true, false"
