@@ -149,3 +149,31 @@ def test_label_behind_the_end_costs_nothing():
 def test_bad_options_say_what_is_allowed(conf, message):
     with pytest.raises(ValueError, match=message):
         model_of(tiny_decoder(0), **conf)
+
+
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+def test_states_are_drawn_to_those_of_the_decoder_further_on(heads):
+    """Position by position; the labels of padding, and of no drafted token, count for nothing."""
+    weight = 0.7
+    decoder = tiny_decoder(0, heads, 2)
+    losses = {}
+    for state_weight in (0.0, weight):
+        model = model_of(decoder, ctc_weight=0.0, state_weight=state_weight).eval()
+        losses[state_weight], stats, _ = model(**batch())
+    data = batch()
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    text = data["text"]
+    labels = torch.nn.functional.pad(text, (0, 1), value=-1)
+    tokens = torch.nn.functional.pad(text.clamp(min=0), (1, 0), value=EOS)
+    for row, length in enumerate(data["text_lengths"]):
+        labels[row, length] = EOS
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    distances = []
+    for head, states in enumerate(decoder.unroll_hidden(outputs, labels.clamp(min=0))[1:], 1):
+        for row, place in (labels[:, head:] >= 0).nonzero().tolist():
+            apart = (states[row, place] - outputs.hidden[row, place + head]).abs()
+            distances += torch.where(apart < 1, apart**2 / 2, apart - 0.5).tolist()
+    expected = sum(distances) / len(distances)
+    assert float(stats["loss_state"]) == pytest.approx(expected, rel=1e-4)
+    difference = losses[weight] - losses[0.0]
+    assert float(difference.detach()) == pytest.approx(weight * expected, rel=1e-3)
