@@ -59,7 +59,8 @@ class Architecture:
         with torch.device("meta"):
             config = decoder_config(self.whisper, 0.0)
             last = WhisperDecoderLayer(config, config.decoder_layers - 1)
-            trunk = Trunk(config.d_model, config.vocab_size, last)
+            norm = torch.nn.LayerNorm(config.d_model)
+            trunk = Trunk(config.d_model, config.vocab_size, last, norm)
             return build_heads(self.heads, trunk, self.head_options)
 
 

@@ -30,6 +30,7 @@ LOSS_WEIGHTS = (
     "head_loss_weight",
     "head_loss_decay",
     "kl_weight",
+    "state_weight",
     "mwer_weight",
 )
 FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
@@ -40,14 +41,17 @@ BLANK, SPACE = "<blank>", "Ġ"  # of units, for error rates
 class TrainingOptions:
     """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
 
-    The decoder's loss is the weighted mean of the heads' cross-entropies plus
-    ``kl_weight`` times the mean of their divergences.
+    The decoder's loss is the weighted mean of the heads' cross-entropies plus ``kl_weight`` times
+    the mean of their divergences and ``state_weight`` times that of their states' distances.
     """
 
     base_loss_weight: float = 1.0  # 0 where the base is frozen
     head_loss_weight: float = 1.0  # of the first head
     head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
     kl_weight: float = 0.0  # Whisper-Medusa: 0.01
+    # Of the distance between what a head reads out and the decoder's own last state at the token
+    # that it drafts for (EAGLE's regression, arXiv 2401.15077): more to learn from than one label.
+    state_weight: float = 0.0
     # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
     mwer_weight: float = 0.0
     mwer_beam: int = 4
@@ -293,6 +297,10 @@ class MedusaASRModel(ESPnetASRModel):
             self._objectives(counts, labels.size(0)),
             teacher,
         )
+        if self.options.state_weight > 0 and len(unrolled) > 1:
+            stats["loss_state"] = state_distance(unrolled[1:], outputs.hidden.detach(), labels)
+            loss = loss + self.options.state_weight * stats["loss_state"]
+            stats["loss_state"] = stats["loss_state"].detach()
         self._log_heads(sums, counts, [len(rows) for rows in hidden], labels.size(0), stats)
         return loss
 
@@ -340,6 +348,23 @@ class MedusaASRModel(ESPnetASRModel):
             stats["acc_heads"] = accuracies[1:].nanmean()
         if self.options.kl_weight > 0:
             stats["loss_kl"] = sums.divergence.mean() / batch_size
+
+
+def state_distance(
+    drafted: list[torch.Tensor], hidden: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Mean smooth L1 distance of heads' states from the decoder's own, further on.
+
+    Args:
+        drafted: Of heads 1 to K: (B, L - k, D) for the token k behind the next one.
+        hidden: (B, L, D), of which no gradient flows.
+        labels: (B, L), -1 where none counts.
+    """
+    found, expected = (
+        torch.cat([rows_that_count(rows, labels, head) for head, rows in enumerate(states, 1)])
+        for states in (drafted, [hidden[:, head:] for head in range(1, len(drafted) + 1)])
+    )
+    return torch.nn.functional.smooth_l1_loss(found, expected) if len(found) else found.sum()
 
 
 def _own_keys() -> list[str]:

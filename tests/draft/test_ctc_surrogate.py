@@ -243,7 +243,7 @@ def make_surrogate(kind, decoder, runtime, memory, lengths, seed):
 
 
 KINDS = ["random", "edited", "random mixed", "edited mixed"]
-HEADS = ["linear", "block", "recurrent", "llama latent"]
+HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 
 
 def random_shape(rng, width):

@@ -3,6 +3,7 @@
 import editdistance
 import pytest
 import torch
+from head_states import states_behind
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
 from tokenizers.pre_tokenizers import ByteLevel
@@ -13,7 +14,8 @@ from espnet_medusa.whisper.tokens import END, START
 
 
 @pytest.mark.parametrize(
-    "heads", ["none", "linear", "block", "recurrent", "llama latent", "llama projection"]
+    "heads",
+    ["none", "linear", "block", "recurrent", "attending", "llama latent", "llama projection"],
 )
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
@@ -45,7 +47,7 @@ def test_loss_is_the_weighted_mean_of_the_heads():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_head_losses_pair_with_labels_further_on(heads):
     """What a search drafts behind each position, label by label, without padding."""
     model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
@@ -61,10 +63,11 @@ def test_head_losses_pair_with_labels_further_on(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            states = surrogate.start_from(outputs.head_input[:, position])
+            behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
+            begun, states = states_behind(surrogate, *behind)
             for token in labels[position : position + 2]:
-                states = surrogate.advance(states, torch.tensor([token]))
-            log_probs = surrogate.logits(states)[0].log_softmax(-1)
+                states = begun.advance(states, torch.tensor([token]))
+            log_probs = begun.logits(states)[0].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
     assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
 
@@ -111,7 +114,7 @@ def test_divergence_from_the_original_last_layer(heads):
     )
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_more_heads_than_labels_train(heads):
     model = model_of(tiny_decoder(0, heads, 9), ctc_weight=0.0, kl_weight=0.1)
     loss, stats, _ = model(**batch())
@@ -174,3 +177,31 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
 def test_bad_options_say_what_is_allowed(conf, message):
     with pytest.raises(ValueError, match=message):
         model_of(tiny_decoder(0), **conf)
+
+
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+def test_states_are_drawn_to_those_of_the_decoder_further_on(heads):
+    """Position by position; the labels of padding, and of no drafted token, count for nothing."""
+    weight = 0.7
+    decoder = tiny_decoder(0, heads, 2)
+    losses = {}
+    for state_weight in (0.0, weight):
+        model = model_of(decoder, ctc_weight=0.0, state_weight=state_weight).eval()
+        losses[state_weight], stats, _ = model(**batch())
+    data = batch()
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    text = data["text"]
+    labels = torch.nn.functional.pad(text, (0, 1), value=-1)
+    tokens = torch.nn.functional.pad(text.clamp(min=0), (1, 0), value=EOS)
+    for row, length in enumerate(data["text_lengths"]):
+        labels[row, length] = EOS
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    distances = []
+    for head, states in enumerate(decoder.unroll_hidden(outputs, labels.clamp(min=0))[1:], 1):
+        for row, place in (labels[:, head:] >= 0).nonzero().tolist():
+            apart = (states[row, place] - outputs.hidden[row, place + head]).abs()
+            distances += torch.where(apart < 1, apart**2 / 2, apart - 0.5).tolist()
+    expected = sum(distances) / len(distances)
+    assert float(stats["loss_state"]) == pytest.approx(expected, rel=1e-4)
+    difference = losses[weight] - losses[0.0]
+    assert float(difference.detach()) == pytest.approx(weight * expected, rel=1e-3)

@@ -90,7 +90,9 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return output
 
 
-@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc", "ctc_units"])
+@pytest.mark.parametrize(
+    "system", ["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"]
+)
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
     if not system.startswith("ctc"):

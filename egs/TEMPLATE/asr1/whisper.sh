@@ -12,8 +12,9 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
-heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
-                        # ctc: a CTC branch that drafts, over few units; ctc_tokens: over Whisper's
+heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
+                        # linear_5heads: 5 of them; and ctc: a CTC branch that drafts, over few
+                        # units; ctc_tokens: over Whisper's
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
@@ -28,6 +29,8 @@ max_compression_ratio=2.4   # of Whisper's texts, those that zlib makes smaller 
 states=true         # run a frozen Whisper once over the audio, not in every epoch: its states are
                     # kept in <dumpdir>/states_<labels>
 states_nj=1         # processes that share this, and writing; on GPUs each has one
+draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from its states: what the
+                        # set never says costs most of the time; empty: all
 train_set=          # name of the training set; not needed for vanilla alone
 valid_set=          # name of the validation set, likewise
 lang=noinfo         # code of the prompt's language, and part of names
@@ -211,8 +214,11 @@ trained() { # SYSTEM
         if on_states "$1"; then
             keep_states "${kind}"
             learns=(--stage 11 --states_dir "${states_dir}")
-            [[ $1 == ctc* ]] ||
+            if [[ $1 != ctc* ]]; then
                 learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+                [ -z "${draft_vocab_size}" ] ||
+                    training="--model_conf draft_vocab_size=${draft_vocab_size} ${training}"
+            fi
         elif [ "${kind}" = written ]; then
             keep_states "${kind}"
             learns=(--stage 10 --train_set "${train_set}_written"

@@ -166,6 +166,12 @@ void project_memory(
     }
 }
 
+// Queries (rows, D) to what they find in their utterances' memory (rows, D).
+void attend_memory_rows(const Call* call, const float* queries, float* to) {
+#pragma omp parallel num_threads(call->threads)
+    attend_memory(call->nodes, call->memory, queries, to);
+}
+
 }  // extern "C"
 
 // (rows, D) to (rows, D), which may be the same.

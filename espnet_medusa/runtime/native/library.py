@@ -110,6 +110,7 @@ def kernels() -> ctypes.CDLL | None:
         library.normalize_rows.argtypes = (
             *(POINTER(NormArguments), pointer, *(number,) * 2, pointer),
         )
+        library.attend_memory_rows.argtypes = (POINTER(CallArguments), pointer, pointer)
         library.extend_layers.argtypes = (
             *(POINTER(LayerArguments), number, POINTER(CallArguments), POINTER(pointer)),
             *(pointer,) * 2,
