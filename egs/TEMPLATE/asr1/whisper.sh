@@ -87,7 +87,8 @@ on_states() { # SYSTEM: whether it trains on kept states, not on audio
 
 read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
 data_options=(--skip_train true) # vanilla alone
-data_stages=9                    # lengths of the sets' texts are needed by what learns them alone
+data_stages=10
+[ "${labels}" != written ] || data_stages=9 # the sets need not have texts, whose lengths 10 counts
 declare -A needs=()              # of each kind of labels: states, memory, audio
 for system in "${chosen[@]}"; do
     [ "${system}" != vanilla ] || continue
@@ -100,7 +101,6 @@ for system in "${chosen[@]}"; do
         [[ ${system} == linear* ]] || needs[${kind}]+=" memory"
     else
         needs[${kind}]+=" audio"
-        [ "${kind}" = written ] || data_stages=10
     fi
 done
 
