@@ -53,7 +53,9 @@ def model_encoder(model: torch.nn.Module) -> SpeechEncoder:
         getattr(model, part) is None
         for part in ("frontend", "normalize", "preencoder", "postencoder")
     )
-    return SpeechEncoder(encode, model.encoder if bare else None)
+    # Features do not say where the audio ends.
+    takes_features = bare and not model.encoder.crop_to_audio
+    return SpeechEncoder(encode, model.encoder if takes_features else None)
 
 
 def encode_alike(one: SpeechEncoder, other: SpeechEncoder) -> bool:

@@ -5,47 +5,27 @@ Training of heads or CTC on them (``training.asr_model``) runs neither encoder n
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import kaldiio
 import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import Utterance, decode_together, one_line
+from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
-from espnet_medusa.inference.progress import Progress
+from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.kaldi.table import read_results, write_table
+from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.search.limits import LengthLimits
 
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
-FAILED = "failed_utterances"
 COUNTS = "token_counts.pth"
-SHARD_UTTERANCES = 128  # what an interruption costs at most
 TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
 FLOAT16_BYTES = 2
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What is kept of one utterance.
-
-    Attributes:
-        label: (L,) ids, prompt included, without start and end.
-        text: What the model wrote, or the reference.
-        states: (L + 1, D) float16, last hidden states of the decoder.
-        memory: (S, D) float16 encoder output; None: it is not kept.
-    """
-
-    label: list[int]
-    text: str
-    states: np.ndarray
-    memory: np.ndarray | None
 
 
 def bytes_needed(speech2text: Speech2Text, durations_s: Sequence[float], with_memory: bool) -> int:
@@ -102,6 +82,11 @@ class StateKeeper:
     def keep(self, keys: Sequence[str], speeches: Sequence[np.ndarray]) -> list[Kept]:
         """Of several utterances (samples,), together.
 
+        Returns:
+            Of each: ``states`` (L + 1, D), last hidden states of the decoder; ``memory`` (S, D), if
+            it is kept; ``text``, what the model wrote or the reference; ``text_int``, its L ids,
+            prompt included, without start and end.
+
         Raises:
             InputError: A text is longer than the decoder has positions for.
         """
@@ -121,15 +106,13 @@ class StateKeeper:
         for row, label in enumerate(labels):
             tokens[row, : len(label) + 1] = torch.tensor([model.sos, *label])
         hidden = model.decoder.hidden_states(memory, frames, tokens).hidden
-        return [
-            Kept(
-                list(label),
-                text,
-                _float16(hidden[row, : len(label) + 1]),
-                _float16(memory[row, : frames[row]]) if self.with_memory else None,
-            )
-            for row, (label, text) in enumerate(zip(labels, texts, strict=True))
-        ]
+        found = []
+        for row, (label, text) in enumerate(zip(labels, texts, strict=True)):
+            archives = {STATES: float16(hidden[row, : len(label) + 1])}
+            if self.with_memory:
+                archives[MEMORY] = float16(memory[row, : frames[row]])
+            found.append(Kept(archives, {TEXT: text, TEXT_INT: " ".join(map(str, label))}))
+        return found
 
     def _write(
         self, memory: torch.Tensor, frames: torch.Tensor
@@ -160,120 +143,36 @@ class StateKeeper:
         Returns:
             Number of utterances without states.
         """
-        keys = [*job.keys]
-        shards = [
-            (folder / f"shard.{number}", keys[start : start + SHARD_UTTERANCES])
-            for number, start in enumerate(range(0, len(keys), SHARD_UTTERANCES), 1)
-        ]
-        done = sum(len(names) for shard, names in shards if self._is_done(shard, names))
-        with Progress(len(keys), done, "states") as progress:
-            for shard, names in shards:
-                if not self._is_done(shard, names):
-                    self._keep_shard(job, shard, names, batch_size, progress)
+        archives = (STATES, MEMORY) if self.with_memory else (STATES,)
+        shards = Shards(self.keep, archives, (TEXT, TEXT_INT))
+        tables = shards.run(job, self._read(job), folder, batch_size)
         model = self.speech2text.asr_model
-        return join_shards([shard for shard, _ in shards], folder, len(model.token_list), model.eos)
+        write_lengths(tables[TEXT_INT], folder, len(model.token_list), model.eos)
+        return len(tables[FAILED])
 
-    def _is_done(self, shard: Path, keys: Sequence[str]) -> bool:
-        """Whether a shard accounts for these utterances; its list of failures came last."""
-        if not (shard / FAILED).is_file():
-            return False
-        kept = read_results(shard / f"{STATES}.scp").keys()
-        if self.with_memory and kept != read_results(shard / f"{MEMORY}.scp").keys():
-            return False
-        return {*kept, *read_results(shard / FAILED)} == {*keys}
+    def _read(self, job: JobInput) -> Callable[[str], Utterance]:
+        def read(key: str) -> Utterance:
+            if self.references is not None and key not in self.references:
+                raise InputError("no reference text")
+            return read_utterance(self.speech2text, key, job.entries[key], False, self.preprocess)
 
-    def _keep_shard(
-        self, job: JobInput, shard: Path, keys: list[str], batch_size: int, progress: Progress
-    ) -> None:
-        """Write one folder; its list of failures comes last."""
-        shutil.rmtree(shard, ignore_errors=True)
-        shard.mkdir(parents=True)
-        failed: dict[str, str] = {}
-        labels: dict[str, str] = {}
-        texts: dict[str, str] = {}
-        with _writer(shard, STATES) as states, _writer(shard, MEMORY) as memory:
-            for utterance, outcome in self._outcomes(job, keys, batch_size, failed):
-                progress.update()
-                if isinstance(outcome, Exception):
-                    failed[utterance.key] = one_line(outcome)
-                    continue
-                states(utterance.key, outcome.states)
-                if outcome.memory is not None:
-                    memory(utterance.key, outcome.memory)
-                labels[utterance.key] = " ".join(map(str, outcome.label))
-                texts[utterance.key] = outcome.text
-        write_table(shard / TEXT_INT, labels)
-        write_table(shard / TEXT, texts)
-        for key, reason in failed.items():
-            logger.error(f"failed: {key}: {reason}")
-        write_table(shard / FAILED, failed)
-
-    def _outcomes(
-        self, job: JobInput, keys: Sequence[str], batch_size: int, failed: dict[str, str]
-    ) -> Iterator[tuple[Utterance, Kept | Exception]]:
-        """Read a shard and run it in batches of like lengths."""
-        utterances = []
-        for key in keys:
-            try:
-                if key in job.problems:
-                    raise InputError(job.problems[key])
-                if self.references is not None and key not in self.references:
-                    raise InputError("no reference text")
-                entry = job.entries[key]
-                utterances.append(
-                    read_utterance(self.speech2text, key, entry, False, self.preprocess)
-                )
-            except Exception as error:  # whatever it was, the others go on
-                failed[key] = one_line(error)
-        utterances.sort(key=lambda utterance: len(utterance.speech))
-        for start in range(0, len(utterances), batch_size):
-            batch = utterances[start : start + batch_size]
-            names = {id(u.speech): u.key for u in batch}
-
-            def keep(speeches, _, names=names):
-                return self.keep([names[id(speech)] for speech in speeches], speeches)
-
-            yield from decode_together(keep, batch)
+        return read
 
 
-def join_shards(shards: Sequence[Path], folder: Path, vocab_size: int, eos: int) -> int:
-    """Write the tables of all shards together, and what training reads beside them.
+def write_lengths(labels: Mapping[str, str], folder: Path, vocab_size: int, eos: int) -> None:
+    """Write what training reads beside the tables: shapes, and how often each token occurs.
 
-    Returns:
-        Number of utterances without states.
-
-    Raises:
-        InputError: All of them.
+    Args:
+        labels: Utterance to its ids, with spaces between.
+        folder: To write into.
+        vocab_size: V.
+        eos: Which is counted once for each utterance.
     """
-    tables = {
-        name: {key: value for shard in shards for key, value in read_results(shard / name).items()}
-        for name in (f"{STATES}.scp", f"{MEMORY}.scp", TEXT, TEXT_INT, FAILED)
-    }
-    for name, table in tables.items():
-        (folder / name).unlink(missing_ok=True)
-        if table:
-            write_table(folder / name, table)
-    if not tables[TEXT_INT]:
-        raise InputError(
-            f"{folder}: no utterance has states; {folder / FAILED} says why of each; remove the "
-            "folder to try again"
-        )
-    lengths = {key: len(label.split()) for key, label in tables[TEXT_INT].items()}
+    lengths = {key: len(label.split()) for key, label in labels.items()}
     write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})
     write_table(folder / "text_shape", {key: str(n) for key, n in lengths.items()})
     counts = torch.zeros(vocab_size, dtype=torch.long)
-    for label in tables[TEXT_INT].values():
+    for label in labels.values():
         ids = torch.tensor([*map(int, label.split()), eos])
         counts += torch.bincount(ids, minlength=vocab_size)
     torch.save({"decoder.token_counts": counts}, folder / COUNTS)
-    return len(tables[FAILED])
-
-
-def _float16(rows: torch.Tensor) -> np.ndarray:
-    return rows.half().cpu().numpy()
-
-
-def _writer(shard: Path, name: str) -> kaldiio.WriteHelper:
-    # As numpy's arrays: Kaldi's matrices know no float16.
-    places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
-    return kaldiio.WriteHelper(places, write_function="numpy")

@@ -40,15 +40,13 @@ def work(args: argparse.Namespace) -> int:
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.inference.kept_states import StateKeeper, bytes_needed, check_space
     from espnet_medusa.inference.speech2text import Speech2Text
+    from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.kaldi.table import read_table
 
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
     )
-    kind = args.data_dir / "audio_format"  # stage 3 writes it
-    in_archives = kind.is_file() and "ark" in kind.read_text(encoding="utf-8")
-    audio_type = "kaldi_ark" if in_archives else "sound"
-    job = read_input([(str(args.data_dir / "wav.scp"), "speech", audio_type)], None)
+    job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
     speech2text = Speech2Text(
         args.exp_dir / "config.yaml",
         args.exp_dir / args.model_file,
