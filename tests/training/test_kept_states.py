@@ -13,7 +13,7 @@ from experiment import read_lines, write_noise
 from whisper_training import command_of, losses, make_corpus, shapes, train, weights, write_lines
 
 from espnet_medusa.bin import asr_train, convert
-from espnet_medusa.inference import kept_states
+from espnet_medusa.inference import kept_shards, kept_states
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.stages import keep_states
 from espnet_medusa.whisper.tokens import END, START
@@ -120,7 +120,7 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
 
 
 def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
-    monkeypatch.setattr(kept_states, "SHARD_UTTERANCES", 5)
+    monkeypatch.setattr(kept_shards, "SHARD_UTTERANCES", 5)
     run, calls = kept_states.StateKeeper.keep, []
 
     def interrupted(keeper, keys, speeches):

@@ -40,7 +40,10 @@ data_opts="--part ${part} --librispeech_pc false --nj ${data_nj} --test_sets ${t
 data_opts+="${test_utterances:+ --test_utterances ${test_utterances}}"
 data_opts+="${valid_speakers:+ --valid_speakers ${valid_speakers}}"
 data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr ${openslr}}"
-[ -z "${test_utterances}" ] || test_sets=$(printf '%s_part ' ${test_sets})
+if [ -n "${test_utterances}" ]; then
+    read -r -a names <<< "${test_sets}"
+    test_sets=$(printf '%s_part ' "${names[@]}")
+fi
 
 if [ -n "${whisper_model}" ]; then
     record_whisper "${expdir}" "${whisper_model}"
