@@ -4,8 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
+import torch
 
 from espnet_medusa.audio.reader import check_audio, read_audio
 from espnet_medusa.errors import InputError
@@ -195,8 +197,16 @@ class _Run:
         self.progress.update()
 
 
+class AudioModel(Protocol):
+    """A model as far as reading its audio goes."""
+
+    asr_model: torch.nn.Module
+    sample_rate_hz: int
+    window_s: float | None
+
+
 def read_utterance(
-    speech2text: Speech2Text,
+    model: AudioModel,
     key: str,
     entry: str,
     allow_pipes: bool,
@@ -205,7 +215,7 @@ def read_utterance(
     """One utterance's audio, checked and preprocessed.
 
     Args:
-        speech2text: Says which audio its model takes.
+        model: Says which audio it takes.
         key: Utterance id.
         entry: Its value in wav.scp.
         allow_pipes: Whether a command there may run.
@@ -214,7 +224,7 @@ def read_utterance(
     Raises:
         ValueError: The audio cannot be read or does not suit the model.
     """
-    rate_hz, window_s = speech2text.sample_rate_hz, speech2text.window_s
+    rate_hz, window_s = model.sample_rate_hz, model.window_s
     samples, read_rate_hz = read_audio(entry, allow_pipes=allow_pipes, max_duration_s=window_s)
     check_audio(
         samples,
@@ -227,6 +237,6 @@ def read_utterance(
     if preprocess is not None:
         data = preprocess(key, data)
     frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
-    if getattr(speech2text.asr_model.encoder, "pad_to_window", False):
+    if getattr(model.asr_model.encoder, "pad_to_window", False):
         frames = round(window_s * FRAMES_PER_S)
     return Utterance(key, data["speech"], frames)
