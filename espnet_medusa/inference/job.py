@@ -206,11 +206,7 @@ class AudioModel(Protocol):
 
 
 def read_utterance(
-    model: AudioModel,
-    key: str,
-    entry: str,
-    allow_pipes: bool,
-    preprocess: Preprocess | None = None,
+    model: AudioModel, key: str, entry: str, allow_pipes: bool, preprocess: Preprocess | None = None
 ) -> Utterance:
     """One utterance's audio, checked and preprocessed.
 
