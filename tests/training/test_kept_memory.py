@@ -14,6 +14,7 @@ from whisper_training import losses, make_corpus, shapes, weights, write_lines
 from espnet_medusa.bin import asr_train
 from espnet_medusa.inference import kept_memory
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.stages import keep_memory
 from espnet_medusa.task import MedusaASRTask
 
@@ -76,10 +77,9 @@ def kept(corpus, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "model_conf"),
-    [("", {}), ("_latent", {}), ("_projection", {"ctc_weight": 0.3}),
-     ("_latent", {"mwer_weight": 1.0, "mwer_beam": 2})],
-    ids=["baseline", "latent", "projection and CTC", "MWER"],
-)  # fmt: skip
+    [("", {}), ("_latent", {}), ("_projection", {"ctc_weight": 0.3})],
+    ids=["baseline", "latent", "projection and CTC"],
+)
 def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
     exps = []
     for name, data in (
@@ -93,9 +93,9 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
         there, here = (losses(exp, part) for exp in exps)
         assert there[3] < there[1], "it learns"
         assert [*here.values()] == pytest.approx([*there.values()], rel=2e-3), part
-    start = Speech2Text(exps[1] / "config.yaml", exps[1] / "1epoch.pth")
-    trained = weights(exps[1] / "3epoch.pth")
-    for name, weight in start.asr_model.encoder.state_dict().items():
+    trained = weights(exps[1] / "latest.pth")
+    encoder = HFWhisperEncoder(whisper_model=str(corpus / "whisper"))
+    for name, weight in encoder.state_dict().items():
         assert torch.equal(trained[f"encoder.{name}"], weight), "the encoder is frozen"
 
 
