@@ -40,7 +40,7 @@ def command_of(corpus, output: Path, kind: str = "", **changes) -> list[str]:
     config["decoder_conf"] |= {"llama_conf": LLAMA, "dropout_rate": 0.0}
     for name in ("encoder_conf", "model_conf"):
         config[name] |= changes.pop(name, {})
-    config |= {"max_epoch": 3, "use_matplotlib": False, "scheduler": None, "scheduler_conf": {}}
+    config |= {"max_epoch": 2, "use_matplotlib": False, "scheduler": None, "scheduler_conf": {}}
     config |= changes
     output.mkdir(parents=True, exist_ok=True)
     path = output.with_suffix(".yaml")
@@ -77,8 +77,8 @@ def kept(corpus, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "model_conf"),
-    [("", {}), ("_latent", {}), ("_projection", {"ctc_weight": 0.3})],
-    ids=["baseline", "latent", "projection and CTC"],
+    [("", {}), ("_latent", {"ctc_weight": 0.3})],
+    ids=["baseline", "latent and CTC"],
 )
 def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
     exps = []
@@ -91,7 +91,7 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
         exps.append(train(corpus, output, data, command))
     for part in ("train", "valid"):
         there, here = (losses(exp, part) for exp in exps)
-        assert there[3] < there[1], "it learns"
+        assert there[2] < there[1], "it learns"
         assert [*here.values()] == pytest.approx([*there.values()], rel=2e-3), part
     trained = weights(exps[1] / "latest.pth")
     encoder = HFWhisperEncoder(whisper_model=str(corpus / "whisper"))
