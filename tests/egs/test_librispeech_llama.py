@@ -50,7 +50,7 @@ def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
-def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
+def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
     corpus = make_librispeech(tmp_path, ("train-clean-5", "test-clean"), 3, 3, (0.4, 0.8))
     whisper = save_tiny_whisper(tmp_path / "whisper")
     options = ["--whisper_model", whisper, "--librispeech", corpus, "--valid_speakers", "2"]
@@ -58,9 +58,10 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     options += ["--heads", "speech_llama_whisper_latent_2", "--decodings", "exact"]
     done = run(recipe, *options)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    monkeypatch.chdir(recipe)  # paths in scp files begin there
     for name in ("train_clean_5", "dev"):
-        memory = kaldiio.load_scp(str(recipe / "dump" / "memory" / name / "memory.scp"))
-        samples = read_table(recipe / "dump" / "raw" / name / "utt2num_samples")
+        memory = kaldiio.load_scp(f"dump/memory/{name}/memory.scp")
+        samples = read_table(f"dump/raw/{name}/utt2num_samples")
         assert {key: len(memory[key]) for key in samples} == {
             key: -(-(int(number) // 160) // 2) for key, number in samples.items()
         }, "no silence behind the audio"
