@@ -1,6 +1,7 @@
 # Two commands: `make demo` runs the mini recipe, small, `make test` checks and tests everything.
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
-# `make bench` compares with other Whisper decoders, in an environment of its own.
+# `make bench` compares with other Whisper decoders, in an environment of its own; of a real one:
+#          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
 VENV ?= .venv
@@ -53,7 +54,9 @@ $(RECIPE)/exp/asr_draft/valid.acc.ave.pth: | $(RECIPE)/exp/asr_recurrent/valid.a
 	cd $(RECIPE) && PATH="$(BENCH_BIN):$$PATH" ./run.sh --stage 11 --stop_stage 11 \
 		--heads draft --ignore_init_mismatch true
 
-bench: $(BENCH_VENV)/.installed $(RECIPE)/exp/asr_draft/valid.acc.ave.pth
+# A real Whisper needs none of them.
+bench: $(BENCH_VENV)/.installed \
+		$(if $(findstring --whisper,$(BENCH)),,$(RECIPE)/exp/asr_draft/valid.acc.ave.pth)
 	$(BENCH_BIN)/python bench/compare.py $(BENCH)
 
 clean:

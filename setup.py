@@ -14,7 +14,13 @@ setup(
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
     package_data={
-        "espnet_medusa": ["report/plan/*.yaml", "runtime/native/*.cpp", "runtime/native/*.h"]
+        "espnet_medusa": [
+            "report/plan/*.yaml",
+            "runtime/native/*.cpp",
+            "runtime/native/*.h",
+            "pretrained_heads/*/README.md",
+            "pretrained_heads/*/heads.safetensors",
+        ]
     },
     python_requires=">=3.10",
     install_requires=[
@@ -69,6 +75,7 @@ setup(
         "console_scripts": [
             "espnet-medusa-python = espnet_medusa.bin.python:main",
             "espnet-medusa-train = espnet_medusa.bin.asr_train:main",
+            "espnet-medusa-transcribe = espnet_medusa.bin.transcribe:main",
             "espnet-medusa-inference = espnet_medusa.bin.asr_inference:main",
             "espnet-medusa-sclite = espnet_medusa.bin.sclite:main",
             "espnet-medusa-convert = espnet_medusa.bin.convert:main",

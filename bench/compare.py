@@ -5,6 +5,8 @@
 python bench/compare.py --exp_dir egs/mini_synth/asr1/exp \\
     --data_dir egs/mini_synth/asr1/dump/raw/test
 python bench/compare.py --random tiny base small
+python bench/compare.py --whisper exp_base/asr_vanilla --draft_model openai/whisper-tiny.en \\
+    --data_dir egs/librispeech/asr1/data/test_clean --num_utterances 100
 
 On an experiment (EXP_DIR/asr_recurrent, heads on a frozen base) every contestant decodes what our
 encoder makes of the audio, and its text is scored. Ours drafts by heads, by the model's CTC branch,
@@ -19,8 +21,12 @@ this trains it:
 
 ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
 
-Contestants take turns on each input while the others sleep. Then each way of decoding runs once
-more in a process of its own, for the peak of its memory. Writes
+With --whisper, an experiment of a real Whisper, programs transcribe from samples to text, each with
+its own features and encoder (real_whisper.py); writes
+bench/results/MACHINE/real_whisper_NAME.{md,json,png}.
+
+Otherwise contestants take turns on each input while the others sleep. Then each way of decoding
+runs once more in a process of its own, for the peak of its memory. Writes
 bench/results/MACHINE/{SUBJECT.json,SUBJECT_tokens.json,machine.json,comparison.md,*.png}.
 """
 
@@ -39,7 +45,8 @@ from peers.contestant import CONTESTANTS, Setup
 from peers.make_subject import WHISPER_SHAPES
 from peers.schedule import Comparison, Plan, compare
 from peers.subject import Subject
-from peers.way import DRAFTERS, REPLAYED
+from peers.transcriber import TRANSCRIBERS
+from peers.way import BEAM5, DRAFTERS, GREEDY, REPLAYED
 
 from espnet_medusa.errors import InputError
 
@@ -60,7 +67,10 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exp_dir", type=Path, help="has asr_HEADS and asr_draft")
     parser.add_argument("--heads", default="recurrent", help="the model EXP_DIR/asr_HEADS")
-    parser.add_argument("--data_dir", type=Path, help="audio for --exp_dir")
+    parser.add_argument("--whisper", type=Path, help="an experiment: a real Whisper, to text")
+    parser.add_argument("--name", help="of --whisper in tables; default: the folder's")
+    parser.add_argument("--draft_model", help="for --whisper, as the decode option")
+    parser.add_argument("--data_dir", type=Path, help="audio for --exp_dir and --whisper")
     parser.add_argument("--num_utterances", type=int, help="of --data_dir; default: all")
     parser.add_argument("--random", nargs="+", choices=[*WHISPER_SHAPES], default=[])
     parser.add_argument("--num_memories", type=int, default=8, help="inputs of --random")
@@ -70,11 +80,14 @@ def get_parser() -> argparse.ArgumentParser:
         "--tokens_per_call", nargs="+", type=float, default=[2, 3, 4, 6],
         help="acceptances to replay beside the measured one",
     )  # fmt: skip
-    parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], default=[*CONTESTANTS])
+    parser.add_argument(
+        "--contestants", nargs="+", choices=[*dict.fromkeys([*CONTESTANTS, *TRANSCRIBERS])],
+        help="default: all of the subject",
+    )  # fmt: skip
     parser.add_argument("--weights", nargs="+", help="types to compare; default: each contestant's")
     parser.add_argument(
         "--drafters", nargs="+", choices=DRAFTERS, default=DRAFTERS,
-        help="who drafts for ours on --exp_dir; default: all that the models there have",
+        help="who drafts for ours; default: all that the models there have",
     )  # fmt: skip
     parser.add_argument("--searches", nargs="+", choices=["greedy", "beam5"])
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[1, 8])
@@ -95,10 +108,10 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     parser = get_parser()
     args = parser.parse_args(cmd)
-    if not args.exp_dir and not args.random:
-        parser.error("give --exp_dir and --data_dir, or --random")
-    if (args.data_dir is None) != (args.exp_dir is None):
-        parser.error("--exp_dir and --data_dir go together")
+    if not args.exp_dir and not args.random and not args.whisper:
+        parser.error("give --exp_dir or --whisper with --data_dir, or --random")
+    if (args.data_dir is None) != (args.exp_dir is None and args.whisper is None):
+        parser.error("--data_dir goes with --exp_dir or --whisper, and they with it")
     try:
         run(args)
     except InputError as error:
@@ -109,6 +122,11 @@ def run(args: argparse.Namespace) -> None:
     """Compare on all subjects asked for, write the report anew after each."""
     folder = (args.results / (args.machine or machine_name(args.device))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if args.whisper:
+        with tempfile.TemporaryDirectory() as subject_folder:
+            transcribe_with_whisper(args, Path(subject_folder), folder)
+    if not args.exp_dir and not args.random:
+        return
     measured = folder / "machine.json"
     if not measured.exists():
         write_json(measured, measure_machine(args.device, args.threads))
@@ -119,6 +137,38 @@ def run(args: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as subject_folder:
             compare_random(args, shape, Path(subject_folder), folder)
     print(folder / "comparison.md")
+
+
+def transcribe_with_whisper(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:
+    """A real Whisper: samples to text."""
+    from inputs import enter_experiment, read_utterances
+    from real_whisper import Asked, compare_real_whisper
+
+    exp_dir, data_dir, draft_model = args.whisper.resolve(), args.data_dir.resolve(), None
+    if args.draft_model is not None:
+        draft = Path(args.draft_model)
+        draft_model = str(draft.resolve()) if draft.exists() else args.draft_model
+    enter_experiment(exp_dir)
+    asked = Asked(
+        [one for one in TRANSCRIBERS if one in (args.contestants or TRANSCRIBERS)],
+        args.weights,
+        searches(args),
+        args.drafters,
+    )
+    name = args.name or exp_dir.name
+    output = folder / f"real_whisper_{name}.md"
+    compare_real_whisper(
+        subject_folder, exp_dir, name, draft_model,
+        read_utterances(data_dir, args.num_utterances), asked,
+        Setup(args.device, args.threads), output, describe_machine(args.device, args.threads),
+    )  # fmt: skip
+    print(output)
+
+
+def searches(args: argparse.Namespace) -> list[str]:
+    """Names of the searches that are asked for."""
+    names = {"greedy": GREEDY, "beam5": BEAM5}
+    return [names[name] for name in args.searches or names]
 
 
 def compare_trained(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:
@@ -160,12 +210,11 @@ def compare_random(
 
 def make_plan(args: argparse.Namespace, acceptance: dict[str, list[int]] | None) -> Plan:
     """What shall be measured; ``acceptance``: of replayed drafts."""
-    searches = {"greedy": "greedy", "beam5": "beam 5"}
     return Plan(
         setup=Setup(args.device, args.threads, acceptance),
-        contestants=args.contestants,
+        contestants=[one for one in CONTESTANTS if one in (args.contestants or CONTESTANTS)],
         weights=args.weights,
-        searches=[searches[name] for name in args.searches or searches],
+        searches=searches(args),
         batch_sizes=args.batch_sizes,
         rounds=args.rounds,
         way_seconds=args.way_seconds,

@@ -11,6 +11,8 @@ from espnet_medusa.audio.source import source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.options import read_config
+from espnet_medusa.tuning.held_out import choose_keys
 
 MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
 
@@ -32,6 +34,20 @@ class Utterance:
     text: str
 
 
+@dataclass(frozen=True)
+class Listed:
+    """The same before it is read; ``entry`` is its value in wav.scp."""
+
+    id: str
+    entry: str
+    text: str
+
+    def read(self) -> Utterance:
+        """With its audio."""
+        speech, rate_hz = read_audio(self.entry)
+        return Utterance(self.id, speech, len(speech) / rate_hz, self.text)
+
+
 def enter_recipe(data_dir: Path) -> None:
     """Change to the recipe's folder, from which wav.scp and model configs name their files.
 
@@ -46,17 +62,42 @@ def enter_recipe(data_dir: Path) -> None:
     raise InputError(f"{data_dir}/wav.scp: no parent folder has {entry}; run from the recipe")
 
 
+def enter_experiment(exp_dir: Path) -> None:
+    """Change to the folder from which an experiment's config names files: this one or one above it.
+
+    Raises:
+        InputError: There is no config, or none of these folders has its tokenizer.
+    """
+    exp_dir = exp_dir.resolve()
+    named = read_config(exp_dir / "config.yaml", "give an experiment's folder").get("bpemodel")
+    for folder in (Path.cwd(), *exp_dir.parents):
+        if named is None or (folder / named).exists():
+            os.chdir(folder)
+            return
+    raise InputError(f"{exp_dir}: no parent folder has {named}; run from the recipe")
+
+
 def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]:
     """Audio and references of ``count`` utterances spread over a data directory; None: of all."""
-    texts = read_table(data_dir / "text")
-    entries = [*read_table(data_dir / "wav.scp").items()]
-    if count is not None and count < len(entries):
-        entries = [entries[index * len(entries) // count] for index in range(count)]
-    utterances = []
-    for name, entry in entries:
-        speech, rate_hz = read_audio(entry)
-        utterances.append(Utterance(name, speech, len(speech) / rate_hz, texts[name]))
-    return utterances
+    return [listed.read() for listed in list_utterances(data_dir, count)]
+
+
+def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
+    """The same without their audio.
+
+    Raises:
+        InputError: An utterance has no reference, or recordings have to be cut.
+    """
+    if (data_dir / "segments").is_file():
+        raise InputError(
+            f"{data_dir}: has segments; cut them with espnet_medusa.stages.format_data"
+        )
+    texts, entries = read_table(data_dir / "text"), read_table(data_dir / "wav.scp")
+    names = [*entries] if count is None else choose_keys([*entries], count)
+    for name in names:
+        if name not in texts:
+            raise InputError(f"{data_dir}/text: {name}: missing; add its line")
+    return [Listed(name, entries[name], texts[name]) for name in names]
 
 
 def load_model(exp_dir: Path) -> Speech2Text:

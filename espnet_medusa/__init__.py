@@ -24,7 +24,11 @@ def __getattr__(name: str):
         from espnet_medusa.inference.speech2text import Speech2Text
 
         return Speech2Text
+    if name == "transcribe":
+        from espnet_medusa.transcription.transcribe import transcribe
+
+        return transcribe
     raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
 
 
-__all__ = ["Speech2Text", "__version__"]
+__all__ = ["Speech2Text", "__version__", "transcribe"]

@@ -60,7 +60,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
     allowed = [field.name for field in dataclasses.fields(kind)]
     for name in values:
         if name not in allowed:
-            raise InputError(f"{where}: unknown option '{name}'{_allowed(name, allowed)}")
+            raise InputError(f"{where}: unknown option '{name}'{_allowed(str(name), allowed)}")
     return kind(**values)
 
 

@@ -19,7 +19,10 @@ sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
 import asr_sh_commands  # noqa: E402
 import update_docs  # noqa: E402
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "egs/librispeech/asr1/README.md",
+]  # fmt: skip
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:python|make|espnet-medusa-\w+) [^`]+)`")
@@ -246,7 +249,7 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
         check_make(rest, monkeypatch)
     elif name == "python" and rest[0] == "-m":
         check_module(rest[1], rest[2:], monkeypatch)
-    elif name == "python" and rest[0].startswith("bench/"):
+    elif name == "python" and Path(rest[0]).resolve().parent == ROOT / "bench":
         assert Path(rest[0]).is_file()
         check_module(Path(rest[0]).stem, rest[1:], monkeypatch)
     elif name.startswith("./"):
@@ -269,6 +272,7 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
         "espnet-medusa-nothing",
         "espnet-medusa-convert a b --to c",
         "python bench/drafting.py --exp_dir exp",
+        "cd egs/librispeech/asr1 && python ../../../bench/who_drafts.py plan.yaml --limt 3 ...",
         "cd egs/mini_synth/asr1 && ./run.sh --haeds block",
         "cd egs/mini_synth/asr1 && ./run_drafters.sh --heads block",
         "cd egs/mini_synth/asr1 && ./run.sh --heads nothing",
@@ -281,8 +285,9 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    names = ("asr_inference", "asr_train", "convert", "report", "tune")
+    names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
+    modules |= {name: importlib.import_module(name) for name in ("compare", "who_drafts")}
     return {name: module.get_parser() for name, module in modules.items()}
 
 

@@ -29,19 +29,28 @@ class Client:
         contestant: Who runs in it.
         weights: Their type.
         setup: Where it runs.
+        worker: Module that answers: ``peers.worker`` decodes memories, ``peers.speech_worker``
+            transcribes speech.
 
     Raises:
         ContestantFailed: It could not start.
     """
 
-    def __init__(self, subject: Path, contestant: str, weights: str, setup: Setup):
+    def __init__(
+        self,
+        subject: Path,
+        contestant: str,
+        weights: str,
+        setup: Setup,
+        worker: str = "peers.worker",
+    ):
         threads = str(setup.threads)
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(BENCH), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
         }
-        command = [sys.executable, "-m", "peers.worker", str(subject), contestant, weights]
+        command = [sys.executable, "-m", worker, str(subject), contestant, weights]
         self.name = f"{contestant} {weights}"
         self.log = subject / f"{self.name.replace(' ', '_')}.log"
         with self.log.open("w", encoding="utf-8") as log:
@@ -61,7 +70,7 @@ class Client:
         return self.process.poll() is None
 
     def decode(self, way: Way, names: list[str]) -> dict[str, Any]:
-        """One measurement, as ``worker.decode`` returns it."""
+        """One measurement, as the worker returns it."""
         return self._ask({"do": "decode", "way": asdict(way), "names": names})
 
     def time_calls(self, nodes: int, repeats: int) -> dict[str, Any]:

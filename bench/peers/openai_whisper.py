@@ -7,7 +7,7 @@ greedy search takes a row that begins with the end symbol for finished, so the s
 more row of the embedding, a copy of the end symbol's, which ``decode`` never lets win.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
@@ -32,7 +32,6 @@ RENAMED = (  # transformers' names, its own
     ("self_attn_layer_norm.", "attn_ln."),
     ("self_attn.", "attn."),
     ("final_layer_norm.", "mlp_ln."),
-    ("layer_norm.", "ln."),
     ("q_proj.", "query."),
     ("k_proj.", "key."),
     ("v_proj.", "value."),
@@ -101,16 +100,29 @@ class OpenAIWhisper(Contestant):
         return Decoded([result.tokens for result in results])
 
 
-def _read_weights(subject: Subject) -> dict[str, torch.Tensor]:
-    """The decoder's weights under openai-whisper's names, a start symbol behind the vocabulary."""
-    weights = {}
-    path = subject.folder / HUGGING_FACE / "model.safetensors"
-    for name, weight in load_file(path).items():
-        if name.startswith(DECODER):
-            name = name.removeprefix(DECODER)
+def renamed(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Tensors of encoder or decoder under openai-whisper's names.
+
+    Args:
+        tensors: By transformers' names.
+        prefix: Of the half to take.
+    """
+    last_norm = "ln_post." if "encoder" in prefix else "ln."
+    found = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            if name.startswith("layer_norm."):
+                name = name.replace("layer_norm.", last_norm)
             for theirs, own in RENAMED:
                 name = name.replace(theirs, own)
-            weights[name] = weight
+            found[name] = tensor
+    return found
+
+
+def _read_weights(subject: Subject) -> dict[str, torch.Tensor]:
+    """The decoder's weights under openai-whisper's names, a start symbol behind the vocabulary."""
+    weights = renamed(load_file(subject.folder / HUGGING_FACE / "model.safetensors"), DECODER)
     embedding = weights["token_embedding.weight"]
     weights["token_embedding.weight"] = torch.cat([embedding, embedding[subject.eos][None]])
     return weights

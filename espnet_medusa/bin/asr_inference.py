@@ -14,13 +14,12 @@ import sys
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
-from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
-from espnet2.utils.types import int_or_none, str2bool, str_or_none
+from espnet2.utils.types import float_or_none, int_or_none, str2bool, str_or_none
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.job import Preprocess, decode_job, read_input
+from espnet_medusa.inference.job import build_preprocess, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import check_at_least
@@ -44,6 +43,7 @@ HELP = {
     "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
     "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
+    "encoder_precision": "of Whisper's encoder, likewise; none: as decoder_precision",
     "draft_precision": "int8: heads project in integers, the text stays exact; of a draft model: "
     "as decoder_precision; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
@@ -55,6 +55,10 @@ HELP = {
     "typical_alpha": "share of exp(-entropy) that is enough",
     "top_m": "ranks of the base head that are good enough",
     "threshold": "least probability of a draft that stands unverified",
+    "ctc_entropy_threshold": "in nats: where all frames of CTC are below, its text stands and the "
+    "decoder is not asked; none: it always is",
+    "ctc_likelihood_threshold": "CTC's tokens stand, in the one call that sees all of them, up to "
+    "the first one that is less probable to the decoder; none: there is no such call",
     "suppress_tokens": "token ids that never come; none given with Whisper's tokens: Whisper's own",
     "begin_suppress_tokens": "token ids that do not come first; likewise",
     "forced_prefix": "token ids that every hypothesis begins with",
@@ -69,11 +73,14 @@ TYPES = {
     "draft_budget": {"type": int_or_none},
     "draft_vocab_size": {"type": int_or_none},
     "decoder_precision": {"type": str_or_none},
+    "encoder_precision": {"type": str_or_none},
     "draft_precision": {"type": str_or_none},
     "draft_with_lm": {"type": str2bool},
     "language": {"type": str_or_none},
     "task": {"type": str_or_none},
     "medusa_choices": {"type": int, "nargs": "*"},
+    "ctc_entropy_threshold": {"type": float_or_none},
+    "ctc_likelihood_threshold": {"type": float_or_none},
     "suppress_tokens": {"type": int, "nargs": "*"},
     "begin_suppress_tokens": {"type": int, "nargs": "*"},
     "forced_prefix": {"type": int, "nargs": "*"},
@@ -84,10 +91,7 @@ TYPES = {
 def get_parser():
     """ESPnet's parser with the plugin's options."""
     parser = get_espnet_parser()
-    group = parser.add_argument_group("Multi-token search")
-    for entry in dataclasses.fields(DecodeOptions):
-        kind = TYPES.get(entry.name) or {"type": type(entry.default)}
-        group.add_argument(f"--{entry.name}", default=entry.default, help=HELP[entry.name], **kind)
+    group = add_decode_options(parser)
     group.add_argument(
         "--max_batch_frames",
         type=int_or_none,
@@ -100,6 +104,24 @@ def get_parser():
         "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
     )
     return parser
+
+
+def add_decode_options(parser: argparse.ArgumentParser, **default):
+    """Add the plugin's options.
+
+    Args:
+        parser: To add to.
+        default: ``default=VALUE`` in place of the options' own.
+
+    Returns:
+        The argument group.
+    """
+    group = parser.add_argument_group("Multi-token search")
+    for entry in dataclasses.fields(DecodeOptions):
+        kind = {"default": entry.default, "help": HELP[entry.name]} | default
+        kind |= TYPES.get(entry.name) or {"type": type(entry.default)}
+        group.add_argument(f"--{entry.name}", **kind)
+    return group
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -142,7 +164,7 @@ def inference(options: dict) -> int:
     )
     speech2text = load(options)
     speech2text.release_weights()
-    journal = Journal(options["output_dir"], _fingerprint(options))
+    journal = Journal(options["output_dir"], fingerprint(options))
     return decode_job(
         speech2text,
         job,
@@ -152,16 +174,6 @@ def inference(options: dict) -> int:
         batch_size=options["batch_size"],
         max_batch_frames=options["max_batch_frames"],
     )
-
-
-def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
-    """ESPnet's preprocessing function as it was trained with.
-
-    Args:
-        args: Of training; what belongs to its utterances alone need not be there any more.
-    """
-    (getattr(args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
-    return ASRTask.build_preprocess_fn(args, False)
 
 
 def load(options: dict) -> Speech2Text:
@@ -184,7 +196,7 @@ def load(options: dict) -> Speech2Text:
     return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 
 
-def _fingerprint(options: dict) -> dict:
+def fingerprint(options: dict) -> dict:
     """What results depend on: options, and the files that they name."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # A batch gives what single utterances give: a job that ran out of memory resumes with less.

@@ -7,16 +7,17 @@
     espnet-medusa-convert Systran/faster-whisper-base exp/base
     espnet-medusa-convert exp/asr_finetuned out --to ctranslate2 --dtype float16
 
+    espnet-medusa-convert exp/base exp/base_heads --heads my_heads
+
+A Whisper that comes without heads gets those of the package where they were trained on its weights;
+its text stays the same.
+
 What SOURCE is shows in its files: config.yaml is an experiment; config.json is Whisper, with
 aiola's heads or without, and with model.bin CTranslate2's; a .pt file is OpenAI's. A hub name is
 fetched.
 """
 
 import argparse
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main, str2bool
@@ -54,6 +55,12 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--language", default="en", help="of the prompt in the experiment")
     parser.add_argument("--task", default="transcribe", help="or translate")
     parser.add_argument(
+        "--heads",
+        default="auto",
+        help="to attach to a Whisper without heads, in an experiment: auto (those of the package "
+        "that were trained on these weights), none, or a folder of heads",
+    )
+    parser.add_argument(
         "--drop_base_head",
         type=str2bool,
         default=False,
@@ -69,14 +76,18 @@ def work(args: argparse.Namespace) -> None:
         InputError: The source or an option is not usable, or the target is there already.
     """
     # Slow to import: torch and transformers.
+    from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.experiment import CONFIG, read_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
+    from espnet_medusa.convert.whole_or_nothing import whole_or_nothing
     from espnet_medusa.whisper.text import TextOptions
 
     if args.target.exists():
         raise InputError(f"{args.target}: is there already; remove it, or choose another target")
     if args.dtype is not None and args.to != CTRANSLATE2:
         raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; leave it out")
+    if args.heads != AUTO and args.to != EXPERIMENT:
+        raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; leave it out")
     if (Path(args.source) / CONFIG).is_file():
         if args.tokenizer is not None or args.token_list is not None:
             raise InputError("--tokenizer, --token_list: an experiment has its own; leave them out")
@@ -88,10 +99,15 @@ def work(args: argparse.Namespace) -> None:
         checkpoint = read_whisper(args.source, text, args.whisper_model)
     if args.drop_base_head and checkpoint.has_base_head:
         checkpoint = checkpoint.without_base_head()
-    with _whole_or_nothing(args.target) as folder:
+    said = None
+    if args.to == EXPERIMENT:
+        checkpoint, said = attach_heads(checkpoint, args.heads)
+    with whole_or_nothing(args.target) as folder:
         _write(checkpoint, folder, args)
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
+    if said is not None:
+        print(said)
 
 
 def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
@@ -108,16 +124,6 @@ def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
     else:
         prompt = PromptOptions(args.language, args.task)
         write_experiment(checkpoint, folder, args.target, prompt)
-
-
-@contextmanager
-def _whole_or_nothing(target: Path) -> Iterator[Path]:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        made = Path(folder) / "made"
-        made.mkdir()
-        yield made
-        os.rename(made, target)
 
 
 def main(cmd: list[str] | None = None) -> None:

@@ -21,6 +21,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.ctc_first import CTC_THRESHOLDS
 from espnet_medusa.search.drafters import DRAFTERS, FIXED, MODEL
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
@@ -180,6 +181,12 @@ def load(options: dict[str, Any]) -> Speech2Text:
     Raises:
         InputError: An option or the model is not usable, or what is drafted decides the text.
     """
+    for name in CTC_THRESHOLDS:
+        if options[name] is not None:
+            raise InputError(
+                f"{name}: {options[name]}; allowed to tune: none, as only drafts are compared here "
+                "that leave the text; add it to the config that is written"
+            )
     speech2text = asr_inference.load(options | NOTHING)
     if speech2text.search is None:
         raise InputError(

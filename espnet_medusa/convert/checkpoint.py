@@ -5,11 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from transformers import WhisperConfig
-from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
+from transformers.models.whisper.modeling_whisper import (
+    WhisperDecoder,
+    WhisperDecoderLayer,
+    WhisperEncoder,
+)
 
-from espnet_medusa.convert.names import DECODER, ENCODER, ORIGINAL_LAYER
+from espnet_medusa.convert.names import DECODER, ENCODER, HEADS, ORIGINAL_LAYER
 from espnet_medusa.errors import InputError
-from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Trunk, build_heads
+from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Heads, Trunk, build_heads
 from espnet_medusa.whisper.sizes import decoder_config, encoder_config
 from espnet_medusa.whisper.text import Text
 
@@ -25,7 +29,7 @@ class Architecture:
 
     Attributes:
         whisper: Sizes of encoder and decoder.
-        heads: ``none``, ``linear``, ``block`` or ``recurrent``.
+        heads: ``none``, or one of ``HEAD_TYPES``.
         head_options: Their sizes.
         original_last_layer: Whether a frozen copy of the last decoder layer is kept.
     """
@@ -40,18 +44,24 @@ class Architecture:
         with torch.device("meta"):
             encoder = WhisperEncoder(encoder_config(self.whisper, 0.0))
             decoder = WhisperDecoder(decoder_config(self.whisper, 0.0))
-            last = decoder.layers[-1]
-            trunk = Trunk(self.whisper.d_model, self.whisper.vocab_size, last)
-            heads = build_heads(self.heads, trunk, self.head_options)
-        modules = {ENCODER: encoder, DECODER: decoder, "decoder.heads.": heads}
+        modules = {ENCODER: encoder, DECODER: decoder, HEADS: self.build_heads()}
         if self.original_last_layer:
-            modules[ORIGINAL_LAYER] = last
+            modules[ORIGINAL_LAYER] = decoder.layers[-1]
         return {
             prefix + name: tensor
             for prefix, module in modules.items()
             if module is not None
             for name, tensor in module.state_dict().items()
         }
+
+    def build_heads(self) -> Heads | None:
+        """Its heads, their weights as shapes without storage."""
+        with torch.device("meta"):
+            config = decoder_config(self.whisper, 0.0)
+            last = WhisperDecoderLayer(config, config.decoder_layers - 1)
+            norm = torch.nn.LayerNorm(config.d_model)
+            trunk = Trunk(config.d_model, config.vocab_size, last, norm)
+            return build_heads(self.heads, trunk, self.head_options)
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,10 @@ class Checkpoint:
     Attributes:
         name: Its source, for messages.
         architecture: Sizes and heads.
-        weights: Our name to tensor, complete.
+        weights: Our name to tensor, complete; and counts of the heads' training tokens, if known.
         text: Vocabulary and tokenizer.
         records: The source's own JSON files by name, for a way back.
+        draft_conf: Draft options that suit the heads; ``decoder_conf``'s of this name.
     """
 
     name: str
@@ -71,6 +82,7 @@ class Checkpoint:
     weights: Mapping[str, torch.Tensor]
     text: Text
     records: Mapping[str, dict] = field(default_factory=dict)
+    draft_conf: Mapping[str, dict] = field(default_factory=dict)
 
     def without_base_head(self) -> "Checkpoint":
         """The same whose base head is the vocabulary projection alone: other logits."""

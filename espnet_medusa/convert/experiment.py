@@ -11,6 +11,7 @@ import yaml
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.convert.checkpoint import RECORDS, Architecture, Checkpoint
 from espnet_medusa.convert.decode_configs import decode_configs
+from espnet_medusa.convert.names import COUNTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
@@ -35,8 +36,7 @@ logger = logging.getLogger(__name__)
 CONFIG, MODEL, TOKENS = "config.yaml", "model.pth", "tokens.txt"
 TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
-# Of ESPnet's model, but of no other format.
-LEFT_OUT = ("ctc.", "decoder.token_counts")
+LEFT_OUT = "ctc."  # of ESPnet's model, but of no other format
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -95,6 +95,7 @@ def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions)
             "heads": architecture.heads,
             "heads_conf": asdict(architecture.head_options),
             "keep_original_last_layer": architecture.original_last_layer,
+            "draft_conf": dict(checkpoint.draft_conf),
         }
     config |= {
         **KINDS,
@@ -149,14 +150,18 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     if left_out:
         logger.warning(f"{model_file}: left out: {', '.join(left_out)}")
     weights = {name: value for name, value in weights.items() if name not in left_out}
-    check_shapes(weights, architecture.tensors(), model_file, complete=True)
+    expected = architecture.tensors()
+    if COUNTS in weights:
+        expected[COUNTS] = torch.empty(architecture.whisper.vocab_size, device="meta")
+    check_shapes(weights, expected, model_file, complete=True)
     text = _read_text(config, folder)
     records = {
         name: read_json(folder / SOURCE / name)
         for name in RECORDS
         if (folder / SOURCE / name).is_file()
     }
-    return Checkpoint(str(folder), architecture, weights, text, records)
+    draft_conf = (config.get("decoder_conf") or {}).get("draft_conf") or {}
+    return Checkpoint(str(folder), architecture, weights, text, records, draft_conf)
 
 
 def _read_config(path: Path) -> dict:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 
 ENCODER, DECODER = "encoder.whisper.", "decoder.whisper."
-BLOCK, ORIGINAL_LAYER = "decoder.heads.block.", "decoder.original_last_layer."
+HEADS, BLOCK = "decoder.heads.", "decoder.heads.block."
+ORIGINAL_LAYER, COUNTS = "decoder.original_last_layer.", "decoder.token_counts"
 HALVES = {ENCODER: "model.encoder.", DECODER: "model.decoder."}
 RESIDUAL = re.compile(r"decoder\.heads\.(?:base|heads\.(\d+))\.layers\.(\d+)\.(weight|bias)")
 

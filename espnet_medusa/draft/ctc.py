@@ -2,7 +2,8 @@
 
 Where a prefix stands in the hypothesis is a matter of alignment: behind the beginning of it that
 is nearest by edit distance. What follows there is drafted. So a word that CTC has wrong, left out
-or put in costs a draft or two, not the rest of the utterance.
+or put in costs a draft or two, not the rest of the utterance. Over units of its own it is aligned
+byte by byte: a word that it spells otherwise has other tokens, and another number of them.
 """
 
 from __future__ import annotations
@@ -10,94 +11,32 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from espnet_medusa.draft.ctc_hypothesis import (
+    HYPOTHESIS,
+    NONE,
+    CTCHypothesis,
+    Spelling,
+    greedy_hypothesis,
+    spelt_hypothesis,
+)
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 
-ALTERNATIVES = 3  # tokens that CTC names for one place
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
 LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
 LEAST = 1e-4  # of the probability is left for tokens that CTC does not name
-NONE = -1  # no token
-
-
-class Retokenizer(NamedTuple):
-    """From CTC's units to the decoder's.
-
-    Attributes:
-        to_text: Text of CTC's token ids.
-        to_tokens: The decoder's token ids of a text.
-    """
-
-    to_text: Callable[[list[int]], str]
-    to_tokens: Callable[[str], Sequence[int]]
-
-
-class CTCHypothesis(NamedTuple):
-    """What a CTC branch says of an utterance, in L tokens.
-
-    Attributes:
-        tokens: (L + 1, K) ids that may stand at each place, the hypothesis's own first, ``NONE``
-            where there are fewer; behind all of them the end symbol.
-        probabilities: (L + 1, K) their means over the frames of the place.
-    """
-
-    tokens: torch.Tensor
-    probabilities: torch.Tensor
-
-
-def greedy_hypothesis(
-    log_probs: torch.Tensor, blank: int, eos: int, retokenizer: Retokenizer | None = None
-) -> CTCHypothesis:
-    """The best label of each frame, equal neighbours merged, blanks left out.
-
-    Args:
-        log_probs: (S, V) of the CTC branch.
-        blank: Its blank.
-        eos: The decoder's end symbol.
-        retokenizer: Where its units are not the decoder's; without alternatives then.
-    """
-    labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
-        return_inverse=True, return_counts=True
-    )
-    means = log_probs.new_zeros(len(labels), log_probs.size(1), dtype=torch.float)
-    means = means.index_add(0, runs, log_probs.float().exp()) / sizes[:, None]
-    silent = torch.tensor([blank, eos] if retokenizer is None else [blank], device=means.device)
-    probabilities, tokens = means.index_fill(1, silent, 0.0).topk(min(ALTERNATIVES, means.size(1)))
-    spoken = ~torch.isin(labels, silent)
-    probabilities, tokens = probabilities[spoken], tokens[spoken]
-    if retokenizer is not None:
-        ids = _retokenized(tokens[:, 0].tolist(), retokenizer)
-        tokens = torch.tensor(ids, dtype=torch.long, device=means.device)[:, None]
-        # Nobody knows any more which frames are whose.
-        probabilities = probabilities[:, :1].mean(dim=0).expand(tokens.shape)
-    return CTCHypothesis(
-        _append(tokens, eos, NONE), _append(probabilities, float(means[-1].max()), 0.0)
-    )
-
-
-def _retokenized(labels: list[int], retokenizer: Retokenizer) -> list[int]:
-    """The decoder's tokens of what was said, if anything was."""
-    return [*retokenizer.to_tokens(retokenizer.to_text(labels))] if labels else []
-
-
-def _append(rows: torch.Tensor, first: float, others: float) -> torch.Tensor:
-    """(L, K) with one row more."""
-    last = rows.new_full((1, rows.size(1)), others)
-    last[0, 0] = first
-    return torch.cat([rows, last])
 
 
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
-    """Edits of prefixes that are longer by one token.
+    """Edits of prefixes that are longer by one symbol.
 
     Args:
         rows: (R, L + 1) of ``CTCStates`` before that.
-        different: (R, L) whether the token is another than the hypothesis's at each place.
+        different: (R, L) whether the symbol is another than the hypothesis's at each place.
     """
     longer = rows + 2
     torch.minimum(longer[:, 1:], rows[:, :-1] + different, out=longer[:, 1:])
@@ -111,7 +50,7 @@ class CTCStates:
     Attributes:
         rows: (R, L + 1) edit distances between each and the beginnings of its utterance's
             hypothesis, the empty one first; added is how much longer it is than they are. So a
-            token that CTC lacks counts 2, another one 1, one that only CTC has nothing, and what
+            symbol that CTC lacks counts 2, another one 1, one that only CTC has nothing, and what
             is left of the recursion is a cumulative minimum.
         utterances: (R,) whose they are.
     """
@@ -130,27 +69,36 @@ class CTCStates:
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """Those of U utterances, filled up to L tokens.
+    """Those of U utterances, filled up to L symbols.
 
     Attributes:
-        tokens: (U, L).
+        symbols: (U, L).
         handicaps: (U, L + 1) what each place loses beside the edits of ``CTCStates``; infinite
             behind the end.
+        tokens: (U, L + 1) what the hypothesis goes on with at each place.
+        following: (U, L + 1) the place behind that.
         columns: (U, L + 1, K + 1) of the logits, what may follow at each place; V' for all that is
             not named or not drafted.
         shares: (U, L + 1, K + 1) their probabilities.
         width: V'.
+        write: ``token -> bytes`` that are its symbols; None: it is the symbol itself.
     """
 
-    tokens: torch.Tensor
+    symbols: torch.Tensor
     handicaps: torch.Tensor
+    tokens: torch.Tensor
+    following: torch.Tensor
     columns: torch.Tensor
     shares: torch.Tensor
     width: int
+    write: Callable[[int], bytes] | None
 
     @staticmethod
     def of(
-        hypotheses: Sequence[CTCHypothesis], vocab_size: int, vocabulary: torch.Tensor | None
+        hypotheses: Sequence[CTCHypothesis],
+        vocab_size: int,
+        vocabulary: torch.Tensor | None,
+        write: Callable[[int], bytes] | None = None,
     ) -> Hypotheses:
         """Side by side.
 
@@ -158,7 +106,9 @@ class Hypotheses:
             hypotheses: U.
             vocab_size: Of the decoder.
             vocabulary: (V',) tokens that the logits are of; None: all.
+            write: As the attribute.
         """
+        symbols = pad_sequence([one.symbols for one in hypotheses], True, NONE)
         tokens = pad_sequence([one.tokens for one in hypotheses], True, NONE)
         shares = pad_sequence([one.probabilities for one in hypotheses], True)
         rest = (1 - shares.sum(dim=-1, keepdim=True)).clamp(min=LEAST)
@@ -171,22 +121,33 @@ class Hypotheses:
         places = torch.arange(tokens.size(1), device=device)
         handicaps = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
         return Hypotheses(
-            tokens[:, :-1, 0],
+            symbols,
             handicaps.masked_fill(places >= sizes[:, None], torch.inf),
+            tokens[:, :, 0],
+            pad_sequence([one.following for one in hypotheses], True),
             columns[torch.nn.functional.pad(tokens, (0, 1), value=NONE)],
             torch.cat([shares, rest], dim=-1),
             width,
+            write,
         )
 
     def start(self) -> CTCStates:
         """The empty prefix of each utterance."""
-        whose = torch.arange(len(self.tokens), device=self.tokens.device)
+        whose = torch.arange(len(self.symbols), device=self.symbols.device)
         return CTCStates(torch.zeros_like(self.handicaps), whose)
 
     def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
         """Prefixes that are longer by one token each, (R,)."""
-        different = self.tokens.index_select(0, states.utterances) != tokens[:, None]
-        return CTCStates(advance_rows(states.rows, different), states.utterances)
+        rows, symbols = states.rows, self.symbols.index_select(0, states.utterances)
+        if self.write is None:
+            rows = advance_rows(rows, symbols != tokens[:, None])
+        else:
+            written = [[*self.write(token)] for token in tokens.tolist()]
+            columns = pad_sequence([torch.tensor(one).long() for one in written], False, NONE)
+            for column in columns.to(rows.device)[..., None]:
+                longer = advance_rows(rows, symbols != column)
+                rows = torch.where(column == NONE, rows, longer)
+        return CTCStates(rows, states.utterances)
 
     def scores(self, states: CTCStates) -> torch.Tensor:
         """(R, L + 1) of the places.
@@ -205,11 +166,14 @@ class Hypotheses:
 
     def chain(self, states: CTCStates, depth: int, eos: int) -> torch.Tensor:
         """(R, depth) the hypotheses behind the best places, then end symbols."""
-        places = self.scores(states).argmax(dim=-1, keepdim=True)
         tokens = self.tokens.masked_fill(self.tokens == NONE, eos)
-        tokens = torch.nn.functional.pad(tokens, (0, depth), value=eos)
-        steps = torch.arange(depth, device=places.device)
-        return tokens.index_select(0, states.utterances).gather(1, places + steps)
+        starts = states.utterances * tokens.size(1)
+        places, steps = self.scores(states).argmax(dim=-1), []
+        for _ in range(depth):
+            here = starts + places
+            steps.append(tokens.take(here))
+            places = self.following.take(here)
+        return torch.stack(steps, dim=1)
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
         """(R, V') of what follows; what CTC does not name shares what it leaves over."""
@@ -224,12 +188,12 @@ class CTCSurrogate(Surrogate):
     """The greedy hypothesis of a CTC branch in the decoder's place.
 
     Args:
-        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the branch.
+        ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the branch.
         vocab_size: Of the decoder.
         eos: The decoder's end symbol.
         blank: The branch's blank.
         vocabulary: As ``Surrogate``'s.
-        retokenizer: Where the branch's units are not the decoder's.
+        spelling: Where the branch's units are not the decoder's; its blank is 0 then.
     """
 
     max_steps = None
@@ -242,10 +206,10 @@ class CTCSurrogate(Surrogate):
         eos: int,
         blank: int = 0,
         vocabulary: torch.Tensor | None = None,
-        retokenizer: Retokenizer | None = None,
+        spelling: Spelling | None = None,
     ):
         self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
-        self.vocabulary, self.retokenizer = vocabulary, retokenizer
+        self.vocabulary, self.spelling = vocabulary, spelling
         self.hypotheses: Hypotheses | None = None
         self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # and in which of their rows
 
@@ -256,17 +220,27 @@ class CTCSurrogate(Surrogate):
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> CTCSurrogate:
+        if draft_inputs is None:
+            heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
+        else:
+            heard = [one.memory for one in draft_inputs]
         hypotheses = [
-            greedy_hypothesis(
-                self.ctc(memory[row : row + 1, :frames])[0], self.blank, self.eos, self.retokenizer
-            )
-            for row, frames in enumerate(memory_lengths.tolist())
+            root.memo.get(HYPOTHESIS) or self.hear(rows)[0]
+            for root, rows in zip(roots, heard, strict=True)
         ]
+        write = None if self.spelling is None else self.spelling.write
         begun = copy.copy(self)
-        begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary)
+        begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, write)
         states = begun.hypotheses.start()
         begun.known = {root: (states, row) for row, root in enumerate(roots)}
         return begun
+
+    def hear(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
+        """What the branch says of an utterance (S, D), and its log-probabilities (S', V')."""
+        log_probs = self.ctc(memory[None])[0]
+        if self.spelling is None:
+            return greedy_hypothesis(log_probs, self.blank, self.eos), log_probs
+        return spelt_hypothesis(log_probs, self.eos, self.spelling), log_probs
 
     def start(self, prefixes: Sequence[Prefix]) -> CTCStates:
         generations, missing = [], self._unknown(prefixes)

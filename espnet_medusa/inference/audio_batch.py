@@ -11,6 +11,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.model.whisper_encoder import FeatureKind, HFWhisperEncoder
+from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
 Encoded = tuple[torch.Tensor, torch.Tensor]
@@ -25,20 +26,47 @@ class SpeechEncoder:
         whisper: Whose features the inputs are, with nothing before or behind it; None: ``encode``
             reads waveforms.
         together: Whether a batch gives what single utterances give.
+        packed: Whether ``encode`` has weights of its own, so that ``whisper``'s are of no use.
     """
 
     encode: Callable[[torch.Tensor, torch.Tensor], Encoded]
     whisper: HFWhisperEncoder | None
     together: bool = True
+    packed: bool = False
+
+    def release(self) -> None:
+        """Give back the memory of weights that ``encode`` has laid out anew."""
+        if self.packed:
+            self.whisper.release()
 
 
-def whisper_encoder(encoder: HFWhisperEncoder) -> SpeechEncoder:
-    """Whisper's encoder alone."""
+def whisper_encoder(encoder: HFWhisperEncoder, precision: str | None = None) -> SpeechEncoder:
+    """Whisper's encoder alone.
+
+    Args:
+        encoder: Trained.
+        precision: As the decode option ``encoder_precision``; None: the model's own.
+
+    Raises:
+        InputError: Nothing this device computes with.
+    """
+    runtime = build_encoder_runtime(encoder, precision)
+    if runtime is not None:
+        return SpeechEncoder(runtime, encoder, packed=True)
     return SpeechEncoder(lambda inputs, lengths: encoder(inputs, lengths)[:2], encoder)
 
 
-def model_encoder(model: torch.nn.Module) -> SpeechEncoder:
-    """All that an ESPnet model does before its decoder."""
+def model_encoder(model: torch.nn.Module, precision: str | None = None) -> SpeechEncoder:
+    """All that an ESPnet model does before its decoder.
+
+    Args:
+        model: Trained.
+        precision: Of Whisper's encoder where nothing is before or behind it and nothing cropped,
+            as for ``whisper_encoder``; other encoders compute in the model's own.
+
+    Raises:
+        InputError: Nothing this device computes with.
+    """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
         memory, frames = model.encode(inputs, lengths)
@@ -55,7 +83,9 @@ def model_encoder(model: torch.nn.Module) -> SpeechEncoder:
     )
     # Features do not say where the audio ends.
     takes_features = bare and not model.encoder.crop_to_audio
-    return SpeechEncoder(encode, model.encoder if takes_features else None)
+    if takes_features:
+        return whisper_encoder(model.encoder, precision)
+    return SpeechEncoder(encode, None)
 
 
 def encode_alike(one: SpeechEncoder, other: SpeechEncoder) -> bool:

@@ -99,5 +99,6 @@ class DraftModel:
         return self.whisper.prompt(language, task)
 
     def release(self) -> None:
-        """Give back the memory of decoder weights that a surrogate has laid out anew."""
+        """Give back the memory of weights that surrogate and encoder have laid out anew."""
         self.decoder.release()
+        self.encoder.release()

@@ -10,7 +10,31 @@ from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 
+CHECKPOINTS = (  # what conversion and training leave; the first that is there
+    "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
+    "valid.acc.best.pth", "valid.loss.best.pth",
+)  # fmt: skip
+
 Weights = Mapping[str, torch.Tensor]
+
+
+def find_weights(folder: Path, option: str) -> Path:
+    """The weights that training or a conversion left in an experiment's folder.
+
+    Args:
+        folder: Of the experiment.
+        option: That names it, for messages; ``<option>_file`` names the weights.
+
+    Raises:
+        InputError: There are none, or none of a usual name.
+    """
+    for name in CHECKPOINTS:
+        if (folder / name).is_file():
+            return folder / name
+    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+    raise InputError(
+        f"{option}: {folder}: which weights? give {option}_file; .pth files there: {found}"
+    )
 
 
 def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:

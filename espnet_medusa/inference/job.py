@@ -1,5 +1,6 @@
 """Decode the utterances of one job; a bad one stops nobody else."""
 
+import argparse
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.audio.reader import check_audio, read_audio
 from espnet_medusa.errors import InputError
@@ -98,6 +100,16 @@ def read_input(
 def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
     # The id of an unreadable line is its number.
     return {problem.id.replace(" ", "_"): str(problem) for problem in problems}
+
+
+def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
+    """ESPnet's preprocessing function as it was trained with.
+
+    Args:
+        args: Of training; what belongs to its utterances alone need not be there any more.
+    """
+    (getattr(args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
+    return ASRTask.build_preprocess_fn(args, False)
 
 
 def decode_job(
@@ -229,10 +241,24 @@ def read_utterance(
         max_duration_s=window_s,
         min_samples=HOP_SAMPLES,
     )
+    return make_utterance(model, key, samples, preprocess)
+
+
+def make_utterance(
+    model: AudioModel, key: str, samples: np.ndarray, preprocess: Preprocess | None = None
+) -> Utterance:
+    """Preprocess audio that suits the model.
+
+    Args:
+        model: Whose encoder reads it.
+        key: Utterance id.
+        samples: (samples,) at the model's rate.
+        preprocess: ESPnet's preprocessing function, or None.
+    """
     data = {"speech": samples.astype(np.float32)}
     if preprocess is not None:
         data = preprocess(key, data)
-    frames = len(data["speech"]) * FRAMES_PER_S // rate_hz
+    frames = len(data["speech"]) * FRAMES_PER_S // model.sample_rate_hz
     if getattr(model.asr_model.encoder, "pad_to_window", False):
-        frames = round(window_s * FRAMES_PER_S)
+        frames = round(model.window_s * FRAMES_PER_S)
     return Utterance(key, data["speech"], frames)

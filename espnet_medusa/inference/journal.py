@@ -24,11 +24,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Result of one utterance."""
+    """Result of one utterance; its language where it is known which."""
 
     key: str
     nbest: list[Hypothesis]
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    language: str | None = None
 
 
 class Journal:
@@ -98,7 +99,7 @@ class Journal:
             return  # the line that an interruption cut
         nbest = [Hypothesis(**hypothesis) for hypothesis in row["nbest"]]
         statistics = DecodingStatistics(**row["statistics"])
-        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics)
+        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics, row.get("language"))
 
 
 def _as_line(decoded: Decoded) -> str:

@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 import yaml
 from espnet2.asr.espnet_model import ESPnetASRModel
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
+from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
 
@@ -48,9 +48,9 @@ class MemoryKeeper:
         self.preprocess = preprocess
 
     @torch.no_grad()
-    def keep(self, keys: Sequence[str], speeches: Sequence[np.ndarray]) -> list[Kept]:
-        """``memory`` (S, D) of each of several utterances (samples,)."""
-        speeches = [torch.as_tensor(speech) for speech in speeches]
+    def keep(self, utterances: Sequence[Utterance]) -> list[Kept]:
+        """``memory`` (S, D) of each of several utterances."""
+        speeches = [torch.as_tensor(utterance.speech) for utterance in utterances]
         audio = AudioBatch(speeches, self.device, torch.float32)
         memory, frames = audio.encode(self.encoder)
         return [
@@ -68,12 +68,19 @@ class MemoryKeeper:
 
         Returns:
             Number of utterances without outputs.
+
+        Raises:
+            InputError: No utterance has any.
         """
 
-        def read(key: str):
+        def read(key: str) -> Utterance:
             return read_utterance(self, key, job.entries[key], False, self.preprocess)
 
-        return len(Shards(self.keep, (MEMORY,)).run(job, read, folder, batch_size)[FAILED])
+        shards = Shards(job, folder, (MEMORY,))
+        shards.run(read, self.keep, batch_size)
+        tables, failed = shards.joined()
+        shards.write_joined(tables, {FAILED: failed})
+        return len(failed)
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:

@@ -1,12 +1,14 @@
-"""What heads need of a frozen Whisper, computed once and kept: its states over its own text.
+"""What a Whisper writes for its training audio, and its states over that text, computed once.
 
-Training of heads or CTC on them (``training.asr_model``) runs neither encoder nor decoder again.
+Training of heads or CTC on the states (``training.asr_model``) runs neither encoder nor decoder
+again. The texts alone are labels for what trains Whisper itself.
 """
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +17,17 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
-from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
+from espnet_medusa.inference.kept_shards import EVERY, FAILED, Kept, Shards, float16
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.unfit_texts import UnfitOptions, WrittenText, unfit_texts
+from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.search.limits import LengthLimits
 
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
+TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
 TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
 FLOAT16_BYTES = 2
@@ -68,34 +73,57 @@ class StateKeeper:
 
     Attributes:
         speech2text: Of the whole model, whose search writes the texts.
-        with_memory: Whether to keep the encoder's output, for heads with a block and CTC.
+        archives: What is kept beside texts: ``states``, and ``memory``, the encoder's output, for
+            heads with a block and CTC.
         references: Utterance to label (L,) and text, in place of what the model writes; None: that.
         preprocess: ESPnet's preprocessing function of audio, or None.
+        unfit: Which written texts are left out.
     """
 
     speech2text: Speech2Text
-    with_memory: bool
+    archives: tuple[str, ...]
     references: Mapping[str, tuple[list[int], str]] | None = None
     preprocess: Preprocess | None = None
+    unfit: UnfitOptions = UnfitOptions()
 
     @torch.no_grad()
-    def keep(self, keys: Sequence[str], speeches: Sequence[np.ndarray]) -> list[Kept]:
-        """Of several utterances (samples,), together.
+    def keep(self, utterances: Sequence[Utterance]) -> list[Kept]:
+        """Of several utterances in languages of their own (None: the model's), together.
 
         Returns:
-            Of each: ``states`` (L + 1, D), last hidden states of the decoder; ``memory`` (S, D), if
-            it is kept; ``text``, what the model wrote or the reference; ``text_int``, its L ids,
-            prompt included, without start and end.
+            Of each: ``states`` (L + 1, D), last hidden states of the decoder, and ``memory``
+            (S, D), where they are kept; ``text``, what the model wrote or the reference;
+            ``text_int``, its L ids, prompt included, without start and end.
 
         Raises:
             InputError: A text is longer than the decoder has positions for.
         """
-        own, model = self.speech2text, self.speech2text.asr_model
-        memory, frames = own.encode(own.batch(speeches))
+        own = self.speech2text
+        memory, frames = own.encode(own.batch([utterance.speech for utterance in utterances]))
         if self.references is None:
-            labels, texts = self._write(memory, frames)
+            languages = [utterance.language for utterance in utterances]
+            labels, texts = self._write(memory, frames, languages)
         else:
-            labels, texts = zip(*(self.references[key] for key in keys), strict=True)
+            written = (self.references[utterance.key] for utterance in utterances)
+            labels, texts = zip(*written, strict=True)
+        archives: list[dict[str, np.ndarray]] = [{} for _ in utterances]
+        if STATES in self.archives:
+            hidden = self._states(memory, frames, labels)
+            for row, label in enumerate(labels):
+                archives[row][STATES] = float16(hidden[row, : len(label) + 1])
+        if MEMORY in self.archives:
+            for row, length in enumerate(frames.tolist()):
+                archives[row][MEMORY] = float16(memory[row, :length])
+        return [
+            Kept(found, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
+            for found, text, label in zip(archives, texts, labels, strict=True)
+        ]
+
+    def _states(
+        self, memory: torch.Tensor, frames: torch.Tensor, labels: Sequence[list[int]]
+    ) -> torch.Tensor:
+        """States (U, longest L + 1, D) over labels of L tokens each."""
+        model = self.speech2text.asr_model
         longest = max(map(len, labels))
         if longest >= model.decoder.max_depth(int(frames.max())):
             raise InputError(
@@ -105,21 +133,14 @@ class StateKeeper:
         tokens = torch.full((len(labels), longest + 1), model.eos, device=memory.device)
         for row, label in enumerate(labels):
             tokens[row, : len(label) + 1] = torch.tensor([model.sos, *label])
-        hidden = model.decoder.hidden_states(memory, frames, tokens).hidden
-        found = []
-        for row, (label, text) in enumerate(zip(labels, texts, strict=True)):
-            archives = {STATES: float16(hidden[row, : len(label) + 1])}
-            if self.with_memory:
-                archives[MEMORY] = float16(memory[row, : frames[row]])
-            found.append(Kept(archives, {TEXT: text, TEXT_INT: " ".join(map(str, label))}))
-        return found
+        return model.decoder.hidden_states(memory, frames, tokens).hidden
 
     def _write(
-        self, memory: torch.Tensor, frames: torch.Tensor
+        self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> tuple[list[list[int]], list[str]]:
-        """Labels and texts as the search writes them."""
+        """Labels, and texts with single spaces, as the search writes them."""
         own = self.speech2text
-        prompt = own.prompts(memory, frames, [None] * len(memory))
+        prompt = own.prompts(memory, frames, languages)
         limits = LengthLimits(own.maxlenratio, own.minlenratio)
         walks = own.search(memory, frames, prompt, limits)
         labels, texts = [], []
@@ -128,45 +149,81 @@ class StateKeeper:
                 raise InputError("no hypothesis ended; leave the utterance out")
             found = own.writer.write(walk, [start, *rest], own.search.strategy.scoring.names)
             labels.append([*rest, *walk.n_best[0].tokens[:-1]])
-            texts.append(found.results[0][0] or "")
+            texts.append(" ".join((found.results[0][0] or "").split()))
         return labels, texts
 
-    def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
+    def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
         """Keep the states of all utterances, shard by shard; shards that are there stay.
 
         Args:
             job: Ids and audio.
-            folder: To write into: ``states.scp``, ``memory.scp``, ``text``, ``text_int``, shapes,
-                ``token_counts.pth``, ``failed_utterances``.
+            folder: To write shards into.
             batch_size: Utterances that run together.
-
-        Returns:
-            Number of utterances without states.
+            share: Of the shards, where other processes do the others.
         """
-        archives = (STATES, MEMORY) if self.with_memory else (STATES,)
-        shards = Shards(self.keep, archives, (TEXT, TEXT_INT))
-        tables = shards.run(job, self._read(job), folder, batch_size)
-        model = self.speech2text.asr_model
-        write_lengths(tables[TEXT_INT], folder, len(model.token_list), model.eos)
-        return len(tables[FAILED])
+        shards = Shards(job, folder, self.archives, TABLES)
+        shards.run(self._read(job), self.keep, batch_size, share)
 
     def _read(self, job: JobInput) -> Callable[[str], Utterance]:
         def read(key: str) -> Utterance:
             if self.references is not None and key not in self.references:
                 raise InputError("no reference text")
-            return read_utterance(self.speech2text, key, job.entries[key], False, self.preprocess)
+            entry = job.entries[key]
+            found = read_utterance(self.speech2text, key, entry, False, self.preprocess)
+            return replace(found, language=job.languages.get(key))
 
         return read
 
+    def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
+        """Write the tables of all shards together, and what training reads beside them.
 
-def write_lengths(labels: Mapping[str, str], folder: Path, vocab_size: int, eos: int) -> None:
-    """Write what training reads beside the tables: shapes, and how often each token occurs.
+        Args:
+            job: As ``run`` had it.
+            folder: Gets ``states.scp``, ``memory.scp``, ``text``, ``text_int``, shapes,
+                ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
+            durations_s: Of the utterances, in seconds.
+
+        Returns:
+            How many utterances have no result (``failed_utterances``), and how many were dropped
+            for which reason.
+
+        Raises:
+            InputError: No utterance is left.
+        """
+        # An earlier call may have kept more.
+        shards = Shards(job, folder, (STATES, MEMORY), TABLES)
+        tables, failed = shards.joined()
+        dropped = {} if self.references is not None else self._unfit(tables, durations_s)
+        kept = {
+            name: {key: value for key, value in table.items() if key not in dropped}
+            for name, table in tables.items()
+        }
+        shards.write_joined(kept, {FAILED: failed, DROPPED_UTTERANCES: dropped})
+        model = self.speech2text.asr_model
+        write_counts(folder, kept[TEXT_INT], len(model.token_list), model.eos)
+        counts = Counter(reason.split(":")[0] for reason in dropped.values())
+        return counts + Counter({FAILED: len(failed)})
+
+    def _unfit(
+        self, tables: Mapping[str, Mapping[str, str]], durations_s: Mapping[str, float]
+    ) -> dict[str, str]:
+        """Written texts that are not learned, with the reason."""
+        last = self.speech2text.asr_model.decoder.max_depth(0) - 1
+        written = {
+            key: WrittenText(text, durations_s[key], len(tables[TEXT_INT][key].split()) < last)
+            for key, text in tables[TEXT].items()
+        }
+        return unfit_texts(written, self.unfit)
+
+
+def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: int) -> None:
+    """Write shape files of states and labels, and how often each token is learned.
 
     Args:
-        labels: Utterance to its ids, with spaces between.
-        folder: To write into.
-        vocab_size: V.
-        eos: Which is counted once for each utterance.
+        folder: To write to.
+        labels: Utterance to token ids, as a line.
+        vocab_size: Tokens V of the model.
+        eos: Its end, once in each text.
     """
     lengths = {key: len(label.split()) for key, label in labels.items()}
     write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})

@@ -7,9 +7,12 @@ import torch
 
 from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least
-from espnet_medusa.search.build import EXACT
+from espnet_medusa.runtime.precision import check_precision
+from espnet_medusa.search.build import EXACT, GREEDY
 from espnet_medusa.search.drafters import FIXED
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ def check_espnets_own(
         "draft_model": (options.draft_model, None),
         "lookahead": (options.lookahead, FIXED),
         "batch_size": (batch_size, 1),
+        "encoder_precision": (options.encoder_precision, None),
     }
     for name, (value, allowed) in given.items():
         if value != allowed:
@@ -40,6 +44,16 @@ def check_espnets_own(
                 f"{name}: {value}; allowed where ESPnet's own search decodes "
                 f"({type(decoder).__name__}): {'none' if allowed is None else allowed}"
             )
+
+
+def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: float) -> None:
+    """Refuse CTC in the score of tokens that it does not know."""
+    units = isinstance(getattr(model, "ctc", None), UnitCTC)
+    if units and options.search != GREEDY and ctc_weight != 0:
+        raise InputError(
+            f"ctc_weight: {ctc_weight}; allowed with model_conf.ctc_units: 0.0, as CTC over other "
+            "units than the decoder's tokens can draft (drafter: ctc), not score"
+        )
 
 
 def beam_obstacle(espnet: torch.nn.Module | None) -> str | None:
@@ -64,3 +78,24 @@ def check_greedy(obstacle: str | None, options: dict[str, Any]) -> None:
             logger.warning(f"{name} is not used: search: greedy asks the decoder alone")
     if options.get("nbest", 1) != 1:
         raise InputError(f"nbest: {options['nbest']}; allowed with search: greedy: 1")
+
+
+def check_precisions(options: DecodeOptions, device: str) -> None:
+    """Refuse what the device does not compute with.
+
+    Raises:
+        InputError: Names the option.
+    """
+    for name in ("decoder_precision", "encoder_precision", "draft_precision"):
+        value = getattr(options, name)
+        if value is not None:
+            check_precision(value, torch.device(device), name)
+
+
+def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
+    """Refuse a precision for an encoder that has none to choose."""
+    if options.encoder_precision is not None and encoder.whisper is None:
+        raise InputError(
+            f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper and "
+            "nothing before or behind it: leave it out"
+        )

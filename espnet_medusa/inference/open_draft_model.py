@@ -22,7 +22,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import check_weights
+from espnet_medusa.inference.experiment import check_weights, find_weights
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
@@ -36,10 +36,6 @@ from espnet_medusa.whisper.token_files import read_text
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 CONFIG = "config.yaml"
-CHECKPOINTS = (  # of an experiment, the first that is there
-    "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
-    "valid.acc.best.pth", "valid.loss.best.pth",
-)  # fmt: skip
 
 
 class MainModel(Protocol):
@@ -62,7 +58,8 @@ def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftMod
     """
     options, model, args = main.search_options, main.asr_model, main.asr_train_args
     draft = open_draft_model(
-        options.draft_model, options.draft_model_file, main.device, getattr(torch, main.dtype)
+        *(options.draft_model, options.draft_model_file, main.device, getattr(torch, main.dtype)),
+        options.draft_encoding,
     )
     if draft.sample_rate_hz != main.sample_rate_hz:
         raise InputError(
@@ -78,7 +75,11 @@ def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftMod
 
 
 def open_draft_model(
-    name: str, model_file: str | None, device: str, dtype: torch.dtype
+    name: str,
+    model_file: str | None,
+    device: str,
+    dtype: torch.dtype,
+    encoder_precision: str | None = None,
 ) -> DraftModel:
     """Read a model that shall draft.
 
@@ -87,6 +88,7 @@ def open_draft_model(
         model_file: Weights of the experiment; None: those that training leaves beside the config.
         device: To compute on.
         dtype: To compute in.
+        encoder_precision: Of its encoder, as the decode option; None: ``dtype``.
 
     Raises:
         InputError: There is no such model, or its decoder is not known.
@@ -94,7 +96,7 @@ def open_draft_model(
     path = Path(name).expanduser()
     config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
     if config.is_file():
-        return _open_experiment(name, config, model_file, device, dtype)
+        return _open_experiment(name, config, model_file, device, dtype, encoder_precision)
     if config == path:
         raise InputError(f"draft_model: {name}: no such file; mend the path")
     if model_file is not None:
@@ -103,7 +105,7 @@ def open_draft_model(
             f"{CONFIG}; '{name}' has none"
         )
     try:
-        return _open_whisper(name, device, dtype)
+        return _open_whisper(name, device, dtype, encoder_precision)
     except InputError as error:
         raise InputError(
             f"draft_model: {error}; an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
@@ -111,11 +113,16 @@ def open_draft_model(
 
 
 def _open_experiment(
-    name: str, config: Path, model_file: str | None, device: str, dtype: torch.dtype
+    name: str,
+    config: Path,
+    model_file: str | None,
+    device: str,
+    dtype: torch.dtype,
+    encoder_precision: str | None,
 ) -> DraftModel:
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
-    weights_file = _checkpoint(config.parent) if model_file is None else Path(model_file)
+    weights_file = Path(model_file or find_weights(config.parent, "draft_model"))
     weights = load_weights(weights_file)
     args = Namespace(**read_config(config, "give draft_model the folder that training left"))
     try:
@@ -136,23 +143,16 @@ def _open_experiment(
         whisper = read_whisper_tokens(tokenizer_of_type(args.token_type, args.bpemodel))
     limits = audio_limits(model.encoder, args)
     return DraftModel(
-        name, model_encoder(model), decoder, [*model.token_list], model.sos, model.eos,
+        name, model_encoder(model, encoder_precision), decoder,
+        [*model.token_list], model.sos, model.eos,
         partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel),
         whisper, *limits,
     )  # fmt: skip
 
 
-def _checkpoint(folder: Path) -> Path:
-    for name in CHECKPOINTS:
-        if (folder / name).is_file():
-            return folder / name
-    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
-    raise InputError(
-        f"draft_model: {folder}: which weights? give draft_model_file; .pth files there: {found}"
-    )
-
-
-def _open_whisper(name: str, device: str, dtype: torch.dtype) -> DraftModel:
+def _open_whisper(
+    name: str, device: str, dtype: torch.dtype, encoder_precision: str | None
+) -> DraftModel:
     config, text = open_whisper(name).config, read_text(name)
     encoder = HFWhisperEncoder(whisper_model=name)
     decoder = WhisperMedusaDecoder(
@@ -162,6 +162,7 @@ def _open_whisper(name: str, device: str, dtype: torch.dtype) -> DraftModel:
         half.to(device=device, dtype=dtype).eval()
     limits = audio_limits(encoder, Namespace())
     return DraftModel(
-        name, whisper_encoder(encoder), decoder, [*text.tokens], text.start, text.end,
+        name, whisper_encoder(encoder, encoder_precision), decoder,
+        [*text.tokens], text.start, text.end,
         partial(hugging_face_vocabulary, text.tokenizer), text.whisper, *limits,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """How far a decoding job is: a bar on a terminal, lines in a log."""
 
 import logging
+import sys
 import time
 
 from tqdm import tqdm
@@ -35,6 +36,12 @@ class Progress:
 
     def __exit__(self, *_) -> None:
         self.bar.close()
+
+    @staticmethod
+    def say(line: str) -> None:
+        """Write a line to stdout, above the bar where there is one."""
+        tqdm.write(line, file=sys.stdout)
+        sys.stdout.flush()
 
     def update(self) -> None:
         """Count one more."""

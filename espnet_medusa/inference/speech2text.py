@@ -11,24 +11,38 @@ import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
+from espnet_medusa.convert.attach_heads import AUTO
+from espnet_medusa.draft.ctc_hypothesis import Spelling
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
-from espnet_medusa.inference.obstacles import check_batch, check_espnets_own
+from espnet_medusa.inference.obstacles import (
+    check_batch,
+    check_encoder,
+    check_espnets_own,
+    check_precisions,
+    check_scoring,
+)
 from espnet_medusa.inference.open_draft_model import open_draft_model_for
+from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options
 from espnet_medusa.search.build import check_options
+from espnet_medusa.search.draft_defaults import with_draft_defaults
 from espnet_medusa.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.vocabulary.tokenizers import token_list_vocabulary
+from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
 
@@ -69,8 +83,14 @@ class Speech2Text(ESPnetSpeech2Text):
         if not options.get("quantize_asr_model", False):
             check_weights(weights, self.asr_model, asr_model_file)
         model, train_args = self.asr_model, self.asr_train_args
+        self.search_options = self._with_draft_defaults(options.get("beam_size", 20))
+        check_scoring(
+            model, self.search_options, options.get("ctc_weight", espnet_keys["ctc_weight"].default)
+        )
         self.whisper = self._whisper_prompts()
-        self.encoder = model_encoder(model)
+        check_precisions(self.search_options, self.device)
+        self.encoder = model_encoder(model, self.search_options.encoding)
+        check_encoder(self.search_options, self.encoder)
         self.sample_rate_hz, self.window_s = audio_limits(model.encoder, train_args)
         self.draft_model: DraftModel | None = None
         self.search = choose_search(
@@ -88,6 +108,16 @@ class Speech2Text(ESPnetSpeech2Text):
         hidden = {blank} if model.token_list[blank] == "<blank>" else set()
         self.writer = TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest)
         self.statistics = DecodingStatistics()
+
+    def _with_draft_defaults(self, beam_size: int) -> DecodeOptions:
+        """The options as given, and what the model's heads bring where they say nothing."""
+        decoder = self.asr_model.decoder
+        if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
+            return self.search_options
+        conf = self.asr_train_args.decoder_conf.get("draft_conf")
+        options = with_draft_defaults(self.search_options, conf)
+        check_options(options, beam_size)
+        return options
 
     def _whisper_prompts(self) -> WhisperPrompts | None:
         """Prompts of a model that was trained on Whisper's labels; sets what it suppresses."""
@@ -108,10 +138,12 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def draft_sources(self) -> DraftSources:
         """What could draft beside heads; a draft model is opened when it is asked for."""
-        model, ctc = self.asr_model, None
+        model, ctc, spelling = self.asr_model, None, None
         if getattr(model, "ctc", None) is not None:
             ctc = model.ctc.log_softmax
-            if self.whisper is not None:  # labels of CTC hold the prompt
+            if isinstance(model.ctc, UnitCTC):
+                spelling = self._spelling
+            elif self.whisper is not None:  # labels of CTC hold the prompt
                 ctc = hide_tokens(ctc, self.whisper.tokens.prompts, model.blank_id)
         given = self.search_options.draft_model is not None
         decoder = searchable(model.decoder)
@@ -120,7 +152,13 @@ class Speech2Text(ESPnetSpeech2Text):
             model.blank_id,
             self._open_draft_model if given else None,
             None if decoder is None else decoder.draft_vocabulary,
+            spelling,
         )
+
+    def _spelling(self) -> Spelling:
+        model, args = self.asr_model, self.asr_train_args
+        tokens = token_list_vocabulary(model.token_list, args.token_type, args.bpemodel)
+        return Spelling(model.ctc.units.contents, tokens)
 
     def _open_draft_model(self) -> Surrogate:
         surrogate, self.draft_model = open_draft_model_for(self)
@@ -129,22 +167,43 @@ class Speech2Text(ESPnetSpeech2Text):
         return surrogate
 
     def release_weights(self) -> None:
-        """Give back the memory of decoder weights that the search has laid out anew.
+        """Give back the memory of weights that the search and the encoder have laid out anew.
 
-        For processes that decode and do nothing else: the module itself is of no use then.
+        For processes that decode and do nothing else: the modules themselves are of no use then.
         """
         if self.search is not None:
             searchable(self.asr_model.decoder).release()
+            self.encoder.release()
         if self.draft_model is not None:
             self.draft_model.release()
 
     @staticmethod
-    def from_pretrained(model_tag: str | None = None, **options) -> "Speech2Text":
-        """Build from a tag of ESPnet's model zoo, which downloads and unpacks it."""
-        if model_tag is not None:
-            from espnet_model_zoo.downloader import ModelDownloader
+    def from_pretrained(
+        model_tag: str | None = None, heads: str = AUTO, **options
+    ) -> "Speech2Text":
+        """Build from a Whisper, or from a tag of ESPnet's model zoo, which is downloaded.
 
-            options |= ModelDownloader().download_and_unpack(model_tag)
+        Args:
+            model_tag: A Whisper as ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or a
+                tag; None: ``options`` name an experiment.
+            heads: Of a Whisper: ``auto`` attaches those of the package where they were trained on
+                these weights, ``none`` leaves them out, a folder is of other heads.
+            options: As the class takes them.
+
+        Raises:
+            InputError: There is no such model, or an option is not usable.
+        """
+        if model_tag is not None and is_whisper(model_tag):
+            experiment = WhisperExperiment(model_tag, heads)
+            files = {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
+            speech2text = Speech2Text(**options | files)
+            experiment.forget_weights()
+            speech2text.experiment = experiment  # its tokenizer is read later on
+            return speech2text
+        if heads != AUTO:
+            raise InputError(f"heads: {heads}; allowed with a Whisper; '{model_tag}' is none")
+        if model_tag is not None:
+            options |= _from_model_zoo(model_tag)
         return Speech2Text(**options)
 
     @torch.no_grad()
@@ -240,16 +299,25 @@ class Speech2Text(ESPnetSpeech2Text):
         return torch.tensor(rows, device=memory.device)
 
     def draft_inputs(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
-        """What a draft model reads of U utterances; None where none drafts.
+        """What a draft model reads of U utterances, or CTC; None: the same as the search.
 
         Args:
             audio: As ``encode`` took it: features of the same kind are not computed again.
             prompt: (U, P) of ``prompts``.
         """
         if self.draft_model is None:
-            return None
+            return self._of_speech_alone(audio, prompt)
         tokens = None if self.whisper is None else self.whisper.tokens
         return self.draft_model.read(audio, prompt.tolist(), tokens)
+
+    def _of_speech_alone(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
+        """Memory without the silence that fills Whisper's window: CTC hears nothing there."""
+        if self.encoder.whisper is None:
+            return None
+        memory, frames = self.encode(audio)
+        spoken = torch.minimum(self.encoder.whisper.frames_of_speech(audio.lengths), frames)
+        rows = zip(memory, spoken.tolist(), prompt.tolist(), strict=True)
+        return [DraftInput(row[:length], tokens) for row, length, tokens in rows]
 
     def _log(
         self, speeches: Sequence, decodings: Sequence[Decoding], began: float, seconds: float
@@ -262,3 +330,15 @@ class Speech2Text(ESPnetSpeech2Text):
             if decoding.results:
                 best = "".join(decoding.results[0][1])
                 log_decoded(logger, len(speech), best, began + row * seconds, seconds)
+
+
+def _from_model_zoo(model_tag: str) -> dict:
+    """Files of a model by ESPnet's names of options."""
+    try:
+        from espnet_model_zoo.downloader import ModelDownloader
+    except ImportError as error:
+        raise InputError(
+            f"model_tag: '{model_tag}' is no Whisper; for models of ESPnet's zoo: "
+            "pip install espnet_model_zoo"
+        ) from error
+    return ModelDownloader().download_and_unpack(model_tag)

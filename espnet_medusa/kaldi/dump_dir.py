@@ -53,6 +53,10 @@ class DumpTables:
             notes={name: keep(table) for name, table in self.notes.items()},
         )
 
+    def with_text(self, text: Mapping[str, str]) -> "DumpTables":
+        """Keep the utterances of other transcripts, and these."""
+        return replace(self.select({*text}), text=dict(text))
+
     def write(self, folder: Path) -> None:
         """Write all tables as ESPnet's stages 3 and 4 leave them."""
         write_table(folder / "wav.scp", self.wav_scp)

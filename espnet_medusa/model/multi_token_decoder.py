@@ -9,6 +9,7 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
+from espnet_medusa.model.heads.base import Heard
 from espnet_medusa.options import build_options
 
 TOKEN_COUNTS = "token_counts"
@@ -21,11 +22,13 @@ class HiddenStates(NamedTuple):
         hidden: (B, L, D).
         head_input: (B, L, D); ``hidden`` itself without an own block.
         last_layer_input: (B, L, D), what the last layer reads.
+        heard: The audio, where heads listen; else None.
     """
 
     hidden: torch.Tensor
     head_input: torch.Tensor
     last_layer_input: torch.Tensor
+    heard: Heard | None = None
 
 
 class MultiTokenDecoder(AbsDecoder):
@@ -114,18 +117,33 @@ class MultiTokenDecoder(AbsDecoder):
 
         Args:
             hidden: (B, L, D).
-            memory: (B, S, D), which heads with a block of their own read; None: there are none.
+            memory: (B, S, D), which some heads read; None: these do not.
             memory_lengths: (B,).
 
         Raises:
-            InputError: The block's memory is missing, or this network keeps no states.
+            InputError: The heads' memory is missing, or this network keeps no states.
         """
         head_input = hidden
+        if self.heads is not None and self.heads.reads_memory and memory is None:
+            raise InputError("memory: missing; these heads read it: keep it with the states")
         if self.heads is not None and self.heads.block is not None:
-            if memory is None:
-                raise InputError("memory: missing; these heads have a block that reads it")
             head_input = self._run_block(hidden, memory, memory_lengths)
-        return HiddenStates(hidden, head_input, hidden)
+        return HiddenStates(hidden, head_input, hidden, self._heard(memory, memory_lengths))
+
+    def _heard(
+        self, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
+    ) -> Heard | None:
+        if self.heads is None or not self.heads.listens:
+            return None
+        return self.hear(memory, memory_lengths)
+
+    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Heard:
+        """Memory (B, S, D) of (B,) frames as the last layer attends to it.
+
+        Raises:
+            InputError: It does not.
+        """
+        raise InputError(f"{type(self).__name__}: its layers do not attend to a memory")
 
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
@@ -184,23 +202,26 @@ class MultiTokenDecoder(AbsDecoder):
         """
         hidden = [self.base_hidden(outputs.hidden)]
         if self.heads is not None:
-            hidden += self.heads.unroll(outputs.head_input, labels, self.embed_tokens)
+            hidden += self.heads.unroll(
+                outputs.head_input, labels, self.embed_tokens, outputs.heard
+            )
         return hidden
 
     def unroll_heads(
-        self, head_input: torch.Tensor, labels: torch.Tensor
+        self, head_input: torch.Tensor, labels: torch.Tensor, heard: Heard | None = None
     ) -> Iterator[torch.Tensor]:
         """Logits of one head after the other, so that one can be freed before the next.
 
         Args:
             head_input: (B, L, D) of ``hidden_states``.
             labels: (B, L) the token that follows each position; any token where padded.
+            heard: Of ``hidden_states``.
 
         Yields:
             For k = 1 to K: (B, L - k, V) for the token k behind the next one.
         """
         if self.heads is not None:
-            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens)
+            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, heard)
             for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
                 yield torch.nn.functional.linear(hidden, projection)
 
@@ -267,27 +288,29 @@ class MultiTokenDecoder(AbsDecoder):
 def _let_copies_follow(decoder, state_dict, prefix, *_) -> None:
     """Weights are being loaded: copies of the last layer that they do not bring copy it anew.
 
-    The heads' block starts as a copy of the last layer. ESPnet builds the model first and loads
-    ``init_param`` into it later, so the copy made at construction is one of random weights. ESPnet
-    fills what a file lacks with the model's own tensors: these are copies that it does not bring.
+    The heads' block or layer starts as a copy of the last layer. ESPnet builds the model first and
+    loads ``init_param`` into it later, so the copy made at construction is one of random weights.
+    ESPnet fills what a file lacks with the model's own tensors: these are copies that it does not
+    bring.
     """
     last = f"{prefix}{decoder.layers_name}.{len(decoder.layers) - 1}."
     copies = {"original_last_layer.": decoder.original_last_layer}
     if decoder.heads is not None:
         copies["heads.block."] = decoder.heads.block
+        copies["heads.layer."] = decoder.heads.layer
     current = decoder.layers[-1].state_dict()
     for name, module in copies.items():
         if module is None or any(last + part not in state_dict for part in current):
             continue
-        own = module.state_dict()
-        incoming = {part: state_dict.get(prefix + name + part) for part in current}
+        own = module.state_dict()  # the heads' layer has no self-attention
+        incoming = {part: state_dict.get(prefix + name + part) for part in own}
         untrained = all(
             value is None
             or (value.data_ptr() == own[part].data_ptr() and torch.equal(value, current[part]))
             for part, value in incoming.items()
         )
         if untrained:
-            for part in current:
+            for part in own:
                 state_dict[prefix + name + part] = state_dict[last + part]
 
 

@@ -8,6 +8,7 @@ from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
+from espnet_medusa.model.heads.base import Heard
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.options import build_options
@@ -31,9 +32,11 @@ class DecoderOptions:
     linear_units: int = 1536
     max_target_positions: int = 448
     dropout_rate: float = 0.0
-    heads: str = NO_HEADS  # none, linear, block, recurrent, projection, latent
+    heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
     heads_conf: dict = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
+    # By search (greedy, beam): draft options that hold where a decode config has none.
+    draft_conf: dict = field(default_factory=dict)
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):
@@ -69,7 +72,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
             self.original_last_layer.load_state_dict(last_layer.state_dict())
             self.original_last_layer.requires_grad_(False)
-        trunk = Trunk(encoder_output_size, vocab_size, last_layer)
+        norm = self.whisper.layer_norm
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer, norm)
         self._add_heads(options.heads, options.heads_conf, trunk)
 
     @property
@@ -107,9 +111,18 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> HiddenStates:
         hidden = self._embed_sequence(tokens, branches)
         seen = memory, memory_lengths, branches
-        return self._through_layers(
+        outputs = self._through_layers(
             hidden, lambda layers, hidden: _run_layers(layers, hidden, *seen)
         )
+        return outputs._replace(heard=self._heard(memory, memory_lengths))
+
+    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Heard:
+        attention = self.layers[-1].encoder_attn
+        keys, values = (
+            project(memory).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+            for project in (attention.k_proj, attention.v_proj)
+        )
+        return Heard(keys, values, padding_mask(memory, memory_lengths))
 
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor

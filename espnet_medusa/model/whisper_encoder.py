@@ -20,6 +20,8 @@ from espnet_medusa.whisper.sizes import (
     encoder_sizes,
 )
 
+TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # convolutions smear speech over what follows
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -113,6 +115,11 @@ class HFWhisperEncoder(AbsEncoder):
             self.whisper.config.num_mel_bins, window_frames if self.pad_to_window else None
         )
 
+    def frames_of_speech(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Frames (B,) of memory that audio of so many samples (B,) fills, with a little silence."""
+        hop_samples = HOP_SAMPLES * self.subsampling
+        return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
+
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,6 +171,11 @@ class HFWhisperEncoder(AbsEncoder):
             lengths = self._memory_frames(own_frames)
             hidden = hidden[:, : lengths.max()]
         return self.whisper.layer_norm(hidden), lengths, None
+
+    def release(self) -> None:
+        """Give back the memory of weights: runtimes hold what they need, features need none."""
+        for weight in self.whisper.parameters():
+            weight.data = weight.new_empty(0)
 
     def check_lengths(self, lengths: torch.Tensor) -> None:
         """Refuse utterances (B,) of more samples than the window, or of less than one frame.

@@ -11,6 +11,7 @@ from espnet_medusa.report.measures.table_rows import measure_rows
 from espnet_medusa.report.plan.published import read_corpora, read_published
 from espnet_medusa.report.plan.report_plan import read_plan
 from espnet_medusa.report.tables.error_rates import environment_lines
+from espnet_medusa.report.tables.included import included_markdown
 from espnet_medusa.report.tables.paper_tables import (
     figure_markdown,
     report_markdown,
@@ -50,6 +51,7 @@ def write_papers(
             image = draw_figure(table, rows, decodings, corpora, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
+    sections += [included_markdown(included, output) for included in plan.included]
     output.parent.mkdir(parents=True, exist_ok=True)
     text = report_markdown(plan, environment_lines(Path.cwd()), sections)
     output.write_text(text, encoding="utf-8")

@@ -22,6 +22,7 @@ ACTIVATIONS = {
 }
 FEW_WEIGHTS = 1 << 17  # float32: below, oneDNN's own costs per call outweigh what it saves
 INT8_MAX = 127
+ZERO_POINT = 128  # of rows: for signed ones oneDNN has nothing fast on a CPU without AMX
 TYPICAL_ROWS = 16  # that the layout is made for
 
 
@@ -89,13 +90,13 @@ class Int8Linear:
         self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
-        self.shifts = no_shifts(len(weight))
+        self.shifts = zero_points(len(weight))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, M) in float32."""
         hidden = hidden.float()
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
-        integers = (hidden / scale).round_().to(torch.int8)
+        integers = (hidden / scale).round_().add_(ZERO_POINT).to(torch.uint8)
         return int8_product(integers, scale, self.blocked, self.scales, self.shifts, self.bias)
 
 
@@ -107,16 +108,19 @@ def int8_product(
     shifts: tuple[torch.Tensor, torch.Tensor],
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """(R, D) of ``scale`` by (M, D) of ``scales`` (M,), prepacked, to (R, M) in float32."""
+    """(R, D) of ``scale`` by (M, D) of ``scales`` (M,), prepacked, to (R, M) in float32.
+
+    Rows are unsigned, ``ZERO_POINT`` stands for 0.
+    """
     return torch.ops.onednn.qlinear_pointwise.tensor(
         *(integers, scale, shifts[0], blocked, scales, shifts[1], bias),
         *(1.0, 0, torch.float32, "none", [], ""),
     )
 
 
-def no_shifts(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def zero_points(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Zero points of activations and of (M, D) weights."""
-    return torch.tensor(0), torch.zeros(rows, dtype=torch.long)
+    return torch.tensor(ZERO_POINT), torch.zeros(rows, dtype=torch.long)
 
 
 @functools.cache
@@ -124,7 +128,8 @@ def largest_weight() -> int:
     """Half of what 8 bits hold where oneDNN adds pairs of products in 16 (a CPU without VNNI)."""
     largest = torch.full((16, 16), INT8_MAX, dtype=torch.int8)
     blocked = torch.ops.onednn.qlinear_prepack(largest, None)
-    found = int8_product(largest, torch.tensor(1.0), blocked, torch.ones(16), no_shifts(16))
+    rows = torch.full((16, 16), INT8_MAX + ZERO_POINT, dtype=torch.uint8)
+    found = int8_product(rows, torch.tensor(1.0), blocked, torch.ones(16), zero_points(16))
     return INT8_MAX if found[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 
 

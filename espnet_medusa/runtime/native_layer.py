@@ -69,6 +69,25 @@ class NativeLayer:
         )
         return NativeMemory(packed, frames)
 
+    def ask_memory(
+        self,
+        queries: torch.Tensor,
+        packing: Packing,
+        memory: NativeMemory,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """As ``PackedLayer``'s."""
+        queries = queries.contiguous()
+        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
+        call = CallArguments(
+            *(packing.shape[0], self.num_heads, self.head_size, addressof(first_rows)),
+            *(None, None, 0, 0, None, 0),
+            *(memory.packed.data_ptr(), memory.frames, pointer(mask), torch.get_num_threads()),
+        )
+        found = torch.empty_like(queries)
+        kernels().attend_memory_rows(call, queries.data_ptr(), found.data_ptr())
+        return found
+
 
 class NativeStack(LayerStack):
     """Layers whose ``extend`` is one call of the kernels.

@@ -1,4 +1,4 @@
-"""In which numbers the decoder computes, and whether this machine is good at them."""
+"""In which numbers decoder and encoder compute, and whether this machine is good at them."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -57,13 +57,7 @@ def resolve_precision(
         dtype = torch.bfloat16 if has_bfloat16_instructions() else torch.float32
         return Precision(dtype, int8_projection=True)
     if device.type == "cpu" and name == BFLOAT16:
-        if has_bfloat16_instructions():
-            logger.info("decoder in bfloat16: this CPU has instructions for it")
-        else:
-            logger.warning(
-                "decoder_precision: bfloat16, but this CPU has no instructions for it; float32 "
-                "will be faster"
-            )
+        warn_of_bfloat16("decoder_precision")
     return Precision(getattr(torch, name))
 
 
@@ -96,6 +90,16 @@ def check_precision(name: str, device: torch.device, option: str) -> None:
     if name not in allowed:
         place = "a CPU" if device.type == "cpu" else "a GPU"
         raise InputError(f"{option}: {name}; allowed on {place}: {', '.join(allowed)}")
+
+
+def warn_of_bfloat16(option: str) -> None:
+    """Say in the log whether this CPU is good at what an option asks for."""
+    if has_bfloat16_instructions():
+        logger.info(f"{option}: bfloat16: this CPU has instructions for it")
+    else:
+        logger.warning(
+            f"{option}: bfloat16, but this CPU has no instructions for it; float32 will be faster"
+        )
 
 
 def has_bfloat16_instructions() -> bool:

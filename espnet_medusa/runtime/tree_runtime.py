@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from espnet_medusa.draft.attending_heads import AttendingHeadsSurrogate
 from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
 from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
-from espnet_medusa.model.heads import RecurrentHeads
+from espnet_medusa.model.heads import AttendingHeads, RecurrentHeads
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
@@ -186,6 +188,9 @@ class TreeRuntime(TreeDecoder):
         if isinstance(self.heads, RecurrentHeads):
             cell = PackedRecurrentHeads(self.heads, self.precision)
             return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
+        if isinstance(self.heads, AttendingHeads):
+            layer = PackedAttendingHeads(self.heads, self.layers[-1], self.precision)
+            return AttendingHeadsSurrogate(layer, self.embed_tokens, projection, vocabulary)
         tables = pack_tables(self.heads, projection, vocabulary, self.precision, chosen)
         return ParallelHeadsSurrogate(tables, self.num_heads, vocabulary)
 

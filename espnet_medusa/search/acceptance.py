@@ -33,11 +33,14 @@ class AcceptanceRule:
         allowed: (logits (E, V), tokens (E,)) -> (E,) bool, of a rule that verifies.
         accepts_draft: (draft_log_probs (E,)) -> (E,) bool, of a rule that verifies nothing.
         best_only: Whether ``allowed`` is true of the best token alone, which a search knows anyway.
+        prefix_only: Whether nothing is allowed behind a token that is not, be it the best one,
+            which the search writes itself.
     """
 
     allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
     accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
     best_only: bool = False
+    prefix_only: bool = False
 
     def __post_init__(self) -> None:
         assert (self.allowed is None) != (self.accepts_draft is None)
@@ -122,6 +125,25 @@ def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
         (E,) bool.
     """
     return draft_log_probs.exp() >= tau
+
+
+def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torch.Tensor:
+    """Allow a token to which the base head gives a probability of ``least`` or more.
+
+    Not lossless up to a half; above it only the best token can be so probable. A forbidden token
+    (-inf) never stands, even where ``least`` is 0.
+
+    Args:
+        logits: (E, V).
+        tokens: (E,).
+        least: Probability that is enough; above 1 none is.
+
+    Returns:
+        (E,) bool.
+    """
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    own = log_probs.gather(-1, tokens[..., None]).squeeze(-1)
+    return (own.exp() >= least) & (own > -torch.inf)
 
 
 def build_rule(options: AcceptanceOptions) -> AcceptanceRule:

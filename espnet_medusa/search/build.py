@@ -12,11 +12,13 @@ from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.ctc_first import CTCFirst, CTCFirstOptions, CTCFirstSearch
 from espnet_medusa.search.drafters import (
     FIXED,
     LOOKAHEAD_DEPTH,
     NO_SOURCES,
     DraftSources,
+    build_ctc,
     build_lookahead,
     build_surrogate,
     check_drafter,
@@ -45,7 +47,7 @@ DRAFT_MINIMA = (
 
 
 @dataclass(frozen=True)
-class SearchOptions(ConstraintOptions, AcceptanceOptions):
+class SearchOptions(ConstraintOptions, AcceptanceOptions, CTCFirstOptions):
     """Decode options beside ESPnet's own."""
 
     # beam: exact beam search, with acceptance: threshold one of drafts that nothing verifies;
@@ -99,6 +101,7 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
             f"lookahead: {options.lookahead}; allowed with acceptance: threshold: fixed, as "
             "nothing there says which drafts were right"
         )
+    _check_ctc_first(options)
     choices = options.medusa_choices
     if choices:
         if not greedy:
@@ -109,6 +112,21 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
             raise InputError(
                 f"medusa_choices: {choices}; allowed: 1 for the root, then how many tokens hang "
                 "behind each node of head 1, head 2, ..., each 1 or more"
+            )
+
+
+def _check_ctc_first(options: SearchOptions) -> None:
+    for name, value in options.ctc_thresholds.items():
+        if not value >= 0:  # nor is it no number
+            raise InputError(f"{name}: {value}; allowed: 0 or more, or leave it out")
+        if options.search != GREEDY:
+            raise InputError(
+                f"{name}: {value}; allowed with search: greedy: CTC gives one hypothesis, no beam"
+            )
+        if options.acceptance != EXACT:
+            raise InputError(
+                f"{name}: {value}; allowed with acceptance: exact, which is what is written behind "
+                f"CTC's tokens; acceptance is {options.acceptance}"
             )
 
 
@@ -171,12 +189,25 @@ def build_greedy(
 
     Args:
         decoder: Evaluates nodes.
-        sources: What drafts beside its heads.
+        sources: What drafts beside its heads, and CTC that decides before the decoder.
+
+    Raises:
+        InputError: The model cannot draft like that, or has no CTC branch to decide.
     """
     surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
     shape = draft_shape(options, decoder, surrogate, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
-    return GreedySearch(decoder, build_rule(options), constraints, surrogate, shape)
+    parts = decoder, build_rule(options), constraints, surrogate, shape
+    if not options.ctc_thresholds:
+        return GreedySearch(*parts)
+    if sources.ctc is None:
+        name, value = next(iter(options.ctc_thresholds.items()))
+        raise InputError(
+            f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); leave it "
+            "out"
+        )
+    ctc = build_ctc(sources, vocab_size, eos)
+    return CTCFirstSearch(*parts, CTCFirst(ctc, constraints, options))
 
 
 def build_beam(

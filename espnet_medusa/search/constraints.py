@@ -6,6 +6,7 @@ it would be one token at a time. Values are those of transformers' processors of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +64,20 @@ class Constraints:
             eos=int((vocabulary == self.eos).nonzero()),
             blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
         )
+
+    def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
+        """How many of these tokens may come, one after the other from the first position on.
+
+        Args:
+            tokens: Behind the prompt.
+            min_length: No end symbol before so many tokens.
+        """
+        barred = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
+        if self.blocked is not None and tokens:
+            rows = [min(place, len(self.blocked) - 1) for place in range(len(tokens))]
+            blocked = self.blocked[rows, [*tokens]].tolist()
+            barred = [one or other for one, other in zip(barred, blocked, strict=True)]
+        return barred.index(True) if True in barred else len(barred)
 
     def apply(
         self, scores: torch.Tensor, lengths: torch.Tensor, min_lengths: torch.Tensor | None = None

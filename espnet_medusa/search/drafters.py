@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.ctc_hypothesis import Spelling
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
@@ -45,17 +46,19 @@ class DraftSources:
     """What can draft beside the decoder's heads.
 
     Attributes:
-        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the model's CTC branch.
+        ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
         blank: Its blank.
         model: Opens the draft model; None where none is given.
         frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
             ascending, the end symbol among them.
+        spelling: Opens what CTC needs where its units are not the decoder's tokens.
     """
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0
     model: Callable[[], Surrogate] | None = None
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
+    spelling: Callable[[], Spelling] | None = None
 
 
 NO_SOURCES = DraftSources()
@@ -114,10 +117,25 @@ def build_surrogate(
                 f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
                 f"{_allowed(sources, decoder)}"
             )
-        ctc = CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary)
+        ctc = build_ctc(sources, vocab_size, eos, vocabulary)
     if heads is None or ctc is None:
         return heads or ctc
     return MixedSurrogate(ctc, heads, options.ctc_draft_share)
+
+
+def build_ctc(
+    sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
+) -> CTCSurrogate:
+    """What drafts by the model's CTC branch, which it has.
+
+    Args:
+        sources: Has the branch.
+        vocab_size: V.
+        eos: End symbol.
+        vocabulary: (V',) tokens that may be drafted; None: all.
+    """
+    spelling = None if sources.spelling is None else sources.spelling()
+    return CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary, spelling)
 
 
 def _draft_model(options: DrafterOptions, sources: DraftSources) -> Surrogate:

@@ -120,14 +120,19 @@ class GreedyStrategy(Strategy):
         self.rule = rule
         self.needs_draft_scores = not rule.verifies
 
+    def rule_of(self, walks: Sequence[GreedyWalk]) -> AcceptanceRule:
+        """The rule of the call that these walks have just had, which all have together."""
+        return self.rule
+
     def judge(self, walks: Sequence[GreedyWalk], logits: torch.Tensor) -> None:
         """What the base head says of new prefixes: its best token, and which drafts it allows."""
+        rule = self.rule_of(walks)
         requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         scores = self.scoring.constrain(requests, logits)
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
-        drafts = [prefix for prefix in drafts if prefix.parent in rows and self.rule.verifies]
+        drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
         parents = torch.tensor([rows[prefix.parent] for prefix in drafts], device=logits.device)
         tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device)
         # One read: best tokens and verdicts, with the base head's own log-probabilities.
@@ -135,19 +140,21 @@ class GreedyStrategy(Strategy):
         of, chosen = torch.arange(len(prefixes), device=logits.device), best
         verdicts = torch.ones_like(best)
         if drafts:
-            if self.rule.best_only:
+            if rule.best_only:
                 allowed = best[parents] == tokens
             else:
-                allowed = self.rule.allowed(scores[parents], tokens)
+                allowed = rule.allowed(scores[parents], tokens)
             of, chosen = torch.cat([of, parents]), torch.cat([chosen, tokens])
             verdicts = torch.cat([verdicts, allowed.long()])
         log_probs = logits[of, chosen].float() - logits.float().logsumexp(dim=-1)[of]
         table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
         for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
             prefix.memo[BEST] = (int(token), log_prob)
+        reached = {walk.hypothesis.prefix for walk in walks}
         for prefix, (_, log_prob, stands) in zip(drafts, table[len(prefixes) :], strict=True):
-            if stands:
+            if stands and (prefix.parent in reached or not rule.prefix_only):
                 prefix.memo[ALLOWED] = log_prob
+                reached.add(prefix)
 
     def advance(self, walks: Sequence[GreedyWalk]) -> None:
         for walk in walks:

@@ -84,11 +84,11 @@ def run(
         parts = zip(memory, frames, prompts, strict=True)
         draft_inputs = [DraftInput(row[:length], tokens) for row, length, tokens in parts]
     state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
-    _share_seconds(walks, started)
+    share_seconds(walks, started)
     started = time.perf_counter()
     drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs)
     drafter.draft_prompt(walks)
-    _share_seconds(walks, started, drafting=True)
+    share_seconds(walks, started, drafting=True)
     rows = [Row(walk, tokens) for walk, tokens in zip(walks, prompts, strict=True)]
     while rows:
         started, walks = time.perf_counter(), [row.walk for row in rows]
@@ -102,16 +102,16 @@ def run(
         rows = _leave(decoder, state, rows)
         if rows:
             compact(decoder, state, rows, _running(rows))
-        _share_seconds(walks, started)
+        share_seconds(walks, started)
         if rows:
             started, walks = time.perf_counter(), [row.walk for row in rows]
             drafter.draft(walks)
             strategy.accept_unverified(walks)
             rows = _leave(decoder, state, rows)
-            _share_seconds(walks, started, drafting=True)
+            share_seconds(walks, started, drafting=True)
 
 
-def _share_seconds(walks: Sequence[Walk], started: float, drafting: bool = False) -> None:
+def share_seconds(walks: Sequence[Walk], started: float, drafting: bool = False) -> None:
     """Seconds since then, evenly among those present."""
     seconds = (time.perf_counter() - started) / len(walks)
     for walk in walks:

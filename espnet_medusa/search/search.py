@@ -56,7 +56,16 @@ class Search(ABC):
             self._begin(memory[row, :frames], prompt[row], limits[row])
             for row, frames in enumerate(memory_lengths.tolist())
         ]
-        run(self.decoder, self.drafter, walks, memory, memory_lengths, prompt, draft_inputs)
+        heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
+        if draft_inputs is not None:
+            heard = [one.memory for one in draft_inputs]
+        rows = self._undecided(walks, heard)
+        if 0 < len(rows) < len(walks):
+            memory, memory_lengths, prompt = memory[rows], memory_lengths[rows], prompt[rows]
+            draft_inputs = draft_inputs and [draft_inputs[row] for row in rows]
+        if rows:
+            going = [walks[row] for row in rows]
+            run(self.decoder, self.drafter, going, memory, memory_lengths, prompt, draft_inputs)
         for walk in walks:
             self._finish(walk)
         return walks
@@ -70,6 +79,15 @@ class Search(ABC):
             prompt: (P,).
             limits: Its own.
         """
+
+    def _undecided(self, walks: Sequence[Walk], heard: Sequence[torch.Tensor]) -> list[int]:
+        """The walks that need the decoder: rows of what ``__call__`` is given.
+
+        Args:
+            walks: U, at their roots.
+            heard: U times (S, D), what may draft.
+        """
+        return [*range(len(walks))]
 
     @abstractmethod
     def _finish(self, walk: Walk) -> None:

@@ -1,7 +1,8 @@
 """ESPnet's hybrid CTC / attention model with a multi-head decoder loss."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
@@ -10,6 +11,7 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
 from espnet_medusa.training.projection_loss import (
@@ -19,6 +21,7 @@ from espnet_medusa.training.projection_loss import (
     projected_loss,
     rows_that_count,
 )
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
 
 Stats = dict[str, torch.Tensor | None]
@@ -27,23 +30,28 @@ LOSS_WEIGHTS = (
     "head_loss_weight",
     "head_loss_decay",
     "kl_weight",
+    "state_weight",
     "mwer_weight",
 )
 FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
+BLANK, SPACE = "<blank>", "Ġ"  # of units, for error rates
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
 
-    The decoder's loss is the weighted mean of the heads' cross-entropies plus
-    ``kl_weight`` times the mean of their divergences.
+    The decoder's loss is the weighted mean of the heads' cross-entropies plus ``kl_weight`` times
+    the mean of their divergences and ``state_weight`` times that of their states' distances.
     """
 
     base_loss_weight: float = 1.0  # 0 where the base is frozen
     head_loss_weight: float = 1.0  # of the first head
     head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
     kl_weight: float = 0.0  # Whisper-Medusa: 0.01
+    # Of the distance between what a head reads out and the decoder's own last state at the token
+    # that it drafts for (EAGLE's regression, arXiv 2401.15077): more to learn from than one label.
+    state_weight: float = 0.0
     # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
     mwer_weight: float = 0.0
     mwer_beam: int = 4
@@ -54,6 +62,12 @@ class TrainingOptions:
     # Tokens that heads learn to draft, the most frequent of training; None: all. Labels outside
     # count in no loss and no accuracy, the base head's neither.
     draft_vocab_size: int | None = None
+    # Units of the CTC branch: the first of a byte-pair vocabulary such as Whisper's, 256 (bytes) or
+    # more; None: the decoder's tokens.
+    ctc_units: int | None = None
+    # Between the encoder and CTC over units: one of ESPnet's encoders, such as e_branchformer.
+    ctc_block: str | None = None
+    ctc_block_conf: dict[str, Any] = field(default_factory=dict)
 
 
 class MedusaASRModel(ESPnetASRModel):
@@ -93,6 +107,7 @@ class MedusaASRModel(ESPnetASRModel):
             own is not self.decoder.projection for own in self.decoder.projections
         ):
             raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
+        self._set_units(options)
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
             self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
@@ -110,6 +125,40 @@ class MedusaASRModel(ESPnetASRModel):
                 options.mwer_beam,
                 options.mwer_threshold,
             )
+
+    def _set_units(self, options: TrainingOptions) -> None:
+        """Give CTC units of its own."""
+        if options.ctc_units is None:
+            if options.ctc_block is not None:
+                raise InputError("model_conf.ctc_block: allowed with ctc_units")
+            return
+        if self.ctc is None:
+            raise InputError(
+                "model_conf.ctc_units: allowed with a ctc_weight above 0, such as 0.99"
+            )
+        try:
+            units = BytePairUnits(self.token_list, options.ctc_units)
+        except InputError as error:
+            raise InputError(f"model_conf.ctc_units: {error}") from error
+        size, block_conf = self.encoder.output_size(), options.ctc_block_conf
+        self.ctc = UnitCTC(self.ctc, units, size, options.ctc_block, block_conf)
+        if self.error_calculator is not None:
+            names = [BLANK, *self.token_list[: len(units)]]
+            calculator, report = type(self.error_calculator), self.error_calculator
+            self.error_calculator = calculator(
+                names, SPACE, BLANK, report.report_cer, report.report_wer
+            )
+
+    def _calc_ctc_loss(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+    ):
+        if isinstance(self.ctc, UnitCTC):
+            text, text_lengths = self.ctc.labels(text, text_lengths)
+        return super()._calc_ctc_loss(memory, memory_lengths, text, text_lengths)
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
         """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""
@@ -267,6 +316,10 @@ class MedusaASRModel(ESPnetASRModel):
             self._objectives(counts, labels.size(0)),
             teacher,
         )
+        if self.options.state_weight > 0 and len(unrolled) > 1:
+            stats["loss_state"] = state_distance(unrolled[1:], outputs.hidden.detach(), labels)
+            loss = loss + self.options.state_weight * stats["loss_state"]
+            stats["loss_state"] = stats["loss_state"].detach()
         self._log_heads(sums, counts, [len(rows) for rows in hidden], labels.size(0), stats)
         return loss
 
@@ -314,6 +367,23 @@ class MedusaASRModel(ESPnetASRModel):
             stats["acc_heads"] = accuracies[1:].nanmean()
         if self.options.kl_weight > 0:
             stats["loss_kl"] = sums.divergence.mean() / batch_size
+
+
+def state_distance(
+    drafted: list[torch.Tensor], hidden: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Mean smooth L1 distance of heads' states from the decoder's own, further on.
+
+    Args:
+        drafted: Of heads 1 to K: (B, L - k, D) for the token k behind the next one.
+        hidden: (B, L, D), of which no gradient flows.
+        labels: (B, L), -1 where none counts.
+    """
+    found, expected = (
+        torch.cat([rows_that_count(rows, labels, head) for head, rows in enumerate(states, 1)])
+        for states in (drafted, [hidden[:, head:] for head in range(1, len(drafted) + 1)])
+    )
+    return torch.nn.functional.smooth_l1_loss(found, expected) if len(found) else found.sum()
 
 
 def _own_keys() -> list[str]:

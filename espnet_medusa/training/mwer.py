@@ -18,6 +18,7 @@ from rapidfuzz.distance import Levenshtein
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
+from espnet_medusa.model.heads.base import Heard
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
@@ -199,7 +200,8 @@ def hypothesis_log_probs(
     inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start)
     inputs = inputs.view(len(n_best), -1)
     outputs = decoder.hidden_states(memory, memory_lengths, inputs, branches)
-    outputs = HiddenStates(*(part.reshape(*tokens.shape, -1) for part in outputs))
+    states = (part.reshape(*tokens.shape, -1) for part in outputs[:3])
+    outputs = HiddenStates(*states, each_branch(outputs.heard, branches))
     owners, log_probs = [], []
     unrolled = decoder.unroll_hidden(outputs, tokens)
     for head, (hidden, projection) in enumerate(zip(unrolled, decoder.projections, strict=True)):
@@ -210,6 +212,13 @@ def hypothesis_log_probs(
     log_probs = torch.cat(log_probs)
     summed = log_probs.new_zeros(len(hypotheses)).index_add(0, torch.cat(owners), log_probs)
     return summed.view(len(n_best), -1).masked_fill(~present.to(device), -torch.inf)
+
+
+def each_branch(heard: Heard | None, branches: int) -> Heard | None:
+    """The same audio for each of N sequences of an utterance."""
+    if heard is None:
+        return None
+    return Heard(*(None if part is None else part.repeat_interleave(branches, 0) for part in heard))
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from espnet_medusa.vocabulary.vocabulary import Vocabulary, bare
 
 # Where a text may be cut so that its parts are spelt as the whole: before a word.
-_BEFORE_WORD = re.compile(rb"(?<=\S)(?= )")
+BEFORE_WORD = re.compile(rb"(?<=\S)(?= )")
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Follower:
             return replace(self, pending=pending)
         if not self.begun:
             text = self._begin(text)
-        *words, last = _BEFORE_WORD.split(self.word + text)
+        *words, last = BEFORE_WORD.split(self.word + text)
         return replace(self, settled=self._settle(words), word=last, pending=pending, begun=True)
 
     def _begin(self, text: bytes) -> bytes:

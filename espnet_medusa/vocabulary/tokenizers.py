@@ -7,6 +7,7 @@ from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import read_config
+from espnet_medusa.vocabulary.byte_pairs import byte_alphabet
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE, WHISPER_TYPES
 
@@ -30,14 +31,6 @@ def _byte_ids(contents: Sequence[bytes | None]) -> Callable[[bytes], list[int | 
     return lambda data: [single.get(data[place : place + 1]) for place in range(len(data))]
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """Characters of byte-level BPE to bytes: printable ones stand for themselves."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    signs = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
-    return dict(zip(signs, printable + others, strict=True))
-
-
 def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
     """That of a fast tokenizer: byte-level BPE, or BPE converted from sentencepiece.
 
@@ -55,7 +48,7 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
             f"tokenizer of kind {kind}: allowed are byte-level BPE and BPE with word boundaries "
             f"'{BOUNDARY}'; of sentencepiece give the .model file"
         )
-    alphabet = _byte_alphabet()
+    alphabet = byte_alphabet()
     vocabulary = tokenizer.get_vocab()
     contents: list[bytes | None] = [None] * (max(vocabulary.values()) + 1)
     names: list[str | None] = [None] * len(contents)

@@ -24,6 +24,7 @@ ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
 HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
+HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # of nothing but Whispers
 OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # where there are no safetensors
 
 # OpenAI's names of a half's tensors, and transformers'; applied one after the other.
@@ -130,6 +131,30 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
         )
     return PretrainedWhisper(
         whisper_model, WhisperConfig.from_dict(fields), _weight_files(folder, whisper_model)
+    )
+
+
+def is_whisper(name: str) -> bool:
+    """Whether a name means a Whisper, as ``open_whisper`` takes it, rather than another model.
+
+    Of a hub model nothing but ``config.json`` is fetched for that. True of paths that are nowhere,
+    too: ``open_whisper`` says what is wrong with them.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".pt" or (path / CONFIG).is_file():
+        return True
+    if path.exists():
+        return path.is_dir()
+    if name.startswith((".", "/", "~")) or name.startswith(HUB_OWNERS):
+        return True
+    from huggingface_hub import hf_hub_download
+
+    try:
+        fields = json.loads(Path(hf_hub_download(name, CONFIG)).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(fields, dict) and (
+        fields.get("model_type") == "whisper" or {"alignment_heads", "suppress_ids"} <= {*fields}
     )
 
 

@@ -4,41 +4,24 @@ import json
 from pathlib import Path
 
 import beam_loop
+import ctc_first
 import drafting
+import encoder_products
 import pytest
-import real_whisper
 import speech_llama_heads
 import torch
 from drafting_report import Outcome, make_rows
 from drafting_settings import SEARCHES, Setting
-from experiment import make_experiment, training_config, write_noise
+from heads_recipe import make_recipe
 from inputs import Utterance
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.search.statistics import DecodingStatistics
 
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    """A recipe folder with recurrent heads on a random base and two utterances of noise."""
-    folder = tmp_path_factory.mktemp("recipe")
-    sizes = training_config()["decoder_conf"]
-    conf = {"decoder_conf": sizes | {"heads": "recurrent"}}
-    heads = make_experiment(folder / "exp" / "asr_recurrent", **conf)
-    base = make_experiment(
-        folder / "exp" / "asr_base", decoder_conf=sizes | {"heads": "none", "heads_conf": {}}
-    )
-    weights = torch.load(heads.model)
-    torch.save(weights, heads.folder / "valid.acc_heads.ave.pth")
-    of_heads = ("decoder.heads.", "decoder.token_counts")
-    frozen = {name: weight for name, weight in weights.items() if not name.startswith(of_heads)}
-    torch.save(frozen, base.folder / "valid.acc.ave.pth")
-    data_dir = folder / "data"
-    data_dir.mkdir()
-    for index in range(2):
-        write_noise(data_dir / f"{index}.wav", 0.8 + 0.4 * index, index)
-    (data_dir / "wav.scp").write_text("a data/0.wav\nb data/1.wav\n")
-    (data_dir / "text").write_text("a ab cd\nb ef\n")
-    return folder
+    return make_recipe(tmp_path_factory.mktemp("recipe"))
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +44,44 @@ def test_drafting(recipe, tmp_path):
     assert all(row["fewer_calls"] == 1 and row["calls_equal_steps"] == 2 for row in plain)
     assert "CTC left out" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "calls.png").stat().st_size and (tmp_path / "time.png").stat().st_size
+
+
+def test_ctc_first(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(recipe)
+    experiment, output = recipe / "exp" / "asr_recurrent", tmp_path / "out" / "ctc_0.5"
+    command = ["--asr_train_config", experiment / "config.yaml"]
+    command += ["--asr_model_file", experiment / "model.pth", "--data_dir", "data"]
+    command += ["--entropies", "0.5", "inf", "--likelihoods", "0", "1.5", "--output", output]
+    ctc_first.main([*map(str, command), "--maxlenratio", "-60"])
+    rows = json.loads((tmp_path / "out" / "ctc_0.5.json").read_text())["rows"]
+    found = {tuple(row["setting"].values()): row for row in rows}
+    assert len(found) == len(rows) == 1 + 3 * 3
+    plain, exact = found[None, None, False], found[None, None, True]
+    assert plain["same_text"] == exact["same_text"] == found[None, 1.5, True]["same_text"] == 2
+    assert plain["wer"] == exact["wer"] and plain["calls"] >= exact["calls"] > 0
+    for likelihood in (None, 0, 1.5):
+        sure = found[float("inf"), likelihood, True]
+        assert (sure["calls"], sure["uncalled"]) == (0, 2)
+    assert found[None, 0, True]["calls"] == 1 and found[None, 0, True]["uncalled"] == 0
+    assert found[None, 0, True]["wer"] == sure["wer"], "CTC's text"
+    assert all(row["ms"] > row["search_ms"] > 0 for row in rows)
+    lines = (tmp_path / "out" / "ctc_0.5.md").read_text().splitlines()
+    assert lines[0].startswith("asr_recurrent, data: 2 utterances of 1.0 s")
+    assert len(lines) == 2 + 2 + len(rows)
+    for word in ("calls", "seconds"):
+        assert (tmp_path / "out" / f"ctc_0.5_{word}.png").stat().st_size
+
+
+def test_ctc_first_scores_cleaned_texts():
+    outcomes = [ctc_first.Outcome("Ab, c.", 0, 0.1), ctc_first.Outcome("d", 4, 0.3)]
+    exact = [ctc_first.Outcome("Ab, c.", 2, 0.2), ctc_first.Outcome("e", 2, 0.2)]
+    cleaner = ctc_first.TextCleaner(["whisper_basic"])
+    row = ctc_first.make_row(
+        ctc_first.Setting(0.5), outcomes, exact, [1.0, 2.0], ["ab c", "e"], cleaner
+    )
+    assert row.wer == pytest.approx(100 / 3)
+    assert (row.calls, row.uncalled, row.same_text, row.utterances) == (2, 1, 1, 2)
+    assert row.search_ms == pytest.approx(200) and row.ms == pytest.approx(1700)
 
 
 def test_heads_of_another_base_are_refused(recipe):
@@ -118,22 +139,17 @@ def test_calls_of_speech_llama_heads(tmp_path):
         assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)
 
 
-def test_real_whisper_compares_texts_with_those_without_drafts():
-    plain = [
-        real_whisper.Outcome("A b.", 2.0, 0.5, 4, 4),
-        real_whisper.Outcome("C", 4.0, 1.0, 2, 2),
-    ]
-    drafted = [
-        real_whisper.Outcome("a b", 1.0, 0.2, 1, 4),
-        real_whisper.Outcome("C", 2.0, 0.4, 1, 2),
-    ]
-    way = real_whisper.Way("int8", drafts=True)
-    figures = real_whisper.row(way, drafted, plain, ["a b", "d"])
-    assert figures["same_text"] == "1/2" and figures["tokens_per_call"] == 3.0
-    assert figures["wer"] == pytest.approx(100 / 3)  # of three words; case and stops do not count
-    assert figures["ms"] == pytest.approx(1500) and figures["encoder_ms"] == pytest.approx(1200)
-    peer = real_whisper.row(
-        real_whisper.Way("int8"), [real_whisper.Outcome("a b", 1.0)], None, ["a b"]
-    )
-    lines = real_whisper.table({"drafts": figures, "peer": peer}).splitlines()
-    assert lines[2:] == ["|drafts|1500|1200|300|1.0|3.00|33.3|1/2|", "|peer|1000|||||0.0||"]
+def test_encoder_products_measures_every_candidate(tmp_path):
+    whisper, output = save_tiny_whisper(tmp_path / "whisper"), tmp_path / "found"
+    encoder_products.main(
+        ["--model", str(whisper), "--rounds", "1", "--threads", "1", "--clock", "processor",
+         "--output", str(output)]
+    )  # fmt: skip
+    found = json.loads(output.with_suffix(".json").read_text())["ms"]
+    assert [*found["products"]][:2] == ["1500x32 by 32x96", "1500x32 by 32x32"]
+    windows = found["window"]["30 s"]
+    assert {"float32, ours", "bfloat16, ours", "int8, ours"} <= windows.keys()
+    for cases in found.values():
+        assert all(0 < ms < 10_000 for case in cases.values() for ms in case.values())
+    with pytest.raises(ValueError, match="threads: 2; allowed with clock: processor: 1"):
+        encoder_products.main(["--model", str(whisper), "--clock", "processor", "--threads", "2"])

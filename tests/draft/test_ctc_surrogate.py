@@ -9,7 +9,7 @@ from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_s
 from scripted import ScriptedCTC, ScriptedDecoder, edited
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import CTCSurrogate, Retokenizer, advance_rows, greedy_hypothesis
+from espnet_medusa.draft.ctc import CTCSurrogate, advance_rows
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -84,55 +84,6 @@ def test_weights_of_places():
     best, near, far = weights[2], weights[1], weights[0]
     assert float(near / best) == pytest.approx(math.exp(-3), rel=0.01)
     assert float(far / near) == pytest.approx(math.exp(-3), rel=0.01)
-
-
-# The hypothesis
-
-
-def frames(*rows):
-    return torch.tensor(rows).log()
-
-
-def test_greedy_hypothesis_merges_frames_and_leaves_blanks_out():
-    found = greedy_hypothesis(
-        frames(
-            [0.7, 0.1, 0.1, 0.1],
-            [0.2, 0.6, 0.1, 0.1],
-            [0.1, 0.8, 0.0, 0.1],
-            [0.6, 0.4, 0.0, 0.0],
-            [0.1, 0.5, 0.4, 0.0],
-            [0.1, 0.2, 0.1, 0.6],
-            [0.0, 0.1, 0.9, 0.0],
-            [0.8, 0.1, 0.1, 0.0],
-            [0.6, 0.2, 0.1, 0.1],
-        ),
-        blank=0,
-        eos=3,
-    )
-    assert found.tokens[:, 0].tolist() == [1, 1, 2, 3], "blank parts equal tokens, 3 is no word"
-    assert found.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
-    assert found.tokens[1, 1] == 2 and found.probabilities[1, 1] == pytest.approx(0.4)
-    assert found.tokens[3, 1:].tolist() == [-1, -1]
-    assert (found.probabilities.sum(-1) <= 1).all(), "what is blank or the end is nobody's"
-
-
-@pytest.mark.parametrize("retokenizer", [None, Retokenizer(str, lambda text: [5])])
-def test_an_empty_hypothesis_is_the_end(retokenizer):
-    found = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1, retokenizer)
-    assert found.tokens[:, 0].tolist() == [1]
-    assert found.probabilities[0, 0] == pytest.approx(0.8)
-
-
-def test_other_units_go_through_text():
-    characters = "_abc"
-    retokenizer = Retokenizer(
-        lambda ids: "".join(characters[label] for label in ids),
-        lambda text: [{"ab": 7, "c": 9}[piece] for piece in ("ab", "c") if piece in text],
-    )
-    likely = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.8, 0.0], [0.0, 0.0, 0.1, 0.9]]
-    found = greedy_hypothesis(frames(*likely), 0, 3, retokenizer)
-    assert found.tokens.tolist() == [[7], [9], [3]]
-    assert found.probabilities[:2, 0].tolist() == pytest.approx([0.8, 0.8])
 
 
 # The surrogate
@@ -230,14 +181,14 @@ def plain_texts(decoder, memory, lengths, max_lengths):
     ]
 
 
-def calls_for(texts, heard, shape=WHOLE, retokenizer=None):
+def calls_for(texts, heard, shape=WHOLE):
     """Decoder calls for each text while CTC hears something else."""
     count = len(texts)
     runtime = build_runtime(tiny_decoder(0, "none", vocab_size=BIG))
     decoder = ScriptedDecoder(runtime, dict(enumerate(texts)), len(PROMPT), BIG, BIG - 1)
     memory, lengths = random_memory(0, [5] * count)
     ctc = ScriptedCTC(heard, memory, BIG)
-    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG, retokenizer=retokenizer)
+    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG)
     constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
@@ -254,16 +205,6 @@ def random_texts(seed, count=6):
 def test_what_ctc_has_right_takes_one_call():
     texts = random_texts(0)
     assert calls_for(texts, texts) == [1] * len(texts)
-
-
-def test_what_ctc_has_right_in_other_units_takes_one_call():
-    texts = [*random_texts(1), []]
-    digits = [[int(digit) for token in text for digit in f"{token:02}"] for text in texts]
-    retokenizer = Retokenizer(
-        lambda ids: "".join(map(str, ids)),
-        lambda text: [int(text[place : place + 2]) for place in range(0, len(text), 2)],
-    )
-    assert calls_for(texts, digits, retokenizer=retokenizer) == [1] * len(texts)
 
 
 @pytest.mark.parametrize("num_edits", [1, 2, 4])
@@ -302,7 +243,7 @@ def make_surrogate(kind, decoder, runtime, memory, lengths, seed):
 
 
 KINDS = ["random", "edited", "random mixed", "edited mixed"]
-HEADS = ["linear", "block", "recurrent", "llama latent"]
+HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 
 
 def random_shape(rng, width):

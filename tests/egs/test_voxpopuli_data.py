@@ -350,7 +350,8 @@ def test_speech_times(value, times):
 
 
 def run_unlabelled(*options: str) -> int:
-    return run("--setup", "self_supervised", "--segmentation", "auto", *options)
+    chosen = ["--setup", "self_supervised", "--segmentation", "auto", "--valid_fraction", "0"]
+    return run(*chosen, *options)
 
 
 def by_session(segments: dict[str, str]) -> dict[str, list[tuple[float, float]]]:
@@ -370,7 +371,7 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(capsy
     assert run_unlabelled() == 0
     assert problems(capsys) == []
     assert validate_unlabelled() == []
-    assert sorted(os.listdir("data")) == ["test_de", "unlabelled_de"]
+    assert sorted(os.listdir("data")) == ["test_de", "train_de_unlabelled", "unlabelled_de"]
     found = tables("unlabelled_de")
     assert "text" not in found and found["utt2session"] == found["segments"]
     assert found["wav.scp"][TEST_SESSION].endswith(f"raw_audios/de/2019/{TEST_SESSION}_de.ogg")
@@ -386,6 +387,27 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(capsy
                 start <= utterance.start_s and utterance.end_s <= end
                 for start, end in sessions[session]
             )
+
+
+def test_unlabelled_audio_is_divided_without_the_test_set(capsys):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=3)
+    assert run_unlabelled("--valid_fraction", "0.2") == 0
+    every = tables("unlabelled_de")["segments"]
+    train, dev = (tables(f"{name}_de_unlabelled") for name in ("train", "dev"))
+    dropped = train["dropped_utterances"]
+    assert dropped.keys() == {key for key in every if key.startswith(TEST_SESSION)}
+    assert train["segments"] | dev["segments"] == {
+        key: value for key, value in every.items() if key not in dropped
+    }
+    sessions = [by_session(part["segments"]).keys() for part in (train, dev)]
+    assert sessions[0] and sessions[1] and not sessions[0] & sessions[1]
+    options = ValidationOptions(require_text=False)
+    for name in ("train", "dev"):
+        assert validate_data_dir(f"data/{name}_de_unlabelled", options=options) == []
+    assert run_unlabelled("--margin_s", "-1") == 1
+    assert "margin_s -1.0: must be 0 or more" in capsys.readouterr().err
+    assert run_unlabelled("--valid_fraction", "0.99") == 1
+    assert "3 sessions cannot be divided" in capsys.readouterr().err
 
 
 def test_segments_at_silences_only():

@@ -10,9 +10,10 @@ import yaml
 from tiny_whisper import save_tiny_whisper
 from waiting import HANG_S
 
+from espnet_medusa.inference.unfit_texts import MISFIT
 from espnet_medusa.kaldi.segments import parse_segment
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.recipe.pseudo_labels import HELD_OUT_TIME, MISFIT
+from espnet_medusa.kaldi.table import read_results, read_table
+from espnet_medusa.recipe.sessions import HELD_OUT_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "egs" / "voxpopuli" / "asr1"
@@ -90,33 +91,39 @@ def check_training_data(recipe: Path) -> None:
     unlabelled = read_table(recipe / "data/unlabelled_cs/segments")
     sessions = {parse_segment(value).recording for value in unlabelled.values()}
     assert len(sessions) == 9 and TEST_SESSION in sessions and BROKEN_SESSION not in sessions
-    exp = recipe / "exp/cs_self_supervised"
-    texts = read_table(exp / "asr_vanilla/pseudo_labels/unlabelled_cs/text")
-    assert texts.keys() == unlabelled.keys()
-    dropped = read_table(recipe / "data/train_cs_pseudo/dropped_utterances")
-    held_out = {key for key, reason in dropped.items() if reason.startswith(HELD_OUT_TIME)}
-    assert held_out == {key for key in texts if key.startswith(TEST_SESSION)} != set()
-    n_misfits = sum(reason.startswith(MISFIT) for reason in dropped.values())
-    assert n_misfits == (len(texts) - len(held_out)) // 20 == 1
-    kept = {}
+    held_out = read_table(recipe / "data/train_cs_unlabelled/dropped_utterances")
+    assert held_out.keys() == {key for key in unlabelled if key.startswith(TEST_SESSION)} != set()
+    assert all(reason.startswith(HELD_OUT_TIME) for reason in held_out.values())
+    heard = {}
     for name in ("train", "dev"):
-        text = read_table(recipe / f"data/{name}_cs_pseudo/text")
-        assert text and not text.keys() & kept.keys()
-        kept |= text
-        assert read_table(recipe / f"dump/raw/{name}_cs_pseudo/utt2lang").keys() == text.keys()
-    assert kept == {key: " ".join(texts[key].split()) for key in texts if key not in dropped}
+        states = recipe / "dump/states_written" / f"{name}_cs_unlabelled"
+        texts = read_table(states / "shard.1/text")
+        assert not (states / "states.scp").exists(), "Medusa-Linear trains Whisper, on audio"
+        heard |= texts
+        dropped = read_results(states / "dropped_utterances")
+        assert len(dropped) == len(texts) // 20 == (name == "train")
+        assert all(reason.startswith(MISFIT) for reason in dropped.values())
+        learned = recipe / "dump/raw" / f"{name}_cs_unlabelled_written"
+        kept = {key: text for key, text in texts.items() if key not in dropped}
+        assert read_table(learned / "text") == kept
+        assert read_table(learned / "utt2lang") == dict.fromkeys(kept, "cs")
+    assert heard.keys() == unlabelled.keys() - held_out.keys()
 
 
 def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
     unwritten = build_damaged_corpus(recipe / "vox")
     options = ["--lang", "cs", "--setup", "self_supervised", "--segmentation", "auto"]
+    options += ["--states_nj", "2"]
+    options += ["--max_compression_ratio", "100"]  # a random Whisper repeats itself
     done = run(recipe, *options, "--stop_stage", "11")
     assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
     check_problems(done, unwritten)
     check_training_data(recipe)
 
     exp = recipe / "exp/cs_self_supervised"
-    written = (exp / "asr_vanilla/pseudo_labels/unlabelled_cs/text", exp / "asr_linear/config.yaml")
+    assert "train_cs_unlabelled_written/text" in (exp / "asr_linear/config.yaml").read_text()
+    states = recipe / "dump/states_written/train_cs_unlabelled"
+    written = (states / "shard.1/text", exp / "asr_linear/config.yaml")
     before = [path.stat().st_mtime_ns for path in written]
     done = run(recipe, *options, "--stage", "12")
     # The test set still lacks what the first call could not read.

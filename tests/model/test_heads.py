@@ -20,6 +20,11 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
     ).eval()  # fmt: skip
 
 
+def heard_by(decoder, frames):
+    """Random audio for heads that listen."""
+    return decoder.hear(*random_memory(0, frames)) if decoder.heads.listens else None
+
+
 LAYERED = ("linear", "block", "recurrent")
 KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (heads in LAYERED)]]
 
@@ -30,15 +35,15 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
     assert not build_runtime(decoder).heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
-    for step, logits in enumerate(decoder.unroll_heads(head_input, labels), start=1):
+    seen = head_input, labels, heard_by(decoder, [6, 4])
+    for step, logits in enumerate(decoder.unroll_heads(*seen), start=1):
         expected = decoder.project(head_input)[:, : 5 - step]
         if heads == "projection":
             expected = torch.zeros_like(expected)
-        torch.testing.assert_close(logits, expected, **CLOSE)  # each repeats its input
+        if heads != "attending":  # these start with what the last layer hears
+            torch.testing.assert_close(logits, expected, **CLOSE)  # each repeats its input
     optimizer = torch.optim.SGD(decoder.heads.parameters(), lr=0.1)
-    torch.cat([*decoder.unroll_heads(head_input, labels)], dim=1).log_softmax(-1)[
-        ..., 0
-    ].sum().backward()
+    torch.cat([*decoder.unroll_heads(*seen)], dim=1).log_softmax(-1)[..., 0].sum().backward()
     optimizer.step()
     assert build_runtime(decoder).heads_trained
 
@@ -70,7 +75,8 @@ def test_parameters_are_those_that_the_paper_counts():
 @pytest.mark.parametrize("heads", HEAD_TYPES)
 def test_more_heads_than_tokens(heads):
     decoder = decoder_of(heads, num_heads=4)
-    unrolled = decoder.unroll_heads(torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long())
+    states, labels = torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long()
+    unrolled = decoder.unroll_heads(states, labels, heard_by(decoder, [3]))
     assert [part.size(1) for part in unrolled] == [1, 0, 0, 0]
 
 
@@ -107,6 +113,9 @@ def test_no_heads_of_any_kind(heads):
         ("linear", {"own_block": True}, "heads_conf.own_block: True only suits heads: recurrent"),
         ("block", {"own_block": False}, "heads_conf.own_block: False only suits"),
         ("recurrent", {"own_block": "no"}, "heads_conf.own_block: 'no'; allowed: true, false"),
+        ("attending", {"dropout": 1.0}, "heads_conf.dropout: 1.0; allowed: from 0 to below 1"),
+        ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),
+        ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),
         ("recurrent", {"num_layers": 0}, "heads_conf.num_layers: 0 is too small"),
         ("recurrent", {"num_heads": -1}, "heads_conf.num_heads: -1 is too small"),
         ("recurrent", {"layers": 2}, "unknown option 'layers'.*num_layers"),

@@ -23,7 +23,7 @@ def write_decoding(
     folder.mkdir(parents=True)
     utterances = {
         key: DecodingStatistics(
-            decoder_calls=calls or tokens,
+            decoder_calls=tokens if calls is None else calls,
             tokens=tokens,
             total_seconds=value,
             decoder_seconds=value / 2,

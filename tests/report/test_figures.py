@@ -22,6 +22,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsAndWer,
     CallsPerWord,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -183,6 +184,24 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
         places = axis.get_xticks()
         shown = [name for name, place in zip(shown, places, strict=True) if low <= place <= high]
         assert shown == ["10", "20", "50"]
+
+
+@pytest.mark.parametrize(("fewest", "scale"), [(0.0, "linear"), (2.0, "log")])
+def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
+    plan = table(figure=WerAgainstCalls("F", POINTS, "K"))
+    calls = {"base": 28.0, "wide2": 9.0, "wide3": fewest}
+    rows = [
+        Row(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
+        for n, (system, count) in enumerate(calls.items())
+    ]
+    panels = scatter_panels(plan, rows)
+    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
+    (axis,) = drawn[0].axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("decoder calls an utterance", "WER [%]")
+    assert axis.get_xscale() == scale, "none has no logarithm"
+    line, _, star = split_lines(axis)[0]
+    assert line.get_xydata().tolist() == [[9.0, 6.0], [fewest, 7.0]]
+    assert line.get_linestyle() == "-" and star.get_xydata().tolist() == [[28.0, 5.0]]
 
 
 def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):

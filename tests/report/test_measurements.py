@@ -25,8 +25,9 @@ from espnet_medusa.report.measures.decoding_measures import (
 from espnet_medusa.report.measures.decodings import find_decodings
 from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, timings_by_id
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
-from espnet_medusa.report.measures.table_rows import Row
-from espnet_medusa.report.plan.published import MEASURES
+from espnet_medusa.report.measures.table_rows import Row, measure_rows
+from espnet_medusa.report.plan.published import MEASURES, read_corpora
+from espnet_medusa.report.plan.report_plan import System, TablePlan
 from espnet_medusa.report.tables.columns import COLUMNS, count_cell, estimate_cell, millions
 
 
@@ -158,12 +159,28 @@ def test_texts_beside_plain_ones(tmp_path):
     assert texts_kept(quick, None) is None
 
 
-def test_calls_are_known_where_each_utterance_has_some(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
+def test_calls_are_known_where_something_was_counted_of_each_utterance(tmp_path):
+    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0}, tokens=5, calls=2)
     (plain,) = find_decodings([tmp_path])
     assert calls_known(plain)
     plain.utterances["b"].decoder_calls = 0
+    assert calls_known(plain), "CTC alone may have decided"
+    plain.utterances["b"].tokens = 0
     assert not calls_known(plain)
+    plain.utterances.clear()
+    assert not calls_known(plain)
+
+
+def test_calls_of_none(tmp_path):
+    """Where CTC decided everything: no calls, which is a figure, and no tokens a call."""
+    system = System("CTC", "asr_x", "ctc_first")
+    plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
+    folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
+    (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
+    assert (row.calls, row.calls_per_utterance) == (0, Estimate(0.0))
+    assert row.tokens_per_call is row.nodes_per_call is row.eta is None
+    write_eta(folder, {"a": 4}, 4)
+    assert calls_per_word(folder / "statistics.json") == Estimate(0.0)
 
 
 def test_decodings_by_espnets_own_command(tmp_path):

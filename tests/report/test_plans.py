@@ -10,6 +10,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAndWer,
     CallsPerWord,
     SpeedupByLength,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -50,6 +51,10 @@ def test_plan_as_read(tmp_path):
         (
             "kind: wer_against_latency, title: F, points: K, groups: {g: {v: {2: x}}}",
             WerAgainstLatency("F", {"g": {"v": {"2": "x"}}}, "K"),
+        ),
+        (
+            "kind: wer_against_calls, title: F, points: K, groups: {g: {v: {2: x}}}",
+            WerAgainstCalls("F", {"g": {"v": {"2": "x"}}}, "K"),
         ),
         (
             "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
@@ -137,6 +142,15 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
                     "kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}",
                     "wer_of missing",
                 ),
+            )
+        ),
+        *(
+            (f"title: R\ntables: [{TABLE}]\nincluded: {content}", f"included: {expected}")
+            for content, expected in (
+                ("x.md", "'x.md'; a list of title and file"),
+                ("[x.md]", "1: 'x.md'; a mapping"),
+                ("[{title: T}]", "1: file missing; needed: title, file"),
+                ("[{title: T, file: x.md, level: 2}]", "1: unknown option 'level'"),
             )
         ),
         *(

@@ -154,6 +154,8 @@ def test_figures_of_each_kind(tmp_path, exp):
     content["tables"] += plan(figure=bars)["tables"] + plan()["tables"]
     content["tables"] += plan(figure={**calls, "wer_of": "CTC"})["tables"]
     content["tables"] += plan(figure=latency)["tables"]
+    made = {**scatter, "kind": "wer_against_calls", "title": "M"}
+    content["tables"] += plan(figure=made)["tables"]
     text = write_report(tmp_path, exp, content)
     for title, image in (
         ("Fig. 4", "images/report_wer_against_eta_1.png"),
@@ -161,6 +163,7 @@ def test_figures_of_each_kind(tmp_path, exp):
         ("Fig. 2", "images/report_speedup_3.png"),
         ("C", "images/report_calls_against_wer_4.png"),
         ("L", "images/report_wer_against_latency_5.png"),
+        ("M", "images/report_wer_against_calls_6.png"),
     ):
         assert f"![{title}](<{image}>)" in text
         assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
@@ -172,6 +175,20 @@ def test_figures_of_what_is_not_scored(tmp_path, exp):
     figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
     text = write_report(tmp_path, exp, plan(figure=figure))
     assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
+
+
+def test_sections_of_other_programs(tmp_path, exp):
+    measured = tmp_path / "measured" / "who.md"
+    content = plan() | {
+        "included": [
+            {"title": "Who", "file": str(measured)}, {"title": "Else", "file": "nowhere.md"}
+        ]
+    }  # fmt: skip
+    measured.parent.mkdir()
+    measured.write_text("# Who drafts\n\n3 utterances.\n\n## greedy\n\n|a|\n\n![x](who.png)\n")
+    text = write_report(tmp_path, exp, content)
+    assert "## Who\n\n3 utterances.\n\n### greedy\n\n|a|\n\n![x](../measured/who.png)\n" in text
+    assert "## Else\n\nnot yet measured\n" in text and "# Who drafts" not in text
 
 
 def test_speedup_over_common_utterances_is_said(tmp_path, exp):

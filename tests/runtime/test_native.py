@@ -176,7 +176,7 @@ def test_frames_behind_the_end_and_other_utterances_count_for_nothing(kind):
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 @torch.no_grad()
 def test_a_decoder_is_near_the_trained_one(kind, heads):
     decoder = tiny_decoder(0, heads, vocab_size=500)
@@ -271,4 +271,4 @@ def test_the_log_says_which_kernels_run(caplog):
     forget()
     with caplog.at_level(logging.INFO):
         library.kernels()
-    assert "int8 with kernels of our own: " in caplog.text
+    assert "kernels of our own: " in caplog.text

@@ -12,7 +12,7 @@ from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.limits import LengthLimits
 
 CPU = torch.device("cpu")
-HEADS = ["linear", "block", "recurrent"]
+HEADS = ["linear", "block", "recurrent", "attending"]
 LENGTHS = [9, 4]
 
 

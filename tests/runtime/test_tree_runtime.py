@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from grown_trees import CLOSE, Grown, grow_raggedly, random_nodes, some_subtrees
+from head_states import states_behind
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
@@ -12,7 +13,16 @@ from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
-HEADS = ["none", "linear", "block", "recurrent", "llama none", "llama latent", "llama block"]
+HEADS = [
+    "none",
+    "linear",
+    "block",
+    "recurrent",
+    "attending",
+    "llama none",
+    "llama latent",
+    "llama block",
+]
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -38,7 +48,9 @@ def test_chain_in_pieces_equals_forward(heads, seed):
     assert (state.calls, state.nodes, state.num_nodes) == (4, 36, 12)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "llama latent", "llama block"])
+@pytest.mark.parametrize(
+    "heads", ["linear", "block", "recurrent", "attending", "llama latent", "llama block"]
+)
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
 def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
@@ -179,7 +191,7 @@ def test_weights_that_change_later_do_not_reach_a_runtime(heads):
 
 
 @pytest.mark.parametrize(
-    "heads", ["linear", "block", "recurrent", "llama latent", "llama projection"]
+    "heads", ["linear", "block", "recurrent", "attending", "llama latent", "llama projection"]
 )
 @torch.no_grad()
 def test_bfloat16_stays_near_float32(heads):
@@ -193,9 +205,9 @@ def test_bfloat16_stays_near_float32(heads):
         state = runtime.start(memory, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
-        surrogate = runtime.surrogate()
-        tokens = torch.tensor([5, 1, 6, 7, 8])
-        drafted = surrogate.advance(surrogate.start_from(outputs.head_input), tokens)
+        behind = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
+        surrogate, states = states_behind(runtime.surrogate(), *behind)
+        drafted = surrogate.advance(states, torch.tensor([5, 1, 6, 7, 8]))
         logits = runtime.logits(outputs.hidden), surrogate.logits(drafted)
         found[name] = (outputs.hidden, outputs.head_input, *logits)
     for close, exact in zip(found[precision.BFLOAT16], found[precision.FLOAT32], strict=True):

@@ -11,6 +11,7 @@ from espnet_medusa.search.acceptance import (
     AcceptanceOptions,
     build_rule,
     exact,
+    likelihood,
     threshold,
     top_m,
     typical,
@@ -81,6 +82,31 @@ def test_threshold_looks_at_the_draft_only():
     rule = build_rule(AcceptanceOptions("threshold", threshold=0.4))
     assert not rule.verifies
     assert rule.accepts_draft(log_probs).tolist() == [True, True, True, False]
+
+
+def test_likelihood_is_the_probability_among_what_is_allowed():
+    logits = logits_of([0.3, 0.1, 0.4], [0.3, 0.1, 0.4])  # of 0.8: what is not at -inf
+    assert likelihood(logits, torch.tensor([0, 1]), 0.3).tolist() == [True, False]
+    assert likelihood(logits, torch.tensor([0, 1]), 0.12).tolist() == [True, True]
+    assert likelihood(logits, torch.tensor([2, 0]), 0.49).tolist() == [True, False]
+    forbidden = torch.tensor([[-math.inf, 1.0, -math.inf]])
+    assert likelihood(forbidden.expand(3, -1), torch.arange(3), 0.0).tolist() == [
+        False,
+        True,
+        False,
+    ]
+
+
+@seeded
+@given(judged(), st.sampled_from([0.0, 0.1, 0.3, 0.51, 1.5]))
+def test_likelihood_is_its_formula(case, least):
+    logits, tokens = case
+    allowed = likelihood(logits, tokens, least)
+    for row, token, stands in zip(logits.double().exp(), tokens, allowed, strict=True):
+        probability = float(row[token] / row.sum())
+        assert stands == (probability >= least and probability > 0)
+    if least > 0.5:
+        assert not (allowed & ~exact(*case)).any()
 
 
 @seeded

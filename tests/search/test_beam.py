@@ -24,10 +24,10 @@ from espnet_medusa.search.constraints import ConstraintOptions, build_constraint
 from espnet_medusa.search.limits import LengthLimits
 
 HEADS = [
-    "none", "linear", "block", "recurrent",
+    "none", "linear", "block", "recurrent", "attending",
     "llama none", "llama projection", "llama latent", "llama recurrent",
 ]  # fmt: skip
-DRAFTING = ["linear", "block", "recurrent", "llama projection", "llama latent"]
+DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 
 
 def random_shape(rng, decoder, beam_size):

@@ -110,6 +110,19 @@ def test_values_by_hand():
     assert applied(3, **forced) == [0.5, 1.0, -1.0, -2.0]
 
 
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(cases(), st.lists(st.integers(0, V - 1), max_size=6), st.integers(0, 6))
+def test_allowed_tokens_are_those_that_have_a_score(case, tokens, min_length):
+    options, *_ = case
+    constraints = build_constraints(options, V, EOS)
+    expected = 0
+    for place, token in enumerate(tokens):
+        if reference(options, torch.zeros(V), place, min_length)[token] == -math.inf:
+            break
+        expected += 1
+    assert constraints.count_allowed(tokens, min_length) == expected
+
+
 def test_nothing_to_apply_costs_nothing():
     options = ConstraintOptions([], [], [], [])
     constraints = build_constraints(options, V, EOS)

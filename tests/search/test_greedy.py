@@ -6,6 +6,7 @@ import pytest
 import torch
 from clairvoyant import PathDecoder, PathSurrogate
 from draft_models import DRAFT_MODELS, drafted
+from head_states import states_behind
 from searches import PROMPT, assert_plain, decode
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
@@ -15,7 +16,7 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 
 HEADS = [
-    "linear", "block", "recurrent", "latent",
+    "linear", "block", "recurrent", "attending", "latent",
     "llama projection", "llama latent", "llama block", "llama recurrent",
 ]  # fmt: skip
 
@@ -161,17 +162,19 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
                 token = int(logits.argmax())
                 # The last place belongs to the base head: a draft there would save no call.
                 left = max(max_length - len(written) - 2, 0)
-                head_input, count = outputs.head_input[0, -1:], min(num_heads, left)
-                drafts = draft_chain(surrogate, head_input, token, count, len(written), constraints)
+                behind = outputs.head_input[0, -1:], memory, lengths
+                count = min(num_heads, left)
+                drafts = draft_chain(surrogate, behind, token, count, len(written), constraints)
             if token == EOS:
                 return written
             written.append(token)
     return written
 
 
-def draft_chain(surrogate, head_input, token, count, length, constraints):
+def draft_chain(surrogate, behind, token, count, length, constraints):
     """The surrogate's best tokens behind ``token``, up to the end symbol."""
-    drafts, states = [], surrogate.start_from(head_input)
+    surrogate, states = states_behind(surrogate, *behind)
+    drafts = []
     while len(drafts) < count and token != EOS:
         states = surrogate.advance(states, torch.tensor([token]))
         logits = surrogate.logits(states)
@@ -246,8 +249,8 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
             outputs = decoder.hidden_states(memory, lengths, prefix)
             token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
             left = max(31 - len(expected) - 2, 0)
-            head_input = outputs.head_input[0, -1:]
-            expected += [token, *draft_chain(surrogate, head_input, token, min(4, left), 0, None)]
+            behind = outputs.head_input[0, -1:], memory, lengths
+            expected += [token, *draft_chain(surrogate, behind, token, min(4, left), 0, None)]
     expected = expected[: expected.index(EOS)] if EOS in expected else expected
     assert found.tokens == expected
     assert counts.tokens == counts.decoder_calls + sum(counts.accepted)

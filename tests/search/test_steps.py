@@ -7,6 +7,7 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
 from clairvoyant import PathDecoder, PathSurrogate, foresight
+from head_states import states_behind
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
@@ -19,7 +20,7 @@ from espnet_medusa.search.constraints import ConstraintOptions, build_constraint
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 
-HEADS = ["linear", "block", "recurrent"]
+HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPT = [3, 1]
 
@@ -61,6 +62,8 @@ class Watched:
         self.same, self.known, self.drafted = [], [], []
 
     def run(self, walks):
+        for steps in (self.host, self.own):
+            steps.surrogate, steps.device = self.surrogate, self.device  # begun
         begun = [walk.draft for walk in walks]
         theirs = self.drafts(self.host, walks, begun) if self.compared else []
         ours = self.drafts(self.own, walks, begun)
@@ -185,8 +188,10 @@ def assert_drafted_from(vocabulary, watched):
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
     whole, some = runtime.surrogate(), runtime.surrogate(torch.tensor(VOCABULARY))
-    head_input, tokens = torch.randn(5, HIDDEN_SIZE), torch.tensor([1, 7, 0, 3, 3])
-    found, expected = (s.logits(s.advance(s.start_from(head_input), tokens)) for s in (some, whole))
+    behind = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
+    pairs = (states_behind(surrogate, *behind) for surrogate in (some, whole))
+    tokens = torch.tensor([1, 7, 0, 3, 3])
+    found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
 
 

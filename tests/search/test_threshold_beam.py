@@ -29,7 +29,7 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
-HEADS = ["linear", "block", "recurrent", "latent", "llama projection", "llama latent"]
+HEADS = ["linear", "block", "recurrent", "attending", "latent", "llama projection", "llama latent"]
 NOTHING_REACHES = 1.0
 
 

@@ -44,20 +44,23 @@ class ScriptedCTC:
         texts: U lists of tokens.
         memory: (U, S, D), by which utterances are told apart.
         blank: The last class.
-        sure: Probability of the best class of each frame.
+        sure: Probability of the best class of each frame: of all utterances, or U.
     """
 
     def __init__(self, texts, memory, blank, sure=0.9):
-        self.texts = {float(row[0, 0]): text for row, text in zip(memory, texts, strict=True)}
-        self.blank, self.sure = blank, sure
+        shares = [sure] * len(texts) if isinstance(sure, float) else sure
+        told = zip(memory, texts, shares, strict=True)
+        self.told = {float(row[0, 0]): (text, share) for row, text, share in told}
+        self.blank = blank
 
     def __call__(self, memory):
+        text, sure = self.told[float(memory[0, 0, 0])]
         labels = [self.blank]
-        for token in self.texts[float(memory[0, 0, 0])]:
+        for token in text:
             labels += [token, self.blank]
-        rest = (1 - self.sure) / self.blank
+        rest = (1 - sure) / self.blank
         probabilities = torch.full((1, len(labels), self.blank + 1), rest)
-        probabilities[0, torch.arange(len(labels)), torch.tensor(labels)] = self.sure
+        probabilities[0, torch.arange(len(labels)), torch.tensor(labels)] = sure
         return probabilities.log()
 
 

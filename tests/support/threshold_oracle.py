@@ -71,7 +71,7 @@ class Forward:
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
         labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
-        logits = [*self.decoder.unroll_heads(outputs.head_input, labels)][head - 1]
+        logits = [*self.decoder.unroll_heads(outputs.head_input, labels, outputs.heard)][head - 1]
         logits = logits[0, -1]
         if self.setting.vocabulary is not None:
             outside = torch.ones(len(logits), dtype=torch.bool)

@@ -2,20 +2,20 @@
 
 import torch
 from espnet2.asr.ctc import CTC
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, tiny_encoder
+from tiny import HIDDEN_SIZE, tiny_encoder
 
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
 
 
-def model_of(decoder, **conf) -> MedusaASRModel:
+def model_of(decoder, tokens=TOKENS, **conf) -> MedusaASRModel:
     torch.manual_seed(0)
     return MedusaASRModel(
-        vocab_size=VOCAB_SIZE, token_list=TOKENS, frontend=None, specaug=None, normalize=None,
+        vocab_size=len(tokens), token_list=tokens, frontend=None, specaug=None, normalize=None,
         preencoder=None, encoder=tiny_encoder(0), postencoder=None, decoder=decoder,
-        ctc=CTC(VOCAB_SIZE, HIDDEN_SIZE), joint_network=None,
-        report_cer=False, report_wer=False, **conf,
+        ctc=CTC(len(tokens), HIDDEN_SIZE), joint_network=None,
+        **{"report_cer": False, "report_wer": False} | conf,
     )  # fmt: skip
 
 

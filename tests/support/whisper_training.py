@@ -58,6 +58,8 @@ def command_of(corpus, output, system, text="text", **changes) -> list[str]:
     for half in ("encoder_conf", "decoder_conf"):
         config[half]["whisper_model"] = str(corpus / "whisper")
     config["encoder_conf"]["pad_to_window"] = False  # less to compute
+    if "ctc_units" in config["model_conf"]:
+        config["model_conf"]["ctc_units"] = 256  # the tokenizer has bytes alone
     config |= {"num_workers": 0, "use_tensorboard": False, "use_matplotlib": False} | changes
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_suffix(".yaml").write_text(yaml.safe_dump(config))

@@ -1,16 +1,21 @@
 """Training: losses per head, frozen bases, divergence from the original last layer."""
 
+import editdistance
 import pytest
 import torch
+from head_states import states_behind
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
+from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
 
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.whisper.tokens import END, START
 
 
 @pytest.mark.parametrize(
-    "heads", ["none", "linear", "block", "recurrent", "llama latent", "llama projection"]
+    "heads",
+    ["none", "linear", "block", "recurrent", "attending", "llama latent", "llama projection"],
 )
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)
@@ -42,7 +47,7 @@ def test_loss_is_the_weighted_mean_of_the_heads():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_head_losses_pair_with_labels_further_on(heads):
     """What a search drafts behind each position, label by label, without padding."""
     model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
@@ -58,10 +63,11 @@ def test_head_losses_pair_with_labels_further_on(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            states = surrogate.start_from(outputs.head_input[:, position])
+            behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
+            begun, states = states_behind(surrogate, *behind)
             for token in labels[position : position + 2]:
-                states = surrogate.advance(states, torch.tensor([token]))
-            log_probs = surrogate.logits(states)[0].log_softmax(-1)
+                states = begun.advance(states, torch.tensor([token]))
+            log_probs = begun.logits(states)[0].log_softmax(-1)
             expected.append(-log_probs[labels[position + 2]])
     assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
 
@@ -108,7 +114,7 @@ def test_divergence_from_the_original_last_layer(heads):
     )
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_more_heads_than_labels_train(heads):
     model = model_of(tiny_decoder(0, heads, 9), ctc_weight=0.0, kl_weight=0.1)
     loss, stats, _ = model(**batch())
@@ -135,14 +141,67 @@ def test_label_behind_the_end_costs_nothing():
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
 
 
+def test_ctc_over_units_trains_and_logs_its_error_rate():
+    tokens = [*sorted(ByteLevel.alphabet()), "ab", "abc", START, END]
+    decoder = tiny_decoder(0, "none", vocab_size=len(tokens))
+    conf = {"ctc_weight": 0.9, "ctc_units": 257, "report_cer": True}
+    model = model_of(decoder, tokens, **conf)
+    given = batch() | {"text": torch.tensor([[258, 257, 9], [256, 9, 257], [7, 256, 257]])}
+    given["text_lengths"] = torch.tensor([3, 3, 3])
+    loss, stats, _ = model(**given)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.ctc.parameters())
+    _, stats, _ = model.eval()(**given)
+    memory, lengths = model.encode(given["speech"], given["speech_lengths"])
+    wrong, count = 0, 0
+    for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
+        # ESPnet looks at what pads a batch, too.
+        heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
+        spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
+        wrong += editdistance.eval("".join(tokens[label - 1] for label in heard if label), spoken)
+        count += len(spoken)
+    assert stats["cer_ctc"] == pytest.approx(wrong / count)
+
+
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
         ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
         ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
         ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
+        ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
+        ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
+        ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
     ],
 )
 def test_bad_options_say_what_is_allowed(conf, message):
     with pytest.raises(ValueError, match=message):
         model_of(tiny_decoder(0), **conf)
+
+
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+def test_states_are_drawn_to_those_of_the_decoder_further_on(heads):
+    """Position by position; the labels of padding, and of no drafted token, count for nothing."""
+    weight = 0.7
+    decoder = tiny_decoder(0, heads, 2)
+    losses = {}
+    for state_weight in (0.0, weight):
+        model = model_of(decoder, ctc_weight=0.0, state_weight=state_weight).eval()
+        losses[state_weight], stats, _ = model(**batch())
+    data = batch()
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    text = data["text"]
+    labels = torch.nn.functional.pad(text, (0, 1), value=-1)
+    tokens = torch.nn.functional.pad(text.clamp(min=0), (1, 0), value=EOS)
+    for row, length in enumerate(data["text_lengths"]):
+        labels[row, length] = EOS
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    distances = []
+    for head, states in enumerate(decoder.unroll_hidden(outputs, labels.clamp(min=0))[1:], 1):
+        for row, place in (labels[:, head:] >= 0).nonzero().tolist():
+            apart = (states[row, place] - outputs.hidden[row, place + head]).abs()
+            distances += torch.where(apart < 1, apart**2 / 2, apart - 0.5).tolist()
+    expected = sum(distances) / len(distances)
+    assert float(stats["loss_state"]) == pytest.approx(expected, rel=1e-4)
+    difference = losses[weight] - losses[0.0]
+    assert float(difference.detach()) == pytest.approx(weight * expected, rel=1e-3)

@@ -1,6 +1,7 @@
 """Heads and CTC on kept states of a frozen Whisper: the losses are those of audio."""
 
 import json
+import shutil
 from pathlib import Path
 
 import kaldiio
@@ -15,9 +16,12 @@ from whisper_training import command_of, losses, make_corpus, shapes, train, wei
 from espnet_medusa.bin import asr_train, convert
 from espnet_medusa.inference import kept_shards, kept_states
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.unfit_texts import ENDLESS, REPEATING
 from espnet_medusa.stages import keep_states
 from espnet_medusa.whisper.tokens import END, START
 
+# A random Whisper says one thing again and again.
+ALL = ["--max_compression_ratio", "1000", "--drop_fraction", "0"]
 FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
 
 
@@ -47,6 +51,15 @@ def keep(corpus: Path, output: Path, *options: str) -> Path:
     return output
 
 
+def unlabelled(corpus: Path, folder: Path, keys) -> Path:
+    """A data directory with some of the audio, without text."""
+    folder.mkdir()
+    for name in ("wav.scp", "utt2num_samples"):
+        write_lines(folder / name, {key: read_lines(corpus / name)[key] for key in keys})
+    write_lines(folder / "utt2spk", dict.fromkeys(keys, "speaker"))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def of_references(corpus, tmp_path_factory):
     return keep(corpus, tmp_path_factory.mktemp("states"), "--references", "true")
@@ -54,7 +67,7 @@ def of_references(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_own_texts(corpus, tmp_path_factory):
-    return keep(corpus, tmp_path_factory.mktemp("own"))
+    return keep(corpus, tmp_path_factory.mktemp("own"), *ALL)
 
 
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
@@ -77,20 +90,25 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return output
 
 
-@pytest.mark.parametrize("system", ["linear_frozen", "block", "recurrent", "ctc"])
+@pytest.mark.parametrize(
+    "system", ["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"]
+)
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
-    if system != "ctc":
+    if not system.startswith("ctc"):
         changes["model_conf"] = FROZEN | {"kl_weight": float(system == "recurrent")}
     audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
     folder = tmp_path / "states" / "exp"
     kept = train_on_states(
         corpus, of_references, folder, system, memory=system != "linear_frozen", **changes
     )
+    # Adafactor's steps of a fresh block make more of what float16 rounds off.
+    rel = 1e-2 if system == "ctc_units" else 1e-3
     for part in ("train", "valid"):
         there, here = losses(audio, part), losses(kept, part)
         assert there[3] < there[1], "it learns"
-        assert [*here.values()] == pytest.approx([*there.values()], rel=1e-3), part
+        assert here[1] == pytest.approx(there[1], rel=1e-3), part
+        assert [*here.values()] == pytest.approx([*there.values()], rel=rel), part
 
 
 def test_labels_are_what_the_model_writes(corpus, of_own_texts):
@@ -119,23 +137,108 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         assert best == label[prompt:]
 
 
+def test_texts_alone_are_those_of_states_and_label_the_set(corpus, tmp_path, of_own_texts):
+    audio = read_lines(corpus / "wav.scp")
+    data = unlabelled(corpus, tmp_path / "data", audio)
+    options = ["--states", "false", "--data_dir", str(data), *ALL, "--drop_fraction", "0.25"]
+    output, labelled = tmp_path / "texts", tmp_path / "labelled"
+    keep(corpus, output, *options, "--labelled_dir", str(labelled))
+    written = read_lines(of_own_texts / "text")
+    dropped, kept = (read_lines(output / name) for name in ("dropped_utterances", "text"))
+    assert len(dropped) == 4 and not dropped.keys() & kept.keys()
+    assert kept == {key: text for key, text in written.items() if key not in dropped}
+    assert not (output / "states.scp").exists() and not list(output.rglob("*.ark"))
+    assert read_lines(labelled / "text") == kept
+    assert read_lines(labelled / "wav.scp") == {key: audio[key] for key in kept}
+    # What is left out is chosen anew, nothing is written anew.
+    before = (output / "shard.1" / "text").stat().st_mtime_ns
+    keep(corpus, output, *options, "--drop_fraction", "0", "--labelled_dir", str(labelled))
+    assert read_lines(labelled / "text") == read_lines(output / "text") == written
+    assert not (output / "dropped_utterances").exists()
+    assert (output / "shard.1" / "text").stat().st_mtime_ns == before
+
+
+def test_repeated_texts_and_loops_to_the_last_position_are_left_out(
+    corpus, tmp_path, capsys, monkeypatch, of_own_texts
+):
+    longest = max(len(ids.split()) for ids in read_lines(of_own_texts / "text_int").values())
+    states = tmp_path / "states"
+    shutil.copytree(of_own_texts / "shard.1", states / "shard.1")
+    monkeypatch.setattr(
+        "espnet_medusa.model.whisper_decoder.WhisperMedusaDecoder.max_depth", lambda *_: longest + 1
+    )
+    with pytest.raises(SystemExit):
+        keep(corpus, states)
+    dropped = read_lines(states / "dropped_utterances")
+    labels = read_lines(of_own_texts / "text_int")
+    for key, reason in dropped.items():
+        last = len(labels[key].split()) == longest
+        assert reason.startswith(ENDLESS if last else REPEATING)
+    assert {ENDLESS} < {reason.split(":")[0] for reason in dropped.values()}
+    assert "no utterance has states" in capsys.readouterr().err
+
+
+def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
+    monkeypatch.setattr(kept_shards, "SHARD_UTTERANCES", 5)
+    for job in ("1", "2"):
+        keep(corpus, tmp_path, *ALL, "--jobs", "2", "--job", job)
+        assert not (tmp_path / "text").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard.{n}" for n in range(1, 5)]
+    monkeypatch.setattr(kept_states.StateKeeper, "keep", None)  # nothing is left to do
+    keep(corpus, tmp_path, *ALL)
+    assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
+
+
+def test_texts_are_those_of_the_config_and_languages_those_of_the_set(corpus, tmp_path):
+    keys = [*read_lines(corpus / "wav.scp")][:3]
+    data = unlabelled(corpus, tmp_path / "data", keys)
+    write_lines(data / "utt2lang", {keys[0]: "en", keys[1]: "de"})
+    config = tmp_path / "beam.yaml"
+    config.write_text("beam_size: 3\nctc_weight: 0.0\nmaxlenratio: -6\n")
+    output = tmp_path / "states"
+    with pytest.raises(SystemExit):
+        keep(corpus, output, "--data_dir", str(data), "--config", str(config), *ALL)
+    assert "language: 'de'" in read_lines(output / "failed_utterances")[keys[1]]
+    speech2text = Speech2Text(
+        corpus / "vanilla" / "config.yaml", corpus / "vanilla" / "model.pth",
+        beam_size=3, ctc_weight=0.0, maxlenratio=-6,
+    )  # fmt: skip
+    labels = read_lines(output / "text_int")
+    for key in (keys[0], keys[2]):
+        samples, _ = soundfile.read(read_lines(corpus / "wav.scp")[key], dtype="float32")
+        label = speech2text(samples)[0][3].yseq.tolist()[1:-1]
+        assert labels[key] == " ".join(map(str, label))
+
+
+def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
+    for options, told in (
+        (["--states", "false", "--references", "true"], "nothing is left to do"),
+        (["--job", "3", "--jobs", "2"], "--job 3: allowed with --jobs 2: 1 to 2"),
+        (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
+        (["--max_compression_ratio", "1"], "max_compression_ratio 1.0: must be above 1"),
+    ):
+        with pytest.raises(SystemExit):
+            keep(corpus, tmp_path / "states", *options)
+        assert told in capsys.readouterr().err
+
+
 def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
     monkeypatch.setattr(kept_shards, "SHARD_UTTERANCES", 5)
     run, calls = kept_states.StateKeeper.keep, []
 
-    def interrupted(keeper, keys, speeches):
-        calls.append([*keys])
+    def interrupted(keeper, utterances):
+        calls.append([utterance.key for utterance in utterances])
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return run(keeper, keys, speeches)
+        return run(keeper, utterances)
 
     monkeypatch.setattr(kept_states.StateKeeper, "keep", interrupted)
     with pytest.raises(SystemExit):
-        keep(corpus, tmp_path / "states")
+        keep(corpus, tmp_path / "states", *ALL)
     assert not (tmp_path / "states" / "states.scp").exists()
     first = {key for keys in calls[:2] for key in keys}
     calls[:] = [[]] * 4
-    keep(corpus, tmp_path / "states")
+    keep(corpus, tmp_path / "states", *ALL)
     assert not first & {key for keys in calls[4:] for key in keys}, "the first shard is there"
     for name in ("text", "text_int", "speech_shape", "text_shape"):
         assert (tmp_path / "states" / name).read_text() == (of_own_texts / name).read_text()
@@ -154,7 +257,7 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
     with pytest.raises(SystemExit) as end:
-        keep_states.main([*command, "--output_dir", str(tmp_path / "states")])
+        keep_states.main([*command, "--output_dir", str(tmp_path / "states"), *ALL])
     assert end.value.code == 3
     assert "states of 1 of 2 utterances" in capsys.readouterr().out
     assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]

@@ -22,7 +22,7 @@ from espnet_medusa.training.mwer import (
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 SYMBOLS = {"<blank>", "<sos/eos>"}
-HEADS = ["none", "linear", "block", "recurrent", "llama projection", "llama latent"]
+HEADS = ["none", "linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 
 
 class Found(NamedTuple):

@@ -67,7 +67,7 @@ def base(corpus, tmp_path_factory):
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 def test_heads_on_a_frozen_base(corpus, base, tmp_path, heads, caplog):
     base_weights, base_path = base
     frozen = ["encoder", "ctc", "decoder.whisper"]
@@ -76,25 +76,27 @@ def test_heads_on_a_frozen_base(corpus, base, tmp_path, heads, caplog):
         weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
     for name, value in base_weights.items():
         assert torch.equal(weights[name], value), f"{name} was frozen"
-    first = "output" if heads == "recurrent" else "heads.0"
-    assert torch.any(weights[f"decoder.heads.{first}.layers.0.weight"] != 0)
+    first = {"recurrent": "output.layers.0", "attending": "fuse"}.get(heads, "heads.0.layers.0")
+    assert torch.any(weights[f"decoder.heads.{first}.weight"] != 0)
     assert "Number of trainable parameters" in caplog.text
     for head in (1, 2, 3):
         assert f"loss_head{head}=" in caplog.text and f"acc_head{head}=" in caplog.text
 
 
-@pytest.mark.parametrize("heads", ["block", "recurrent"])
+@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path, heads):
     base_weights, base_path = base
     config = config_of(heads, optim_conf={"lr": 0.0}, max_epoch=1)
     weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
     for name, value in base_weights.items():
         if name.startswith(LAST):
-            copy = "decoder.heads.block." + name.removeprefix(LAST)
-            assert torch.equal(weights[copy], value), copy
+            part = "layer" if heads == "attending" else "block"
+            copy = f"decoder.heads.{part}.{name.removeprefix(LAST)}"
+            shared = heads == "attending" and copy not in weights  # self-attention, keys, values
+            assert shared or torch.equal(weights[copy], value), copy
 
 
-@pytest.mark.parametrize("heads", ["block", "recurrent"])
+@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
     trained = train(corpus, tmp_path / "first", config_of(heads))
     again = config_of(heads, optim_conf={"lr": 0.0})

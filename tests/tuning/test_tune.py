@@ -203,6 +203,11 @@ def test_the_decoders_precision_says_whether_sums_round(
         ("a never-read.wav\n", ["--medusa_choices", "1", "2"], "medusa_choices.*remove it"),
         ("a never-read.wav\n", ["--ngpu", "2"], "ngpu: 2; allowed: at most 1"),
         ("a never-read.wav\n", ["--acceptance", "any"], "acceptance: 'any'.*exact"),
+        (
+            "a never-read.wav\n",
+            ["--ctc_likelihood_threshold", "0.1"],
+            "ctc_likelihood_threshold: 0.1; allowed to tune: none",
+        ),
         ("a never-read.wav\n", ["--asr_model_file", "no.pth"], "no.pth: no such checkpoint"),
         ("a never-read.wav\n", ["--output", "tuned.yml"], "tuned.yml; allowed.*yaml"),
         ("a never-read.wav\n", ["--search", "beam", "--streaming", "true"], "nothing to tune"),

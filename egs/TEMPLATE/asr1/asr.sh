@@ -35,6 +35,8 @@ feats_type=raw          # raw audio is the only one
 audio_format=flac.ark   # flac.ark, flac or wav
 fs=16k                  # sample rate
 allow_pipes=false       # run the commands that wav.scp holds
+require_text=true       # whether training sets need transcripts in stages 1 to 4
+on_bad=stop             # what bad training audio does in stage 3: stop, or skip (it is named)
 max_duration=30         # audio beyond this, in seconds, is refused by name in stage 3
 min_wav_duration=0.1    # training data below this, in seconds, is left out
 max_wav_duration=20     # training data beyond this, in seconds, is left out
@@ -340,18 +342,19 @@ fi
 
 # Data -----------------------------------------------------------------------------------------
 
-validate() { # SET
-    tool validate_data_dir "${data_dir}/$1" --allow_pipes "${allow_pipes}" --speaker_order false
+validate() { # SET REQUIRE_TEXT
+    tool validate_data_dir "${data_dir}/$1" --allow_pipes "${allow_pipes}" --speaker_order false \
+        --require_text "$2"
 }
 
 if active 1 "Data"; then
     if [ -n "${data_dir}" ]; then
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_source}
         for set_name in "${train_sets[@]}"; do
-            validate "${set_name}" || bad_sets+=" ${set_name}"
+            validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
         done
         for set_name in "${tests[@]}"; do
-            validate "${set_name}" || log "Stage 3 leaves these out, the others of ${set_name} go on"
+            validate "${set_name}" true || log "Stage 3 leaves these out, the others of ${set_name} go on"
         done
         [ -z "${bad_sets}" ] || fail_data
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
@@ -387,10 +390,10 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
         --allow_pipes "${allow_pipes}"
 fi
 
-format() { # FOLDER OUTPUT ON_BAD
+format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "${max_duration}" --on_bad "$3"
+        --max_duration "${max_duration}" --on_bad "$3" --require_text "$4"
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
@@ -400,12 +403,13 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
         folder=${source_dir}/${set_name}
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
             folder=${dumpdir}/perturbed/${set_name}
-        format "${folder}" "${features}/org/${set_name}" stop || bad_sets+=" ${set_name}"
+        format "${folder}" "${features}/org/${set_name}" "${on_bad}" "${require_text}" ||
+            bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
         # Bad test audio is named and left out; the others go on.
-        format "${source_dir}/${set_name}" "${features}/${set_name}" skip
+        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true
     done
 fi
 

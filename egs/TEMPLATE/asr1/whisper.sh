@@ -12,17 +12,25 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
-heads="linear block"    # kinds of heads: linear, block, recurrent; linear_5heads: 5 of them; and
-                        # ctc: a CTC branch that drafts
+heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
+                        # linear_5heads: 5 of them; and ctc: a CTC branch that drafts, over few
+                        # units; ctc_tokens: over Whisper's
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
 num_heads=          # of systems whose name does not say it; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
 assistant=          # drafts in the decoding assistant: Whisper or experiment; default: distil-whisper
                     # for large-v2, none for others
 heads_decodings="exact typical beam5"       # with heads, likewise
-labels=written      # what heads and CTC on a frozen Whisper learn: what it writes itself, or the
-                    # set's texts (references); kept with its states in <dumpdir>/states_<labels>
-states=true         # run a frozen Whisper once over the audio, not in every epoch
+labels=             # what systems learn: what Whisper writes itself (written) or the sets' texts
+                    # (references); default: written where Whisper is frozen, references where not
+labels_config=      # decoding configuration by which Whisper writes them; default: greedy
+drop_fraction=0.05  # share of Whisper's texts to drop as their length fits the audio least
+max_compression_ratio=2.4   # of Whisper's texts, those that zlib makes smaller repeat themselves
+states=true         # run a frozen Whisper once over the audio, not in every epoch: its states are
+                    # kept in <dumpdir>/states_<labels>
+states_nj=1         # processes that share this, and writing; on GPUs each has one
+draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from its states: what the
+                        # set never says costs most of the time; empty: all
 train_set=          # name of the training set; not needed for vanilla alone
 valid_set=          # name of the validation set, likewise
 lang=noinfo         # code of the prompt's language, and part of names
@@ -37,9 +45,9 @@ report=             # plan of the tables, such as conf/report/librispeech.yaml
 . "${template}/parse_options.sh"
 other_options=()
 parse_known_options "${template}/whisper.sh" "$@"
-require_whole_numbers stage stop_stage
+require_whole_numbers stage stop_stage states_nj
 [ -z "${num_heads}" ] || require_whole_numbers num_heads
-[[ ${labels} =~ ^(written|references)$ ]] || {
+[[ ${labels} =~ ^(written|references|)$ ]] || {
     echo "whisper.sh: error: --labels ${labels}: allowed are written and references" >&2
     exit 2
 }
@@ -59,13 +67,41 @@ config_of() { # SYSTEM
     echo "conf/train_${1%_*heads}.yaml"
 }
 
+is_frozen() { # SYSTEM: whether its training leaves Whisper as it is
+    grep -Eq '^ *freeze_whisper: all( |$)' "$(config_of "$1")"
+}
+
+labels_of() { # SYSTEM: what it learns
+    if [ -n "${labels}" ]; then
+        echo "${labels}"
+    elif is_frozen "$1"; then
+        echo written
+    else
+        echo references
+    fi
+}
+
+on_states() { # SYSTEM: whether it trains on kept states, not on audio
+    [ "${states}" = true ] && is_frozen "$1"
+}
+
 read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
 data_options=(--skip_train true) # vanilla alone
+data_stages=10
+[ "${labels}" != written ] || data_stages=9 # the sets need not have texts, whose lengths 10 counts
+declare -A needs=()              # of each kind of labels: states, memory, audio
 for system in "${chosen[@]}"; do
     [ "${system}" != vanilla ] || continue
     [ -f "$(config_of "${system}")" ] || fail "system ${system}: no $(config_of "${system}")"
     # What stage 10 counts is the same for all systems.
     data_options=(--asr_config "$(config_of "${system}")" --asr_args "${asr_args}")
+    kind=$(labels_of "${system}")
+    if on_states "${system}"; then
+        needs[${kind}]+=" states"
+        [[ ${system} == linear* ]] || needs[${kind}]+=" memory"
+    else
+        needs[${kind}]+=" audio"
+    fi
 done
 
 # Training and decoding would go on with another Whisper's systems otherwise.
@@ -111,7 +147,8 @@ convert() { # Whisper itself as an experiment
     local exp=${expdir}/asr_vanilla code=${lang}
     [ "${lang}" != noinfo ] || code=en
     [ -f "${exp}/config.yaml" ] ||
-        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}"
+        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}" \
+            --heads none
 }
 
 vanilla() {
@@ -121,52 +158,79 @@ vanilla() {
         --inference_asr_model model.pth --inference_configs "${without_heads}"
 }
 
-is_frozen() { # SYSTEM: whether its training leaves Whisper as it is
-    [ "${states}" = true ] && grep -Eq '^ *freeze_whisper: all( |$)' "$(config_of "$1")"
+needed() { # LABELS WHAT: true or false
+    [[ " ${needs[$1]} " != *" $2 "* ]] && echo false || echo true
 }
 
-keep_states() { # of both sets, for all systems that leave Whisper as it is
-    local system set_name status memory=false search=()
-    for system in "${chosen[@]}"; do
-        [ "${system}" = vanilla ] || [[ ${system} == linear* ]] || ! is_frozen "${system}" ||
-            memory=true
-    done
-    [ "${ngpu}" -gt 0 ] || search=(--decoder_precision int8)
+declare -A kept=()
+keep_states() { # LABELS: Whisper runs once over both sets, for all systems that learn these
+    local set_name folder status command
+    [ -z "${kept[$1]:-}" ] || return 0
+    kept[$1]=true
     convert
     for set_name in "${train_set}" "${valid_set}"; do
+        folder=${dumpdir}/states_$1/${set_name}
+        command=(python3 -m espnet_medusa.stages.keep_states --exp_dir "${expdir}/asr_vanilla"
+            --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
+            --references "$([ "$1" = references ] && echo true || echo false)"
+            --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
+            --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))"
+            --max_compression_ratio "${max_compression_ratio}")
+        [ -z "${labels_config}" ] || command+=(--config "${labels_config}")
+        [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
+        if [ "${states_nj}" -gt 1 ]; then
+            python3 -m espnet_medusa.stages.run_jobs --title "${folder}" \
+                --spread_gpus "$([ "${ngpu}" -gt 0 ] && echo true || echo false)" \
+                "JOB=1:${states_nj}" "${folder}/keep_states.JOB.log" -- \
+                "${command[@]}" --jobs "${states_nj}" --job JOB
+        fi
+        [ "$(needed "$1" audio)" = false ] ||
+            command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written")
         status=0
-        python3 -m espnet_medusa.stages.keep_states --exp_dir "${expdir}/asr_vanilla" \
-            --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${states_dir}/${set_name}" \
-            --references "$([ "${labels}" = references ] && echo true || echo false)" \
-            --memory "${memory}" --ngpu "$((ngpu > 0))" "${search[@]}" || status=$?
+        "${command[@]}" || status=$?
         [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
         [ "${status}" -eq 0 ] || incomplete=true
     done
 }
 
 trained() { # SYSTEM
-    local on_states=() count=${num_heads} ways=${with_heads} training=${asr_args}
+    local learns=(--stage 11) count=${num_heads} ways=${with_heads} training=${asr_args}
+    local kind states_dir
+    kind=$(labels_of "$1")
+    states_dir=${dumpdir}/states_${kind}
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
     if [ "$1" = finetune ]; then
         ways=${without_heads}
-    elif [ "$1" = ctc ]; then
+    elif [[ $1 == ctc* ]]; then
         ways=conf/decode/ctc_draft.yaml
     elif [ -n "${count}" ]; then
         training="--decoder_conf heads_conf.num_heads=${count} ${training}"
     fi
-    if is_frozen "$1"; then
-        on_states=(--states_dir "${states_dir}")
-        if [ "${stage}" -le 11 ]; then keep_states; fi
-        [ "$1" = ctc ] || on_states+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+    if [ "${stage}" -le 11 ]; then
+        if on_states "$1"; then
+            keep_states "${kind}"
+            learns=(--stage 11 --states_dir "${states_dir}")
+            if [[ $1 != ctc* ]]; then
+                learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+                [ -z "${draft_vocab_size}" ] ||
+                    training="--model_conf draft_vocab_size=${draft_vocab_size} ${training}"
+            fi
+        elif [ "${kind}" = written ]; then
+            keep_states "${kind}"
+            learns=(--stage 10 --train_set "${train_set}_written"
+                --valid_set "${valid_set}_written" --asr_stats_dir "${expdir}/asr_stats_written")
+        fi
+        asr --stop_stage 11 "${learns[@]}" --asr_config "$(config_of "$1")" \
+            --asr_args "${training}" --asr_tag "$1"
     fi
-    asr --stage "$((stage > 11 ? stage : 11))" --stop_stage "$(until_stage 15)" "${on_states[@]}" \
-        --asr_config "$(config_of "$1")" --asr_args "${training}" --asr_tag "$1" \
+    [ "${stop_stage}" -lt 12 ] || asr --stage "$((stage > 12 ? stage : 12))" \
+        --stop_stage "$(until_stage 15)" --asr_config "$(config_of "$1")" \
+        --asr_args "${training}" --asr_tag "$1" \
         --inference_asr_model valid.loss.best.pth --inference_configs "${ways}"
 }
 
-states_dir=${dumpdir}/states_${labels}
-if [ "${stage}" -le 10 ]; then
-    asr --stage "${stage}" --stop_stage "$(until_stage 10)" "${data_options[@]}"
+if [ "${stage}" -le "${data_stages}" ]; then
+    asr --stage "${stage}" --stop_stage "$(until_stage "${data_stages}")" "${data_options[@]}"
 fi
 
 for system in "${chosen[@]}"; do

@@ -62,7 +62,7 @@ fi
 
 if active 4; then
     decode base valid.acc.ave "conf/decode/plain.yaml conf/decode/ctc_draft.yaml
-        conf/decode_draft.yaml conf/decode_draft_version.yaml"
+        conf/decode/ctc_first.yaml conf/decode_draft.yaml conf/decode_draft_version.yaml"
     for heads in linear block recurrent; do
         decode "${heads}" valid.acc_heads.ave conf/decode/exact.yaml
     done

@@ -1,5 +1,7 @@
 """Heads that predict several next tokens from one hidden state, by their config names."""
 
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.heads.attending import AttendingHeads
 from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
 from espnet_medusa.model.heads.matrix import LatentHeads, ProjectionHeads
 from espnet_medusa.model.heads.recurrent import RecurrentHeads
@@ -10,6 +12,7 @@ HEAD_TYPES: dict[str, type[Heads]] = {
     "linear": LinearHeads,
     "block": BlockHeads,
     "recurrent": RecurrentHeads,
+    "attending": AttendingHeads,
     "projection": ProjectionHeads,
     "latent": LatentHeads,
 }
@@ -26,4 +29,9 @@ def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
     options.check()
     if kind == NO_HEADS or options.num_heads == 0:
         return None
+    if options.dropout and HEAD_TYPES[kind] is not AttendingHeads:
+        raise InputError(
+            f"decoder_conf.heads_conf.dropout: {options.dropout} only suits heads: attending; "
+            "leave it out"
+        )
     return HEAD_TYPES[kind](trunk, options)

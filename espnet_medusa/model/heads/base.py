@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -21,6 +22,7 @@ class HeadOptions:
     # A decoder layer of their own before the heads. None: block and recurrent yes, the others no.
     # Only recurrent heads have the choice.
     own_block: bool | None = None
+    dropout: float = 0.0  # attending: of what each part of the layer adds, while training
 
     def check(self) -> None:
         """Refuse sizes that no heads have.
@@ -30,6 +32,10 @@ class HeadOptions:
         """
         check_at_least(self.num_heads, 0, "decoder_conf.heads_conf.num_heads")
         check_at_least(self.num_layers, 1, "decoder_conf.heads_conf.num_layers")
+        if not 0 <= self.dropout < 1:
+            raise InputError(
+                f"decoder_conf.heads_conf.dropout: {self.dropout}; allowed: from 0 to below 1"
+            )
         if self.own_block not in (None, True, False):
             raise InputError(
                 f"decoder_conf.heads_conf.own_block: '{self.own_block}'; allowed: true, false"
@@ -44,11 +50,27 @@ class Trunk:
         hidden_size: D.
         vocab_size: V.
         last_layer: The decoder's last layer; an own block starts as its copy.
+        norm: Behind it.
     """
 
     hidden_size: int
     vocab_size: int
     last_layer: torch.nn.Module | None = None
+    norm: torch.nn.Module | None = None
+
+
+class Heard(NamedTuple):
+    """The audio as the decoder's last layer attends to it, for heads that do so themselves.
+
+    Attributes:
+        keys: (B, heads, S, size).
+        values: (B, heads, S, size).
+        mask: (B, 1, 1, S) additive, or None where nothing is padding.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: torch.Tensor | None
 
 
 class Heads(torch.nn.Module, ABC):
@@ -61,15 +83,25 @@ class Heads(torch.nn.Module, ABC):
 
     Attributes:
         block: That layer, which makes their input from the last hidden state, or None.
+        layer: One that every step runs through, or None.
         base: What the base head has before the vocabulary projection, or None.
         num_heads: K.
+        listens: Whether ``unroll`` needs the audio.
     """
+
+    listens = False
 
     def __init__(self, trunk: Trunk, options: HeadOptions, own_block: bool = False):
         super().__init__()
         self.num_heads = options.num_heads
         self.block = copy.deepcopy(trunk.last_layer) if own_block else None
+        self.layer: torch.nn.Module | None = None
         self.base: torch.nn.Module | None = None
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether anything of them reads the encoder's output."""
+        return self.listens or self.block is not None
 
     def projections(self, shared: torch.Tensor) -> list[torch.Tensor]:
         """(V, D) by which each head's hidden states become logits, K of them.
@@ -90,6 +122,7 @@ class Heads(torch.nn.Module, ABC):
         head_input: torch.Tensor,
         labels: torch.Tensor,
         embed: Callable[[torch.Tensor], torch.Tensor],
+        heard: Heard | None = None,
     ) -> Iterator[torch.Tensor]:
         """One head after the other along known tokens, all positions at once.
 
@@ -97,6 +130,7 @@ class Heads(torch.nn.Module, ABC):
             head_input: (B, L, D).
             labels: (B, L) the token that follows each position; any token where padded.
             embed: Token embeddings, (...) to (..., D).
+            heard: The audio, for heads that listen.
 
         Yields:
             For k = 1 to K: (B, L - k, D) at the positions that have a k-th token behind the next

@@ -13,6 +13,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsPerWord,
     SpeedupByLength,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -23,6 +24,7 @@ FILE_WORDS = {
     SpeedupByLength: "speedup",
     WerAgainstEta: "wer_against_eta",
     WerAgainstLatency: "wer_against_latency",
+    WerAgainstCalls: "wer_against_calls",
     CallsAgainstWer: "calls_against_wer",
     CallsPerWord: "calls_per_word",
 }

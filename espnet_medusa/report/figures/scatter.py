@@ -8,6 +8,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsAndWer,
     ScatterPlan,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -53,6 +54,7 @@ CALLS = Axis("calls_per_utterance", "decoder calls an utterance", may_be_log=Tru
 LAYOUTS: Mapping[type, Layout] = {
     WerAgainstEta: Layout(ETA, WER),
     WerAgainstLatency: Layout(LATENCY, WER, lines=False),
+    WerAgainstCalls: Layout(CALLS, WER),
     CallsAgainstWer: Layout(DRAFT_WER, CALLS),
 }
 

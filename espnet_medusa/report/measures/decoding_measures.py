@@ -59,6 +59,8 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     report = read_report(statistics)
     if "eta" not in report["set"]:
         return None
+    if not all(row["decoder_calls"] for row in report["utterances"].values()):
+        return Estimate(report["set"]["eta"])  # no calls, no ratio that tells the words
     # Scoring leaves ratios: their denominators are the words of both texts.
     rows = [row for row in report["utterances"].values() if row["eta"]]
     calls = np.array([2 * row["decoder_calls"] for row in rows])
@@ -68,8 +70,9 @@ def calls_per_word(statistics: Path) -> Estimate | None:
 
 
 def calls_known(decoding: Decoding) -> bool:
-    """Whether decoder calls were counted: ESPnet's own searches count none."""
-    return min((item.decoder_calls for item in decoding.utterances.values()), default=0) > 0
+    """Whether decoder calls were counted: ESPnet's own searches count no tokens, either."""
+    counted = [item.decoder_calls or item.tokens for item in decoding.utterances.values()]
+    return bool(counted) and all(counted)
 
 
 def counts(decoding: Decoding, name: str) -> np.ndarray:

@@ -200,7 +200,7 @@ def _counted(decoding: Decoding) -> dict[str, Estimate | int | None]:
         "eta": calls_per_word(decoding.folder / "statistics.json"),
         "tokens_per_call": set_ratio(decoding, "tokens", "decoder_calls"),
         "calls": decoding.total.decoder_calls,
-        "calls_per_utterance": per_utterance(decoding, "decoder_calls"),
+        "calls_per_utterance": per_utterance(decoding, "decoder_calls") or Estimate(0.0),
         "nodes_per_call": set_ratio(decoding, "nodes", "decoder_calls"),
         "acceptance": acceptance(decoding),
         "draft_calls": per_utterance(decoding, "draft_calls"),

@@ -45,6 +45,11 @@ class WerAgainstLatency(WerAgainstEta):
 
 
 @dataclass(frozen=True)
+class WerAgainstCalls(WerAgainstEta):
+    """WER against decoder calls an utterance."""
+
+
+@dataclass(frozen=True)
 class CallsAndWer:
     """Keys of the system whose decoder calls a point shows, and of that whose WER."""
 
@@ -83,12 +88,13 @@ class CallsPerWord:
     groups: Mapping[str, Mapping[str, str]]
 
 
-ScatterPlan = WerAgainstEta | WerAgainstLatency | CallsAgainstWer
+ScatterPlan = WerAgainstEta | WerAgainstLatency | WerAgainstCalls | CallsAgainstWer
 FigurePlan = SpeedupByLength | CallsPerWord | ScatterPlan
 KINDS = {
     "speedup_by_length": SpeedupByLength,
     "wer_against_eta": WerAgainstEta,
     "wer_against_latency": WerAgainstLatency,
+    "wer_against_calls": WerAgainstCalls,
     "calls_against_wer": CallsAgainstWer,
     "calls_per_word": CallsPerWord,
 }

@@ -66,11 +66,25 @@ class TablePlan:
 
 
 @dataclass(frozen=True)
+class IncludedFile:
+    """A section that another program wrote.
+
+    Attributes:
+        title: As shown.
+        file: Markdown, from the folder where the report is made; it may be missing.
+    """
+
+    title: str
+    file: str
+
+
+@dataclass(frozen=True)
 class ReportPlan:
-    """All tables of a report."""
+    """All tables of a report, and sections that others wrote behind them."""
 
     title: str
     tables: tuple[TablePlan, ...]
+    included: tuple[IncludedFile, ...] = ()
 
 
 def read_plan(path: Path) -> ReportPlan:
@@ -86,7 +100,20 @@ def read_plan(path: Path) -> ReportPlan:
     if not isinstance(tables, list):
         raise InputError(f"{where}: tables: {tables!r}; a list of tables is needed")
     tables = tuple(_table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1))
-    return build_options(ReportPlan, {**content, "tables": tables}, where)
+    included = _included(content.get("included"), f"{where}: included")
+    return build_options(ReportPlan, {**content, "tables": tables, "included": included}, where)
+
+
+def _included(content: Any, where: str) -> tuple[IncludedFile, ...]:
+    if not isinstance(content, list | None):
+        raise InputError(f"{where}: {content!r}; a list of title and file is needed")
+    files = []
+    for number, one in enumerate(content or [], 1):
+        place = f"{where}: {number}"
+        one = as_mapping(one, place)
+        require(one, ("title", "file"), place)
+        files.append(build_options(IncludedFile, one, place))
+    return tuple(files)
 
 
 def _table(content: Any, where: str) -> TablePlan:

@@ -9,6 +9,7 @@ from espnet_medusa.report.plan.figure_plan import (
     CallsAgainstWer,
     CallsPerWord,
     SpeedupByLength,
+    WerAgainstCalls,
     WerAgainstEta,
     WerAgainstLatency,
 )
@@ -26,6 +27,7 @@ FIGURE_NOTES = {
     ),
     WerAgainstEta: "Figures beside the points: {points}. Left and below is better.",
     WerAgainstLatency: "Beside the points: {points}. Left and below is better.",
+    WerAgainstCalls: "Beside the points: {points}. Left and below is better.",
     CallsAgainstWer: "Beside the points: {points}. Below is better; dotted: plain decoding.",
     CallsPerWord: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }

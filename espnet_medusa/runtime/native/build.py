@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
 
+from espnet_medusa.cache_folder import cache_folder
+
 logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
@@ -34,9 +36,9 @@ def load_library() -> ctypes.CDLL | None:
     try:
         library = open_library(compiled(cache_folder()))
     except Unavailable as reason:
-        logger.warning(f"int8 with torch's kernels, which are slower: {reason}")
+        logger.warning(f"torch's kernels, which are slower: {reason}")
         return None
-    logger.info(f"int8 with kernels of our own: {library.kind().decode()}")
+    logger.info(f"kernels of our own: {library.kind().decode()}")
     return library
 
 
@@ -92,12 +94,6 @@ def compile_library(compiler: list[str], library: Path) -> None:
         run([*compiler, *COMPILE, "-c", str(FOLDER / "kernels.cpp"), "-o", str(parts)])
         run([*compiler, *LINK, str(parts), "-o", str(whole)])
         whole.replace(library)
-
-
-def cache_folder() -> Path:
-    """Below the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base, "espnet_medusa")
 
 
 def processor_flags() -> set[str]:

@@ -1,4 +1,5 @@
 // What Python calls: a decoder layer over new nodes, and its parts.
+#include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
 #include "tree_attention.h"
@@ -72,6 +73,49 @@ void pack_weights(
     }
 }
 
+// Weights (outputs, inputs) to bfloat16; `blocks` are zeros before.
+void pack_rounded_weights(
+    const float* weights, int64_t outputs, int64_t inputs, uint16_t* blocks, int64_t threads) {
+    const long steps = round_up(inputs, PANEL) / PANEL;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long output = 0; output < outputs; ++output)
+        pack_key(weights + output * inputs, inputs, steps,
+                 (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
+}
+
+// (count, inputs), `stride` numbers apart, to (count, outputs): many rows, a block of them to a
+// thread.
+void multiply_blocks(
+    const Linear* linear, const float* from, int64_t stride, int64_t count, float* to,
+    int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Scratch scratch;
+        scratch.reset(Block::bytes(linear->inputs));
+        const Block block(scratch, linear->inputs);
+        each_block(count, threads, [&](long row, long some) {
+            multiply_block(*linear, nullptr, from + row * stride, stride, some, block, nullptr,
+                           to + row * linear->outputs);
+        });
+    }
+}
+
+// Encoder layers and the norm behind them: (rows, D) in place; `joined` has room for (rows, 3 D),
+// `packed` for the keys and values of all heads.
+void encode_layers(
+    const EncoderLayer* layers, int64_t count, const Norm* norm, const Frames* frames,
+    float* hidden, float* joined, char* packed) {
+    const long width = frames->width();
+#pragma omp parallel num_threads(frames->threads)
+    {
+        for (long layer = 0; layer < count; ++layer)
+            encode_layer(layers[layer], *frames, hidden, joined, packed);
+#pragma omp for schedule(static)
+        for (long row = 0; row < frames->rows(); ++row)
+            normalize(hidden + row * width, width, *norm, hidden + row * width);
+    }
+}
+
 // Weights of some outputs, in floats again: (count, inputs).
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
@@ -120,6 +164,12 @@ void project_memory(
             keys_values, frames, heads, size,
             packed + utterance * heads * Memory::bytes_per_head(frames, size));
     }
+}
+
+// Queries (rows, D) to what they find in their utterances' memory (rows, D).
+void attend_memory_rows(const Call* call, const float* queries, float* to) {
+#pragma omp parallel num_threads(call->threads)
+    attend_memory(call->nodes, call->memory, queries, to);
 }
 
 }  // extern "C"

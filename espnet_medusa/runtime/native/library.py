@@ -47,6 +47,27 @@ class LayerArguments(ctypes.Structure):
     )
 
 
+class EncoderLayerArguments(ctypes.Structure):
+    """``EncoderLayer`` in encoder.h."""
+
+    _fields_ = (
+        *((name, NormArguments) for name in ("own_norm", "feed_forward_norm")),
+        *(
+            (name, LinearArguments)
+            for name in ("queries_keys_values", "own_output", "inner", "outer")
+        ),
+    )
+
+
+class FramesArguments(ctypes.Structure):
+    """``Frames`` in encoder.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("utterances", "frames", "heads", "head_size")),
+        *(("lengths", c_void_p), ("threads", c_int64)),
+    )
+
+
 class CallArguments(ctypes.Structure):
     """``Call`` in kernels.cpp."""
 
@@ -69,11 +90,19 @@ def kernels() -> ctypes.CDLL | None:
         library.memory_bytes.restype = number
         library.memory_bytes.argtypes = (number,) * 2
         library.pack_weights.argtypes = (pointer, *(number,) * 2, *(pointer,) * 3, number)
+        library.pack_rounded_weights.argtypes = (pointer, *(number,) * 2, pointer, number)
         library.unpack_weights.argtypes = (
             *(POINTER(LinearArguments), pointer, number, pointer, number),
         )
         library.linear.argtypes = (
             *(POINTER(LinearArguments), pointer, number, *(pointer,) * 2, number),
+        )
+        library.multiply_blocks.argtypes = (
+            *(POINTER(LinearArguments), pointer, *(number,) * 2, pointer, number),
+        )
+        library.encode_layers.argtypes = (
+            *(POINTER(EncoderLayerArguments), number, POINTER(NormArguments)),
+            *(POINTER(FramesArguments), *(pointer,) * 3),
         )
         library.project_memory.argtypes = (
             *(POINTER(LinearArguments), pointer, *(number,) * 3, pointer, number),
@@ -81,6 +110,7 @@ def kernels() -> ctypes.CDLL | None:
         library.normalize_rows.argtypes = (
             *(POINTER(NormArguments), pointer, *(number,) * 2, pointer),
         )
+        library.attend_memory_rows.argtypes = (POINTER(CallArguments), pointer, pointer)
         library.extend_layers.argtypes = (
             *(POINTER(LayerArguments), number, POINTER(CallArguments), POINTER(pointer)),
             *(pointer,) * 2,

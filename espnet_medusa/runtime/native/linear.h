@@ -8,13 +8,16 @@ enum Activation { NONE, GELU, SILU, RELU };
 // act(x W^T + b), W of (outputs, inputs). As Python lays it out.
 struct Linear {
     int64_t outputs, inputs;
-    const char* blocks;        // integers of W, (outputs up to PANEL, inputs up to 64)
-    const float* scales;       // of outputs
+    const char* blocks;        // of W, outputs up to PANEL, inputs up to whole steps
+    const float* scales;       // of outputs; null: W is in bfloat16, not in integers
     const int32_t* corrections;  // 128 times the sum of an output's integers
     const float* bias;         // or null
     int64_t activation;
 
-    long steps() const { return round_up(inputs, STEP_BYTES) / STEP_BYTES; }
+    bool rounded() const { return scales == nullptr; }
+    long steps() const {
+        return round_up(inputs * (rounded() ? sizeof(uint16_t) : 1), STEP_BYTES) / STEP_BYTES;
+    }
 };
 
 struct Norm {
@@ -91,20 +94,31 @@ inline void quantize_rows(
     }
 }
 
+// Sums without what ZERO_POINT adds to those of integers.
+inline __m512 numbers(const int32_t* sums, __m512i correction) {
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(sums), correction));
+}
+
+inline __m512 numbers(const float* sums, __m512i) { return _mm512_loadu_ps(sums); }
+
 // A panel of sums to outputs: scales, bias, activation, residual.
-inline void finish(
-    const Linear& linear, long column, const int32_t* sums, const float* row_scales, int rows,
+template <class Sum>
+void finish(
+    const Linear& linear, long column, const Sum* sums, const float* row_scales, int rows,
     const float* residual, float* to) {
     const long size = linear.outputs;
     for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
-        const __m512 scale = load(linear.scales, at, size);
-        const __m512i correction = _mm512_maskz_loadu_epi32(lanes(at, size), linear.corrections + at);
+        // Loaded here: for all the compiler knows, storing outputs might change them.
+        const bool rounded = linear.rounded();
+        const __m512 scale = rounded ? constant(1.0f) : load(linear.scales, at, size);
+        const __m512i correction =
+            rounded ? _mm512_setzero_si512()
+                    : _mm512_maskz_loadu_epi32(lanes(at, size), linear.corrections + at);
         const __m512 bias = linear.bias ? load(linear.bias, at, size) : _mm512_setzero_ps();
         for (int row = 0; row < rows; ++row) {
-            const int32_t* of_row = sums + row * PANEL + (at - column);
-            __m512i sum = _mm512_sub_epi32(_mm512_loadu_si512(of_row), correction);
-            __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
-            value = _mm512_fmadd_ps(value, constant(row_scales[row]), bias);
+            const __m512 of_row = constant(rounded ? 1.0f : row_scales[row]);
+            __m512 value = numbers(sums + row * PANEL + (at - column), correction);
+            value = _mm512_fmadd_ps(_mm512_mul_ps(value, scale), of_row, bias);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
             if (linear.activation == RELU) value = relu(value);

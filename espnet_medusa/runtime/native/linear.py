@@ -4,7 +4,7 @@ import torch
 
 from espnet_medusa.runtime.native.library import ACTIVATIONS, LinearArguments, kernels, pointer
 
-COLUMNS, DEPTH = 32, 64  # that the layout rounds up to
+COLUMNS, DEPTH_BYTES = 32, 64  # that the layout rounds up to
 
 
 class NativeLinear:
@@ -24,8 +24,7 @@ class NativeLinear:
     ):
         weight = weight.detach().float().contiguous()
         outputs, inputs = weight.shape
-        size = -(-outputs // COLUMNS) * COLUMNS * (-(-inputs // DEPTH) * DEPTH)
-        self.blocks = torch.zeros(size, dtype=torch.int8)
+        self.blocks = empty_blocks(outputs, inputs, torch.int8)
         self.scales = torch.empty(outputs)
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
@@ -57,3 +56,46 @@ class NativeLinear:
             torch.get_num_threads(),
         )
         return weights
+
+
+class NativeRoundedLinear:
+    """``activation(x W^T + b)``, the product in bfloat16, all else in float32.
+
+    Args:
+        weight: (M, D).
+        bias: (M,) or None.
+        activation: A name, or None.
+    """
+
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None
+    ):
+        weight = weight.detach().float().contiguous()
+        outputs, inputs = weight.shape
+        self.blocks = empty_blocks(outputs, inputs, torch.bfloat16)
+        self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
+        kernels().pack_rounded_weights(
+            weight.data_ptr(), outputs, inputs, pointer(self.blocks), torch.get_num_threads()
+        )
+        self.arguments = LinearArguments(
+            *(outputs, inputs, pointer(self.blocks), None, None),
+            *(pointer(self.bias), ACTIVATIONS[activation]),
+        )
+
+
+def multiply_rows(linear: NativeLinear | NativeRoundedLinear, rows: torch.Tensor) -> torch.Tensor:
+    """Many rows (R, D), of any distance, to (R, M) in float32; each thread takes blocks of them."""
+    arguments = linear.arguments
+    product = rows.new_empty(len(rows), arguments.outputs)
+    kernels().multiply_blocks(
+        *(arguments, rows.data_ptr(), rows.stride(0), len(rows)),
+        *(product.data_ptr(), torch.get_num_threads()),
+    )
+    return product
+
+
+def empty_blocks(outputs: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
+    """Room for weights (outputs, inputs) in the kernels' layout, zeros."""
+    depth = DEPTH_BYTES // dtype.itemsize
+    size = -(-outputs // COLUMNS) * COLUMNS * (-(-inputs // depth) * depth)
+    return torch.zeros(size, dtype=dtype)

@@ -159,30 +159,35 @@ inline void pack_key(const float* key, long size, long steps, uint32_t* to) {
     }
 }
 
-// Lays out one utterance's keys and values (frames, 2, heads, head size); the team shares heads.
-inline void pack_memory(
-    const float* keys_values, long frames, long heads, long size, char* packed) {
+// Lays out one head's keys and values: of every frame `stride` numbers, in which the head's key stands
+// first and its value `apart` behind it.
+inline void pack_head(
+    const float* keys, long stride, long apart, long frames, long size, char* packed) {
     const long columns = Memory::columns(size), padded = Memory::padded(frames);
     const long steps = columns / PANEL, value_steps = padded / PANEL;
     // Of frames behind the end nothing is read.
-    auto part = [&](long frame, long which, long head) {
-        return keys_values + ((std::min(frame, frames - 1) * 2 + which) * heads + head) * size;
-    };
+    auto key = [&](long frame) { return keys + std::min(frame, frames - 1) * stride; };
+    auto* to_keys = (uint32_t*)packed;
+    uint32_t* to_values = to_keys + padded * columns / 2;
+    for (long frame = 0; frame < padded; ++frame)
+        pack_key(key(frame), frame < frames ? size : 0, steps,
+                 to_keys + (frame / TILE * steps * TILE * TILE) + frame % TILE);
+    for (long frame = 0; frame < padded; frame += 2)
+        for (long at = 0; at < columns; at += LANES) {
+            const long last = frames - frame;  // 1: the odd one is not there
+            const __m512 even = load(key(frame) + apart, at, last > 0 ? size : 0);
+            const __m512 odd = load(key(frame + 1) + apart, at, last > 1 ? size : 0);
+            const long block = at / TILE * value_steps + frame / PANEL;
+            _mm512_storeu_si512(
+                to_values + (block * TILE + frame % PANEL / 2) * TILE, to_pairs(even, odd));
+        }
+}
+
+// Lays out one utterance's keys and values (frames, 2, heads, head size); the team shares heads.
+inline void pack_memory(
+    const float* keys_values, long frames, long heads, long size, char* packed) {
 #pragma omp for schedule(static)
-    for (long head = 0; head < heads; ++head) {
-        auto* keys = (uint32_t*)(packed + head * Memory::bytes_per_head(frames, size));
-        uint32_t* values = keys + padded * columns / 2;
-        for (long frame = 0; frame < padded; ++frame)
-            pack_key(part(frame, 0, head), frame < frames ? size : 0, steps,
-                     keys + (frame / TILE * steps * TILE * TILE) + frame % TILE);
-        for (long frame = 0; frame < padded; frame += 2)
-            for (long at = 0; at < columns; at += LANES) {
-                const long last = frames - frame;  // 1: the odd one is not there
-                const __m512 even = load(part(frame, 1, head), at, last > 0 ? size : 0);
-                const __m512 odd = load(part(frame + 1, 1, head), at, last > 1 ? size : 0);
-                const long block = at / TILE * value_steps + frame / PANEL;
-                _mm512_storeu_si512(
-                    values + (block * TILE + frame % PANEL / 2) * TILE, to_pairs(even, odd));
-            }
-    }
+    for (long head = 0; head < heads; ++head)
+        pack_head(keys_values + head * size, 2 * heads * size, heads * size, frames, size,
+                  packed + head * Memory::bytes_per_head(frames, size));
 }

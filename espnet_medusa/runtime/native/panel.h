@@ -170,7 +170,9 @@ void multiply(
                 multiply_rows<Type, COUNT>(
                     rows.from(row), block, steps, sums + row * PANEL + half * TILE);
         };
+        // A whole panel is 11 + 11 + 10: as many sums as hide the product's latency.
         take(std::integral_constant<int, 11>{});
+        take(std::integral_constant<int, 10>{});
         take(std::integral_constant<int, 4>{});
         take(std::integral_constant<int, 1>{});
     }

@@ -1,7 +1,9 @@
 """VoxPopuli as Kaldi data directories, downloaded where it is missing.
 
 --setup supervised writes ``<output_dir>/{train,dev,test}_<lang>``; --setup self_supervised writes
-``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text. All have utt2lang, and
+``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text, and of it
+``{train,dev}_<lang>_unlabelled``: whole sessions validate, and what lies in the test set is left
+out (``dropped_utterances`` of the training set lists it). All have utt2lang, and
 utt2session: where an utterance lies in its session, ``<id> <session> <start> <end>``, also of
 those of the test set that cannot be used. What cannot be used is named on stdout, one line each,
 and left out; bad_utterances lists it. Ends with status 3 when anything is left out so, and 1 when
@@ -43,7 +45,14 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.recipe.pseudo_labels import UTT2SESSION
+from espnet_medusa.recipe.sessions import (
+    UTT2SESSION,
+    DivisionOptions,
+    divide,
+    read_places,
+    read_usable_places,
+    write_subset,
+)
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")
@@ -65,6 +74,9 @@ class Options:
             where the table has the session.
         max_segment_s: Longest unlabelled segment.
         max_train_s: Longer utterances are left out of train and dev: Whisper's window.
+        valid_fraction: Share of the unlabelled segments to validate on, in whole sessions; 0: no
+            set.
+        margin_s: What lies nearer to the test set, in seconds of its session, goes with it.
         output_dir: Where data directories go.
         nj: Audio files to read at a time.
         base_url: Where to download from.
@@ -79,6 +91,8 @@ class Options:
     segmentation: str = "silence"
     max_segment_s: float = 30.0
     max_train_s: float = 30.0
+    valid_fraction: float = DivisionOptions.valid_fraction
+    margin_s: float = DivisionOptions.margin_s
     output_dir: Path = Path("data")
     nj: int = 4
     base_url: str = BASE_URL
@@ -284,8 +298,32 @@ def prepare(options: Options) -> int:
     if options.setup == "self_supervised":
         data = unlabelled_set(options)
         _finish(f"unlabelled_{options.lang}", data, options)
+        divide_unlabelled(options)
         is_complete = is_complete and not data.problems
     return 0 if is_complete else INCOMPLETE
+
+
+def divide_unlabelled(options: Options) -> None:
+    """Write the unlabelled audio as a training and a validation set, without the test set.
+
+    Raises:
+        InputError: Nothing is left, or its sessions are too few.
+    """
+    folder, lang = options.output_dir, options.lang
+    source = folder / f"unlabelled_{lang}"
+    division = divide(
+        read_usable_places(source),
+        read_places(folder / f"test_{lang}"),
+        DivisionOptions(options.valid_fraction, options.margin_s),
+    )
+    write_subset(source, folder / f"train_{lang}_unlabelled", division.train, division.dropped)
+    if division.valid:
+        write_subset(source, folder / f"dev_{lang}_unlabelled", division.valid, {})
+    print(
+        f"{source.name}: {len(division.train)} to train on, {len(division.valid)} to validate on, "
+        f"{len(division.dropped)} in the test set left out",
+        file=sys.stderr,
+    )
 
 
 def _finish(name: str, data: DataSet, options: Options) -> None:
@@ -320,6 +358,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--segmentation", choices=SEGMENTATIONS, default=Options.segmentation, help="of them")
     add("--max_segment_s", type=float, default=Options.max_segment_s, help="longest of them")
     add("--max_train_s", type=float, default=Options.max_train_s, help="longest in train and dev")
+    add("--valid_fraction", type=float, default=Options.valid_fraction, help="of unlabelled audio")
+    add("--margin_s", type=float, default=Options.margin_s, help="around the test set, goes, too")
     add("--output_dir", type=Path, default=Options.output_dir, help="where data directories go")
     add("--nj", type=positive, default=Options.nj, help="audio files to read at a time")
     add("--base_url", default=Options.base_url, help="where to download from")

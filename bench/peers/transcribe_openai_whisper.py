@@ -1,0 +1,56 @@
+"""openai-whisper's ``decode`` of its own features, on the same weights under its names."""
+
+import json
+import time
+
+import numpy as np
+import torch
+import whisper
+from safetensors.torch import load_file
+from whisper.model import ModelDimensions, Whisper
+
+from peers.contestant import Setup
+from peers.openai_whisper import renamed
+from peers.transcriber import Transcribed, Transcriber
+from peers.way import Way
+from peers.whisper_subject import WhisperSubject
+
+
+class OpenAIWhisper(Transcriber):
+    """Greedy and beam search."""
+
+    def __init__(self, subject: WhisperSubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        config = json.loads((subject.hugging_face / "config.json").read_text(encoding="utf-8"))
+        sizes = ("d_model", "encoder_attention_heads", "encoder_layers")
+        self.model = Whisper(
+            ModelDimensions(
+                *(config["num_mel_bins"], config["max_source_positions"]),
+                *(config[name] for name in sizes),
+                *(config["vocab_size"], config["max_target_positions"], config["d_model"]),
+                *(config["decoder_attention_heads"], config["decoder_layers"]),
+            )
+        )
+        tensors = load_file(subject.hugging_face / "model.safetensors")
+        for part in ("encoder", "decoder"):
+            getattr(self.model, part).load_state_dict(renamed(tensors, f"model.{part}."))
+        self.model.eval()
+
+    @torch.no_grad()
+    def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
+        started = time.perf_counter()
+        audio = whisper.pad_or_trim(samples)
+        features = whisper.log_mel_spectrogram(audio, self.model.dims.n_mels)
+        memory = self.model.embed_audio(features[None])
+        encoded = time.perf_counter()
+        options = whisper.DecodingOptions(
+            language=self.subject.language,
+            beam_size=way.beam_size if way.beam_size > 1 else None,
+            without_timestamps=True,
+            fp16=False,
+        )
+        (result,) = whisper.decode(self.model, memory, options)
+        return Transcribed(result.text, encoded - started, time.perf_counter() - encoded)
+
+
+build = OpenAIWhisper

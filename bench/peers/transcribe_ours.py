@@ -1,0 +1,55 @@
+"""Ours: ``Speech2Text``, one for each search and drafter, over one encoder."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+from shared_weights import SharedWeights
+
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.runtime.allocator import keep_freed_memory
+from peers.contestant import Setup
+from peers.transcriber import Transcribed, Transcriber
+from peers.way import MODEL, PLAIN, Way
+from peers.whisper_subject import WhisperSubject
+
+
+class Ours(Transcriber):
+    """Greedy and beam search; a draft model's encoder counts as encoder."""
+
+    def __init__(self, subject: WhisperSubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        keep_freed_memory()  # as asr_inference does
+        self.shared = SharedWeights()
+        self.models: dict[tuple[str, str], Speech2Text] = {}
+
+    def model(self, way: Way) -> Speech2Text:
+        """The search of a way, opened when it is first asked for."""
+        key = way.search, way.drafts
+        if key not in self.models:
+            search = {"search": "greedy"} if way.beam_size == 1 else {"beam_size": way.beam_size}
+            drafts = {"draft_depth": 0} if way.drafts == PLAIN else {"drafter": way.drafts}
+            if way.drafts == MODEL:
+                drafts["draft_model"] = self.subject.draft_model
+            options = {"ctc_weight": 0.0, "lm_weight": 0.0, "decoder_precision": self.weights}
+            self.models[key] = self.shared.open(
+                Path(self.subject.config), Path(self.subject.weights), options | search | drafts
+            )
+        return self.models[key]
+
+    def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
+        model = self.model(way)
+        started = time.perf_counter()
+        results = model(samples)
+        seconds = time.perf_counter() - started
+        counts = model.statistics
+        return Transcribed(
+            (results[0][0] or "") if results else "",
+            seconds - counts.decoder_seconds,
+            counts.decoder_seconds,
+            counts.decoder_calls,
+            counts.tokens,
+        )
+
+
+build = Ours

@@ -1,0 +1,56 @@
+"""Many searches over the same models in one process: equal weights are in memory once."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.inference.audio_batch import SpeechEncoder, encode_alike
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.tree.tree_decoder import TreeDecoder
+
+
+@dataclass
+class SharedWeights:
+    """Opens searches.
+
+    Attributes:
+        encoders: Those that were opened, none twice.
+        decoders: As searches call them, by config, weights and precisions.
+    """
+
+    encoders: list[SpeechEncoder] = field(default_factory=list)
+    decoders: dict[tuple, TreeDecoder] = field(default_factory=dict)
+
+    def open(self, config: Path, weights: Path, options: dict[str, Any]) -> Speech2Text:
+        """A search as ``Speech2Text`` makes it; for decoding alone.
+
+        Args:
+            config: The experiment's ``config.yaml``.
+            weights: Its weights.
+            options: ESPnet's and ours.
+
+        Raises:
+            InputError: As ``Speech2Text``.
+        """
+        speech2text = Speech2Text(config, weights, **options)
+        speech2text.encoder = self._known(speech2text.encoder)
+        if speech2text.encoder.whisper is not None:
+            speech2text.asr_model.encoder = speech2text.encoder.whisper
+        draft = speech2text.draft_model
+        if draft is not None:
+            speech2text.draft_model = replace(draft, encoder=self._known(draft.encoder))
+        search = speech2text.search
+        if search is not None:
+            numbers = options.get("dtype"), options.get("decoder_precision")
+            key = config.resolve(), weights.resolve(), *numbers
+            search.decoder = self.decoders.setdefault(key, search.decoder)
+            speech2text.release_weights()
+        return speech2text
+
+    def _known(self, encoder: SpeechEncoder) -> SpeechEncoder:
+        """The same encoder that was opened before, or this one."""
+        for known in self.encoders:
+            if known is encoder or encode_alike(known, encoder):
+                return known
+        self.encoders.append(encoder)
+        return encoder

@@ -1,0 +1,148 @@
+"""Audio files to text.
+
+    espnet-medusa-transcribe talk1.wav --model openai/whisper-base
+    espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
+
+AUDIO is files, folders (with all below) and patterns, in any format that libsndfile reads, of any
+rate. Each gets a file in --output_dir, and a line on stdout and in `text` there. What cannot be
+read, or is longer than the model hears at a time, is named at the end; the exit status is then 3.
+The same command goes on where it was interrupted.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.inference.job import build_preprocess
+from espnet_medusa.inference.progress import Progress
+from espnet_medusa.transcription.open_model import find_model
+from espnet_medusa.transcription.output_folder import OutputFolder
+from espnet_medusa.transcription.recordings import Recording, find_recordings
+from espnet_medusa.transcription.transcribe import Transcriber, choose_device, choose_search
+from espnet_medusa.transcription.transcript import FORMATS, Transcript
+
+SOME_FAILED = 3
+ALL = "all"
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command's own options, and the search's."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("audio", nargs="+", help="files, folders, patterns")
+    add(
+        "--model",
+        required=True,
+        help="folder that espnet-medusa-convert or training made; or a Whisper: hub name, folder, "
+        "or .pt file, which is converted once, into ~/.cache/espnet_medusa",
+    )
+    add("--model_file", help="weights of the experiment; none: what convert or training leaves")
+    add("--output_dir", type=Path, default=Path("transcripts"), help="default: transcripts")
+    add("--output_format", choices=[*FORMATS, ALL], default="txt", help="default: txt")
+    add("--overwrite", action="store_true", help="decode what is written already, too")
+    given = {"default": argparse.SUPPRESS, "type": positive}
+    add("--batch_size", help="files decoded together; default: 8, or as --config says", **given)
+    add("--device", choices=["cpu", "cuda"], help="default: cuda where there is one")
+    add("--threads", type=positive, help="of the CPU; default: as torch has it")
+    add("--config", help="decode config: YAML of these options and of ESPnet's")
+    add("--beam_size", help="above 1: beam search; default: greedy search", **given)
+    asr_inference.add_decode_options(parser, default=argparse.SUPPRESS)
+    return parser
+
+
+def work(args: argparse.Namespace) -> int:
+    """Transcribe; returns the exit status.
+
+    Raises:
+        InputError: An option or the model is not usable, or there is no audio at all.
+    """
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    recordings = find_recordings(args.audio)
+    options = decode_options(args)
+    started = time.perf_counter()
+    speech2text = asr_inference.load(options)
+    speech2text.release_weights()
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    transcriber = Transcriber(speech2text, preprocess, options["batch_size"])
+    loaded = time.perf_counter()
+    # Only now: a mistake in the options shall not cost what an earlier call has written.
+    formats = [*FORMATS] if args.output_format == ALL else [args.output_format]
+    made_with = asr_inference.fingerprint(options)
+    folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
+    transcripts = transcribe(transcriber, recordings, folder)
+    folder.finish(transcripts)
+    failures = [one.error for one in transcripts if one.error is not None]
+    audio_s = sum(one.statistics.audio_seconds for one in transcripts)
+    print(
+        f"{args.output_dir}: {len(transcripts) - len(failures)} of {len(transcripts)} files, "
+        f"{audio_s:.1f} s of audio, in {time.perf_counter() - loaded:.1f} s; the model was opened "
+        f"in {loaded - started:.1f} s",
+        file=sys.stderr,
+    )
+    for error in failures:
+        print(f"failed: {error}", file=sys.stderr)
+    return SOME_FAILED if failures else 0
+
+
+def decode_options(args: argparse.Namespace) -> dict:
+    """What asr_inference would be given: its defaults, the config, and the command line's.
+
+    Raises:
+        InputError: There is no such model.
+    """
+    files = find_model(args.model, args.model_file)
+    audio = ["--data_path_and_name_and_type", "none,speech,sound"]
+    command = ["--output_dir", str(args.output_dir), *audio]
+    if args.config is not None:
+        command += ["--config", args.config]
+    options = vars(asr_inference.get_parser().parse_args(command))
+    names = [*asr_inference.HELP, "beam_size", "batch_size"]
+    given = {name: value for name, value in vars(args).items() if name in names}
+    if args.config is None:
+        given = {"batch_size": 8} | choose_search(given)
+    options |= given
+    options["language"] = options["language"] or files.language
+    device = choose_device(args.device)
+    return options | {
+        "asr_train_config": str(files.config),
+        "asr_model_file": str(files.weights),
+        "ngpu": int(device == "cuda"),
+    }
+
+
+def transcribe(
+    transcriber: Transcriber, recordings: list[Recording], folder: OutputFolder
+) -> list[Transcript]:
+    """Of all recordings, in their order; those of an earlier call are not made again."""
+    done = {one.recording: one for one in folder.find(recordings)}
+    todo = [recording for recording in recordings if recording not in done]
+    with Progress(len(recordings), len(done), "transcribing") as progress:
+        for transcript in chain([*done.values()], transcriber(todo)):
+            folder.add(transcript)
+            if transcript.error is None:
+                progress.say(f"{transcript.recording.id} {transcript.text}")
+            if transcript.recording not in done:
+                done[transcript.recording] = transcript
+                progress.update()
+    return [done[recording] for recording in recordings]
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    run_main("transcribe", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Heads of a trained experiment into a folder of their own, if they are fit for others."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from espnet_medusa.convert.attach_heads import check_keeps_text
+from espnet_medusa.convert.checkpoint import Checkpoint
+from espnet_medusa.convert.heads_card import check_card, read_front_matter, sizes_of, write_card
+from espnet_medusa.convert.names import COUNTS, DECODER
+from espnet_medusa.convert.packed_heads import head_tensors, open_heads, save_heads
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.build import SearchOptions, check_options, draft_shape
+from espnet_medusa.search.draft_defaults import read_draft_conf, with_draft_defaults
+from espnet_medusa.search.drafters import DraftSources, build_surrogate
+from espnet_medusa.search.statistics import read_report
+from espnet_medusa.whisper.fingerprint import digests, fingerprint
+from espnet_medusa.whisper.sizes import decoder_sizes
+
+MAX_BYTES = 10_000_000
+LEAST_AGREEMENT = 0.95
+POSITIONS, FRAMES = 100, 200  # of the sequence on which drafts are compared
+BEAM_SIZE = 5  # with which the options for beams are tried
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What packing found.
+
+    Attributes:
+        num_bytes: Of the folder.
+        agreement: Share of drafts that float16 leaves as they were.
+    """
+
+    num_bytes: int
+    agreement: float
+
+
+def pack_heads(
+    trained: Checkpoint, base: Checkpoint, card: Path, statistics: Path, folder: Path
+) -> Packed:
+    """Write a folder of heads and read it back.
+
+    Args:
+        trained: Experiment with heads.
+        base: The Whisper that they were trained on, as its users have it.
+        card: The card, with the fields that nothing here can know: ``base_model``, ``license``,
+            ``training_data``, ``commands``, ``acceptance.data``, and ``draft_conf``.
+        statistics: ``statistics.json`` of greedy search with these heads.
+        folder: To write to.
+
+    Raises:
+        InputError: There are no heads, they change Whisper's text, Whisper was not frozen, float16
+            or the size do not suit them, or the card lacks a field.
+    """
+    architecture = trained.architecture
+    said, body = read_front_matter(card)
+    if architecture.heads == NO_HEADS:
+        raise InputError(
+            f"{trained.name}: heads: {NO_HEADS}; give an experiment with trained heads"
+        )
+    check_frozen(trained, base)
+    check_keeps_text(architecture, head_tensors(trained.weights), trained.name)
+    own = {
+        "whisper": sizes_of(architecture.whisper),
+        "fingerprint": fingerprint(base.weights),
+        "heads": architecture.heads,
+        "heads_conf": asdict(architecture.head_options),
+        "acceptance": _acceptance(said.get("acceptance"), statistics),
+    }
+    check_card({**said, **own}, card)
+    write_card(folder, {**said, **own}, body)
+    save_heads(folder, trained.weights)
+    packed = open_heads(folder)
+    stored = packed.weights(packed.architecture(architecture.whisper))
+    decoders = [_decoder(trained, weights) for weights in (trained.weights, stored)]
+    agreement = share_of_same_drafts(*decoders)
+    if agreement < LEAST_AGREEMENT:
+        raise InputError(
+            f"{trained.name}: in float16 {100 * agreement:.1f} % of the heads' drafts are those of "
+            f"float32; allowed: {100 * LEAST_AGREEMENT:.0f} % or more"
+        )
+    check_draft_conf(decoders[1], packed.card.draft_conf, trained.text.end)
+    num_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    if num_bytes > MAX_BYTES:
+        raise InputError(
+            f"{trained.name}: its heads take {num_bytes / 1e6:.1f} MB; allowed: at most "
+            f"{MAX_BYTES / 1e6:.0f} MB; train smaller ones"
+        )
+    return Packed(num_bytes, agreement)
+
+
+def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
+    """Refuse an experiment whose Whisper is another than the one that users have.
+
+    Raises:
+        InputError: Names a tensor that differs.
+    """
+    ours, theirs = digests(trained.weights), digests(base.weights)
+    different = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+    if different:
+        raise InputError(
+            f"{trained.name}: {len(different)} of {len(theirs)} tensors are not those of "
+            f"{base.name}, such as {different[-1]}; allowed: heads on a frozen Whisper "
+            "(model_conf.freeze_whisper: all)"
+        )
+
+
+def check_draft_conf(
+    decoder: WhisperMedusaDecoder, draft_conf: Mapping[str, Mapping], end: int
+) -> None:
+    """Refuse draft options with which these heads cannot draft.
+
+    Args:
+        decoder: With the heads.
+        draft_conf: As ``read_draft_conf``'s.
+        end: End symbol.
+
+    Raises:
+        InputError: As decoding would.
+    """
+    runtime = build_runtime(decoder, None)
+    sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
+    for search in read_draft_conf(draft_conf):
+        options = with_draft_defaults(SearchOptions(search=search), draft_conf)
+        check_options(options, BEAM_SIZE)
+        vocab_size = decoder.projection.size(0)
+        surrogate = build_surrogate(options, runtime, vocab_size, end, sources)
+        draft_shape(options, runtime, surrogate, BEAM_SIZE)
+
+
+@torch.no_grad()
+def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder) -> float:
+    """How often the heads of two decoders draft the same, over states of random tokens and memory.
+
+    Args:
+        left: A decoder with heads.
+        right: The same with other weights in its heads.
+    """
+    generator = torch.Generator().manual_seed(0)
+    vocab_size, size = left.projection.shape
+    memory = torch.randn(1, FRAMES, size, generator=generator)
+    tokens = torch.randint(vocab_size, (1, POSITIONS), generator=generator)
+    drafts = []
+    for decoder in (left, right):
+        states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
+        logits = decoder.unroll_heads(states.head_input, tokens)
+        drafts.append(torch.cat([each.argmax(dim=-1).flatten() for each in logits]))
+    return float((drafts[0] == drafts[1]).double().mean())
+
+
+def _decoder(trained: Checkpoint, own: Mapping[str, torch.Tensor]) -> WhisperMedusaDecoder:
+    """The experiment's decoder in float32, with the heads and counts in ``own``."""
+    architecture = trained.architecture
+    whisper = architecture.whisper
+    decoder = WhisperMedusaDecoder(
+        whisper.vocab_size,
+        whisper.d_model,
+        **decoder_sizes(whisper),
+        heads=architecture.heads,
+        heads_conf=asdict(architecture.head_options),
+    )
+    frozen = {name: value for name, value in trained.weights.items() if name.startswith(DECODER)}
+    weights = frozen | head_tensors(own)
+    weights |= {COUNTS: own[COUNTS]} if COUNTS in own else {}
+    decoder.load_state_dict({name.removeprefix("decoder."): each for name, each in weights.items()})
+    return decoder.eval()
+
+
+def _acceptance(said: object, statistics: Path) -> dict[str, Any]:
+    """``acceptance`` of the card: whose utterances is said, the rest was measured."""
+    measured = read_report(statistics)["set"]
+    return {
+        "data": said.get("data") if isinstance(said, Mapping) else None,
+        "utterances": measured["num_utterances"],
+        "tokens_per_call": round(measured["tokens_per_call"], 3),
+        "per_head": [round(share, 3) for share in measured["acceptance_per_head"]],
+    }

@@ -1,0 +1,132 @@
+"""Heads without their Whisper: a folder of ``README.md``, the card, and ``heads.safetensors``.
+
+The file has the tensors of ``decoder.heads`` by an experiment's names, in float16, and the tokens
+that their training saw: ``token_ids`` (N,) int32, ascending, and ``token_counts`` (N,) int64, how
+often.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from transformers import WhisperConfig
+
+from espnet_medusa.convert.checkpoint import Architecture
+from espnet_medusa.convert.heads_card import CARD, HeadsCard, read_card
+from espnet_medusa.convert.names import COUNTS, HEADS
+from espnet_medusa.errors import InputError
+
+TENSORS = "heads.safetensors"
+IDS, TIMES = "token_ids", "token_counts"
+TYPES = {IDS: ("I32",), TIMES: ("I64",)}
+FLOATS = ("F16", "BF16", "F32")
+REMEDY = "give heads of a Whisper of this size, or fetch them again"
+
+
+@dataclass(frozen=True)
+class PackedHeads:
+    """A folder whose card was read.
+
+    Attributes:
+        folder: As given.
+        card: Checked by itself, not against a Whisper.
+    """
+
+    folder: Path
+    card: HeadsCard
+
+    def architecture(self, whisper: WhisperConfig) -> Architecture:
+        """Of a Whisper with these heads.
+
+        Raises:
+            InputError: The card describes heads that cannot be built.
+        """
+        try:
+            architecture = Architecture(whisper, self.card.heads, self.card.head_options)
+            architecture.tensors()
+        except (TypeError, ValueError, RuntimeError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InputError(f"{self.folder / CARD}: heads_conf: {reason}") from error
+        return architecture
+
+    def weights(self, architecture: Architecture) -> dict[str, torch.Tensor]:
+        """What ``architecture`` adds to a Whisper's tensors: its heads in float32, and counts (V,).
+
+        Raises:
+            InputError: The file is damaged, or holds other tensors.
+        """
+        path = self.folder / TENSORS
+        expected = head_tensors(architecture.tensors())
+        stored = _read(path, expected)
+        ids, times = stored.pop(IDS).long(), stored.pop(TIMES)
+        size = architecture.whisper.vocab_size
+        ascending = bool((ids.diff() > 0).all())
+        if ids.shape != times.shape or not ascending or bool((times < 1).any()):
+            raise InputError(f"{path}: {IDS}, {TIMES}: no ascending ids and counts; fetch it again")
+        if len(ids) and not 0 <= int(ids[0]) <= int(ids[-1]) < size:
+            raise InputError(f"{path}: {IDS}: {int(ids[-1])}; allowed: 0 to {size - 1}")
+        if not all(bool(value.isfinite().all()) for value in stored.values()):
+            raise InputError(f"{path}: a weight is no finite number; fetch it again")
+        counts = torch.zeros(size, dtype=torch.long).index_copy(0, ids, times)
+        return {name: value.float() for name, value in stored.items()} | {COUNTS: counts}
+
+
+def open_heads(folder: Path) -> PackedHeads:
+    """Read a folder's card.
+
+    Raises:
+        InputError: There is no such folder, or the card is not as cards are.
+    """
+    for name in (CARD, TENSORS):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder}: no heads: {name} is missing; give a folder that python -m "
+                "espnet_medusa.stages.pack_heads wrote"
+            )
+    return PackedHeads(folder, read_card(folder))
+
+
+def head_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of the heads among a model's tensors by our names."""
+    return {name: value for name, value in weights.items() if name.startswith(HEADS)}
+
+
+def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+    """Write ``heads.safetensors``.
+
+    Args:
+        folder: To write to.
+        weights: Of an experiment, by our names; counts of tokens may be missing.
+    """
+    counts = weights.get(COUNTS, torch.zeros(0, dtype=torch.long))
+    ids = counts.nonzero().flatten()
+    heads = {name: value.half().contiguous() for name, value in head_tensors(weights).items()}
+    stored = save(heads | {IDS: ids.int(), TIMES: counts[ids].contiguous()})
+    (folder / TENSORS).write_bytes(stored)  # save_file's would be for its owner's eyes alone
+
+
+def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors by name; none is read before all are known to be those expected, beside counts."""
+    try:
+        with safe_open(path, framework="pt") as stored:
+            names = {*stored.keys()}
+            different = sorted(names ^ {IDS, TIMES, *expected})
+            if different:
+                what = "is not of these heads" if different[0] in names else "is missing"
+                raise InputError(f"{path}: {different[0]} {what} ({len(different)} such); {REMEDY}")
+            for name in sorted(names):
+                part, counts = stored.get_slice(name), name not in expected
+                kind, shape = part.get_dtype(), tuple(part.get_shape())
+                if kind not in TYPES.get(name, FLOATS):
+                    allowed = ", ".join(TYPES.get(name, FLOATS))
+                    raise InputError(f"{path}: {name}: {kind}; allowed: {allowed}; {REMEDY}")
+                if len(shape) != 1 if counts else shape != expected[name].shape:
+                    fits = "one dimension" if counts else tuple(expected[name].shape)
+                    raise InputError(f"{path}: {name} is {shape}; allowed: {fits}; {REMEDY}")
+            return {name: stored.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{path}: no safetensors ({reason}); fetch it again") from error

@@ -1,0 +1,100 @@
+"""Attending heads as a surrogate: a state per drafted prefix, which hears its utterance."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.surrogate import DraftInput, Surrogate, head_inputs
+
+
+class AttendingLayer(Protocol):
+    """Attending heads with weights laid out for drafting."""
+
+    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Any:
+        """What all steps attend to: memory (U, S, D) of (U,) frames."""
+
+    def advance(
+        self, states: torch.Tensor, embedded: torch.Tensor, heard: Any, utterances: torch.Tensor
+    ) -> torch.Tensor:
+        """One token further: (R, D) and its embeddings (R, D) of (R,) utterances to (R, D)."""
+
+    def output(self, states: torch.Tensor) -> torch.Tensor:
+        """What the vocabulary projection reads: (R, D) to (R, D)."""
+
+
+@dataclass(frozen=True)
+class AttendingStates:
+    """The layer's states.
+
+    Attributes:
+        hidden: (R, D).
+        utterances: (R,) whose they are.
+    """
+
+    hidden: torch.Tensor
+    utterances: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> AttendingStates:
+        return AttendingStates(self.hidden[rows], self.utterances[rows])
+
+    def join(self, others: AttendingStates) -> AttendingStates:
+        return AttendingStates(
+            torch.cat([self.hidden, others.hidden]), torch.cat([self.utterances, others.utterances])
+        )
+
+
+class AttendingHeadsSurrogate(Surrogate):
+    """Attending heads in the decoder's place.
+
+    Args:
+        layer: The heads.
+        embed: Token embeddings, (R,) to (R, D).
+        projection: (R, D) to (R, V').
+        vocabulary: As ``Surrogate``'s.
+    """
+
+    max_steps = None
+
+    def __init__(
+        self,
+        layer: AttendingLayer,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        projection: Callable[[torch.Tensor], torch.Tensor],
+        vocabulary: torch.Tensor | None = None,
+    ):
+        self.layer, self.embed = layer, embed
+        self.projection, self.vocabulary = projection, vocabulary
+        self.heard: Any = None
+        self._rows: dict[Prefix, int] = {}
+
+    def begin(
+        self,
+        roots: Sequence[Prefix],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput] | None = None,
+    ) -> AttendingHeadsSurrogate:
+        begun = copy.copy(self)
+        begun.heard = self.layer.hear(memory, memory_lengths)
+        begun._rows = {root: row for row, root in enumerate(roots)}
+        return begun
+
+    def start(self, prefixes: Sequence[Prefix]) -> AttendingStates:
+        hidden = head_inputs(prefixes)
+        rows = [self._rows[prefix.root] for prefix in prefixes]
+        return AttendingStates(hidden, torch.tensor(rows, device=hidden.device))
+
+    def advance(self, states: AttendingStates, tokens: torch.Tensor) -> AttendingStates:
+        hidden = self.layer.advance(
+            states.hidden, self.embed(tokens), self.heard, states.utterances
+        )
+        return AttendingStates(hidden, states.utterances)
+
+    def logits(self, states: AttendingStates) -> torch.Tensor:
+        return self.projection(self.layer.output(states.hidden))

@@ -1,0 +1,121 @@
+"""CTC over few units, on what a frozen encoder says.
+
+A linear layer onto Whisper's 51,865 tokens is larger than a layer of base's decoder, most tokens
+are rare, and Whisper's states were not made for it. So a light block reads them first, and what it
+names are the pieces of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from espnet2.asr.ctc import CTC
+from torch.nn.utils.rnn import pad_sequence
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.masks import inside
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
+
+SHORTEST = 16  # frames; ESPnet's subsampling layers refuse fewer
+PADDING = -1  # of labels, as ESPnet's ignore_id; unit n is label n + 1, the blank 0
+
+
+class UnitCTC(torch.nn.Module):
+    """ESPnet's ``CTC`` over units of the decoder's tokens, behind a block of its own.
+
+    Args:
+        ctc: ESPnet's, whose layer is replaced.
+        units: What it names.
+        memory_size: D of the encoder's output.
+        block: One of ESPnet's encoders, by name; None: the layer alone.
+        block_conf: Its options.
+
+    Raises:
+        InputError: There is no such block, or it has no such option.
+    """
+
+    def __init__(
+        self,
+        ctc: CTC,
+        units: BytePairUnits,
+        memory_size: int,
+        block: str | None = None,
+        block_conf: Mapping[str, Any] | None = None,
+    ):
+        super().__init__()
+        self.units, self.block = units, None
+        if block is not None:
+            self.block = _build_block(block, memory_size, dict(block_conf or {}))
+            memory_size = self.block.output_size()
+        elif block_conf:
+            raise InputError("model_conf.ctc_block_conf: allowed with ctc_block")
+        ctc.ctc_lo = torch.nn.Linear(memory_size, len(units) + 1)
+        self.ctc = ctc
+
+    def labels(
+        self, text: torch.Tensor, text_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Units of the decoder's tokens (B, L) as labels (B, L'), and their lengths (B,)."""
+        rows = zip(text.tolist(), text_lengths.tolist(), strict=True)
+        spelt = [torch.tensor(self.units.spell(row[:length])).long() + 1 for row, length in rows]
+        lengths = torch.tensor([*map(len, spelt)], device=text.device)
+        labels = pad_sequence(spelt, batch_first=True, padding_value=PADDING)
+        return labels.to(text.device), lengths
+
+    def forward(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        labels: torch.Tensor,
+        label_lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        """Loss of a batch, as ESPnet's ``CTC`` has it.
+
+        Args:
+            memory: (B, S, D) encoder output.
+            memory_lengths: (B,).
+            labels: (B, L') of ``labels``.
+            label_lengths: (B,).
+        """
+        hidden, frames = self._read(memory, memory_lengths)
+        return self.ctc(hidden, frames, labels, label_lengths)
+
+    def log_softmax(self, memory: torch.Tensor) -> torch.Tensor:
+        """(B, S', N + 1) for memory (B, S, D) without padding."""
+        lengths = torch.full(memory.shape[:1], memory.size(1), device=memory.device)
+        return self.ctc.log_softmax(self._read(memory, lengths)[0])
+
+    def argmax(self, memory: torch.Tensor) -> torch.Tensor:
+        """(B, S') best labels, likewise."""
+        return self.log_softmax(memory).argmax(dim=-1)
+
+    def _read(
+        self, memory: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.block is None:
+            return memory, lengths
+        # Convolutions look beyond an utterance's end.
+        memory = memory.masked_fill(~inside(memory, lengths)[..., None], 0.0)
+        short = max(0, SHORTEST - memory.size(1))
+        memory = torch.nn.functional.pad(memory, (0, 0, 0, short))
+        hidden, frames, _ = self.block(memory, lengths.clamp(min=SHORTEST))
+        return hidden, frames
+
+
+def _build_block(name: str, memory_size: int, conf: dict[str, Any]) -> torch.nn.Module:
+    from espnet2.tasks.asr import encoder_choices  # Its import registers the plugin.
+
+    try:
+        block = encoder_choices.get_class(name)
+    except ValueError as error:
+        raise InputError(
+            f"model_conf.ctc_block: '{name}'; allowed: ESPnet's encoders "
+            f"({', '.join(encoder_choices.classes)})"
+        ) from error
+    try:
+        return block(memory_size, **conf)
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"model_conf.ctc_block_conf: {name}: {reason}") from error

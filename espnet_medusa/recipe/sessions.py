@@ -1,0 +1,215 @@
+"""Unlabelled audio becomes a training and a validation set: whole sessions, without the test set.
+
+Whisper-Medusa (arXiv 2409.15869) trains on what Whisper itself wrote, without what is in the test
+set.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.data_dir import make_spk2utt
+from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
+from espnet_medusa.kaldi.segments import Segment, parse_segment
+from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+
+UTT2SESSION = "utt2session"
+# Tables keyed by utterance that go along.
+UTTERANCE_TABLES = ("segments", UTT2SESSION, "utt2spk", "utt2lang", "utt2dur")
+HELD_OUT_ID = "in the test set"
+HELD_OUT_TIME = "overlaps the test set"
+
+
+@dataclass(frozen=True)
+class DivisionOptions:
+    """How to divide.
+
+    Attributes:
+        valid_fraction: Least share of the utterances to validate on, in whole sessions.
+        margin_s: What lies nearer to the test set than this goes, too.
+    """
+
+    valid_fraction: float = 0.05
+    margin_s: float = 2.0
+
+    def __post_init__(self):
+        if not 0 <= self.valid_fraction < 1:
+            raise InputError(f"valid_fraction {self.valid_fraction}: must be 0 or more and below 1")
+        if not self.margin_s >= 0:
+            raise InputError(f"margin_s {self.margin_s}: must be 0 or more")
+
+
+@dataclass
+class Division:
+    """Every utterance is in one of the three.
+
+    Attributes:
+        train: Ids to train on, sorted.
+        valid: Ids to validate on, sorted.
+        dropped: Id to reason; what follows a colon is detail.
+    """
+
+    train: list[str] = field(default_factory=list)
+    valid: list[str] = field(default_factory=list)
+    dropped: dict[str, str] = field(default_factory=dict)
+
+
+def divide(
+    places: Mapping[str, Segment],
+    held_out: Mapping[str, Segment],
+    options: DivisionOptions | None = None,
+) -> Division:
+    """Choose what to train and validate on.
+
+    Args:
+        places: Where utterances lie in their sessions, by id.
+        held_out: The test set, likewise; end -1 is the session's end.
+        options: How to divide.
+
+    Raises:
+        InputError: Nothing is left, or one session alone cannot be divided.
+    """
+    options = options or DivisionOptions()
+    result = Division(dropped=find_held_out(places, held_out, options.margin_s))
+    left = {key: place.recording for key, place in places.items() if key not in result.dropped}
+    if not left:
+        raise InputError(
+            f"none of {len(places)} utterances is left: all are of the test set; add audio, or "
+            "give a smaller --margin_s"
+        )
+    valid = choose_sessions(left.values(), options.valid_fraction)
+    for key in sort_ids(left):
+        (result.valid if left[key] in valid else result.train).append(key)
+    return result
+
+
+def find_held_out(
+    places: Mapping[str, Segment], held_out: Mapping[str, Segment], margin_s: float = 0.0
+) -> dict[str, str]:
+    """Give the reason for each utterance that is in the test set, by id or by session and time.
+
+    Args:
+        places: Where utterances lie in their sessions, by id.
+        held_out: The test set, likewise. A place counts in every channel of its session.
+        margin_s: Time before and behind a place that belongs to it. With 0, segments that only
+            touch do not overlap.
+    """
+    by_session: dict[str, list[tuple[str, Segment]]] = {}
+    for key in sort_ids(held_out):
+        by_session.setdefault(held_out[key].recording, []).append((key, held_out[key]))
+    found = {}
+    for key, place in places.items():
+        others = by_session.get(place.recording, [])
+        other = next((name for name, there in others if _overlap(place, there, margin_s)), None)
+        if key in held_out:
+            found[key] = HELD_OUT_ID
+        elif other is not None:
+            found[key] = f"{HELD_OUT_TIME}: {other}"
+    return found
+
+
+def _overlap(one: Segment, other: Segment, margin_s: float) -> bool:
+    return one.start_s < _end(other) + margin_s and other.start_s - margin_s < _end(one)
+
+
+def _end(place: Segment) -> float:
+    return math.inf if place.end_s < 0 else place.end_s
+
+
+def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
+    """Choose whole sessions that hold at least a share of the utterances.
+
+    They are taken in the order of their names' hashes: at random, but always the same.
+
+    Args:
+        sessions: Session of each utterance.
+        fraction: Share; 0 chooses none.
+
+    Raises:
+        InputError: No session would be left for training.
+    """
+    counts = Counter(sessions)
+    wanted = fraction * counts.total()
+    chosen: set[str] = set()
+    for session in sorted(counts, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        if sum(counts[name] for name in chosen) >= wanted:
+            break
+        chosen.add(session)
+    if chosen and len(chosen) == len(counts):
+        raise InputError(
+            f"{len(counts)} sessions cannot be divided into training and a validation set of"
+            f" {fraction:g}; add sessions, or give a smaller --valid_fraction (0: no set)"
+        )
+    return chosen
+
+
+def read_places(data_dir: str | Path) -> dict[str, Segment]:
+    """Read where the utterances of a data directory lie: utt2session, or else segments.
+
+    Raises:
+        InputError: Neither is there, or a line of it cannot be read.
+    """
+    folder = Path(data_dir)
+    name = next((name for name in (UTT2SESSION, "segments") if (folder / name).is_file()), None)
+    if name is None:
+        raise InputError(
+            f"{folder}: has neither {UTT2SESSION} nor segments, so that nothing tells which"
+            " session its utterances are of; write <utterance> <session> <start> <end>"
+        )
+    places = {}
+    for key, value in read_table(folder / name).items():
+        try:
+            places[key] = parse_segment(value)
+        except ValueError as error:
+            raise InputError(f"{folder / name}: {key}: {error}; correct the line") from error
+    return places
+
+
+def read_usable_places(data_dir: str | Path) -> dict[str, Segment]:
+    """As ``read_places``, of the utterances in utt2spk.
+
+    Raises:
+        InputError: One of them has no place, too.
+    """
+    places = read_places(data_dir)
+    keys = read_table(Path(data_dir) / "utt2spk")
+    missing = next((key for key in keys if key not in places), None)
+    if missing is not None:
+        raise InputError(
+            f"{data_dir}: {missing}: has no line in {UTT2SESSION}; prepare the data again"
+        )
+    return {key: places[key] for key in keys}
+
+
+def write_subset(
+    source: str | Path, target: str | Path, keys: Iterable[str], dropped: Mapping[str, str]
+) -> None:
+    """Write a data directory with some utterances of another one.
+
+    Args:
+        source: Data directory without text.
+        target: Folder to write; wav.scp comes last, so that a run cut off leaves none.
+        keys: Utterances that go along.
+        dropped: Id to reason, for the list `dropped_utterances`; may be empty.
+    """
+    source, target, keys = Path(source), Path(target), set(keys)
+    for name in ("wav.scp", *UTTERANCE_TABLES, DROPPED_UTTERANCES):
+        (target / name).unlink(missing_ok=True)
+    tables = {
+        name: {key: value for key, value in read_table(source / name).items() if key in keys}
+        for name in UTTERANCE_TABLES
+        if (source / name).is_file()
+    }
+    for name, table in tables.items():
+        write_table(target / name, table)
+    write_table(target / "spk2utt", make_spk2utt(tables["utt2spk"]))
+    if dropped:
+        write_table(target / DROPPED_UTTERANCES, dropped)
+    audio = read_table(source / "wav.scp")
+    if "segments" in tables:
+        keys = {parse_segment(value).recording for value in tables["segments"].values()}
+    write_table(target / "wav.scp", {key: audio[key] for key in audio if key in keys})

@@ -1,0 +1,108 @@
+"""Heads that listen, with weights laid out for drafting."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from espnet_medusa.model.heads import AttendingHeads
+from espnet_medusa.model.masks import padding_mask
+from espnet_medusa.runtime.layer import PackedLayer, Packing
+from espnet_medusa.runtime.linear import GELU, pack_module, pack_norm
+from espnet_medusa.runtime.native_layer import NativeLayer
+from espnet_medusa.runtime.precision import Precision
+
+
+class HeardMemory(NamedTuple):
+    """U utterances as the decoder's last layer attends to them.
+
+    Attributes:
+        keys_values: Of the layer's ``attend_memory``.
+        mask: (U, 1, 1, S) additive, or None.
+        utterances: U.
+    """
+
+    keys_values: Any
+    mask: torch.Tensor | None
+    utterances: int
+
+
+class PackedAttendingHeads:
+    """Attending heads.
+
+    Args:
+        heads: Their weights; copied.
+        last_layer: The decoder's, which lends its keys and values of the memory.
+        precision: What to compute in.
+    """
+
+    def __init__(
+        self, heads: AttendingHeads, last_layer: PackedLayer | NativeLayer, precision: Precision
+    ):
+        self.last_layer, self.dtype = last_layer, precision.dtype
+        layer, attention = heads.layer, heads.layer.encoder_attn
+        self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm = (
+            pack_norm(norm, precision)
+            for norm in (
+                *(heads.state_norm, heads.token_norm),
+                *(layer.encoder_attn_layer_norm, layer.final_layer_norm, heads.norm),
+            )
+        )
+        self.fuse, self.queries, self.found, self.outer = (
+            pack_module(module, precision)
+            for module in (heads.fuse, attention.q_proj, attention.out_proj, layer.fc2)
+        )
+        self.inner = pack_module(layer.fc1, precision, GELU)
+
+    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> HeardMemory:
+        """What all steps attend to: memory (U, S, D) of (U,) frames."""
+        memory = memory.to(self.dtype)
+        keys_values = self.last_layer.attend_memory(memory)
+        return HeardMemory(keys_values, padding_mask(memory, memory_lengths), len(memory))
+
+    def advance(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        heard: HeardMemory,
+        utterances: torch.Tensor,
+    ) -> torch.Tensor:
+        """One token further.
+
+        Args:
+            states: (R, D).
+            embedded: (R, D) tokens.
+            heard: Of ``hear``.
+            utterances: (R,) whose states they are.
+
+        Returns:
+            (R, D).
+        """
+        states, embedded = self.state_norm(states), self.token_norm(embedded)
+        hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
+        queries = self.queries(self.cross_norm(hidden))
+        hidden = self.found(self._ask(queries, heard, utterances), hidden)
+        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
+
+    def output(self, states: torch.Tensor) -> torch.Tensor:
+        """What the vocabulary projection reads: (R, D) to (R, D)."""
+        return self.norm(states)
+
+    def _ask(
+        self, queries: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor
+    ) -> torch.Tensor:
+        seen = heard.keys_values, heard.mask
+        if heard.utterances == 1:
+            return self.last_layer.ask_memory(queries, Packing(None, (1, len(queries))), *seen)
+        order = utterances.argsort(stable=True)
+        found = self.last_layer.ask_memory(
+            queries[order], packing_of(utterances, heard.utterances), *seen
+        )
+        return torch.empty_like(found).index_copy_(0, order, found)
+
+
+def packing_of(utterances: torch.Tensor, count: int) -> Packing:
+    """Rows (R,) of so many utterances, in their order; some may have none."""
+    sizes = utterances.bincount(minlength=count)
+    width = int(sizes.max())
+    present = torch.arange(width, device=sizes.device) < sizes[:, None]
+    return Packing(None if bool(present.all()) else present, (count, width))

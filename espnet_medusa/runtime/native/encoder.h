@@ -1,0 +1,169 @@
+// Encoder layers over all frames of utterances: attention both ways, products of many rows.
+//
+// A thread takes a block of rows through products, activation and what stands between them while
+// they are in its cache; only queries, keys and values go through memory.
+#pragma once
+
+#include "linear.h"
+#include "memory_attention.h"
+
+// An encoder layer's weights.
+struct EncoderLayer {
+    Norm own_norm, feed_forward_norm;
+    Linear queries_keys_values, own_output, inner, outer;
+};
+
+// Hidden states (utterances, frames, heads * head size).
+struct Frames {
+    int64_t utterances, frames, heads, head_size;
+    const int64_t* lengths;  // (utterances) frames that are attended to
+    int64_t threads;
+
+    long rows() const { return utterances * frames; }
+    long width() const { return heads * head_size; }
+    long heads_in_all() const { return utterances * heads; }
+};
+
+// Of rows that a thread takes at a time: their integers stay in the second-level cache.
+constexpr long BLOCK_ROWS = 3 * PANEL;
+
+// As even shares as blocks allow.
+inline long block_rows(long rows, long threads) {
+    return std::clamp(round_up((rows + threads - 1) / threads, PANEL), (long)PANEL, BLOCK_ROWS);
+}
+
+// A block's left-hand side: integers with their scales, or bfloat16.
+struct Block {
+    char* values;
+    float* scales;
+    float* normalized;  // one row
+
+    // Of one row, in bytes; no power of two, as in QuantizedRows.
+    static long stride(const Linear& linear) { return (linear.steps() + 1) * STEP_BYTES; }
+    static long widest_stride(long widest) {
+        return round_up(widest * sizeof(uint16_t), STEP_BYTES) + STEP_BYTES;
+    }
+    static size_t bytes(long widest) {
+        return Scratch::bytes_of<char>(BLOCK_ROWS * widest_stride(widest)) +
+               Scratch::bytes_of<float>(BLOCK_ROWS) + Scratch::bytes_of<float>(widest);
+    }
+    Block(Scratch& scratch, long widest)
+        : values(scratch.take<char>(BLOCK_ROWS * widest_stride(widest))),
+          scales(scratch.take<float>(BLOCK_ROWS)),
+          normalized(scratch.take<float>(widest)) {}
+};
+
+// One row to bfloat16, zeros up to the end of its last step.
+inline void round_row(const float* row, long size, uint16_t* values) {
+    const long end = round_up(size, PANEL);
+    for (long at = 0; at < end; at += LANES)
+        _mm256_storeu_si256((__m256i*)(values + at), to_bfloat16(load(row, at, size)));
+}
+
+template <class Type>
+void multiply_panels(
+    const Linear& linear, const Block& block, long count, const float* residual, float* to) {
+    const long steps = linear.steps(), size = linear.outputs, stride = Block::stride(linear);
+    Tiles tiles(count);
+    alignas(64) typename Type::Sum sums[PANEL * PANEL];
+    for (long column = 0; column < size; column += PANEL) {
+        const char* blocks = linear.blocks + column * steps * STEP_BYTES;
+        for (long row = 0; row < count; row += PANEL) {
+            const int some = std::min<long>(count - row, PANEL);
+            multiply<Type>({block.values + row * stride, stride, some}, blocks, steps, steps, sums);
+            finish(linear, column, sums, block.scales + row, some,
+                   residual ? residual + row * size : nullptr, to + row * size);
+        }
+    }
+}
+
+// Up to BLOCK_ROWS rows, `stride` numbers apart, to (count, outputs), by one thread.
+inline void multiply_block(
+    const Linear& linear, const Norm* norm, const float* from, long stride, long count,
+    const Block& block, const float* residual, float* to) {
+    const long size = linear.inputs, block_stride = Block::stride(linear);
+    for (long row = 0; row < count; ++row, from += stride) {
+        const float* numbers = from;
+        if (norm != nullptr) {
+            normalize(from, size, *norm, block.normalized);
+            numbers = block.normalized;
+        }
+        char* place = block.values + row * block_stride;
+        if (linear.rounded())
+            round_row(numbers, size, (uint16_t*)place);
+        else
+            quantize(numbers, size, (uint8_t*)place, block.scales + row);
+    }
+    if (linear.rounded())
+        multiply_panels<Bfloat16>(linear, block, count, residual, to);
+    else
+        multiply_panels<Bytes>(linear, block, count, residual, to);
+}
+
+// Every thread's blocks of `rows` rows: `visit(first row, number of rows)`.
+template <class Visit>
+void each_block(long rows, long threads, Visit visit) {
+    const long size = block_rows(rows, threads);
+#pragma omp for schedule(dynamic)
+    for (long row = 0; row < rows; row += size) visit(row, std::min(size, rows - row));
+}
+
+// Keys and values of (rows, 3, heads, head size) to each head's layout; the team shares heads.
+inline void pack_keys_values(const Frames& frames, const float* joined, char* packed) {
+    const long width = frames.width(), size = frames.head_size;
+    const long bytes = Memory::bytes_per_head(frames.frames, size);
+#pragma omp for schedule(dynamic)
+    for (long head = 0; head < frames.heads_in_all(); ++head) {
+        const float* first = joined + head / frames.heads * frames.frames * 3 * width;
+        pack_head(first + width + head % frames.heads * size, 3 * width, width, frames.frames, size,
+                  packed + head * bytes);
+    }
+}
+
+// What queries find, in their place in (rows, 3, heads, head size).
+inline void attend_both_ways(const Frames& frames, const char* packed, float* joined) {
+    constexpr long TOGETHER = 8;  // panels of one head: its keys and values stay in the cache
+    const long width = frames.width(), size = frames.head_size, count = frames.frames;
+    const long chunks = (count + TOGETHER * PANEL - 1) / (TOGETHER * PANEL);
+    static thread_local Scratch scratch;
+#pragma omp for schedule(dynamic) collapse(2)
+    for (long head = 0; head < frames.heads_in_all(); ++head)
+        for (long chunk = 0; chunk < chunks; ++chunk) {
+            const long utterance = head / frames.heads, seen = frames.lengths[utterance];
+            const char* of_head = packed + head * Memory::bytes_per_head(count, size);
+            float* place = joined + utterance * count * 3 * width + head % frames.heads * size;
+            const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
+            for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
+                float* queries = place + row * 3 * width;
+                const Queries some(queries, std::min<long>(PANEL, end - row), 3 * width, size,
+                                   Memory::padded(seen), scratch);
+                attend_frames(some, of_head, seen, count, queries);
+            }
+        }
+}
+
+// (rows, D) in place; `joined` has room for (rows, 3 D).
+inline void encode_layer(
+    const EncoderLayer& layer, const Frames& frames, float* hidden, float* joined, char* packed) {
+    const long width = frames.width(), rows = frames.rows(), inner_size = layer.inner.outputs;
+    const long widest = std::max(width, inner_size);
+    static thread_local Scratch scratch;
+    scratch.reset(Block::bytes(widest) + Scratch::bytes_of<float>(BLOCK_ROWS * inner_size));
+    const Block block(scratch, widest);
+    float* inner = scratch.take<float>(BLOCK_ROWS * inner_size);
+
+    each_block(rows, frames.threads, [&](long row, long count) {
+        multiply_block(layer.queries_keys_values, &layer.own_norm, hidden + row * width, width,
+                       count, block, nullptr, joined + row * 3 * width);
+    });
+    pack_keys_values(frames, joined, packed);
+    attend_both_ways(frames, packed, joined);
+    each_block(rows, frames.threads, [&](long row, long count) {
+        float* own = hidden + row * width;
+        multiply_block(layer.own_output, nullptr, joined + row * 3 * width, 3 * width, count, block,
+                       own, own);
+        multiply_block(layer.inner, &layer.feed_forward_norm, own, width, count, block, nullptr,
+                       inner);
+        multiply_block(layer.outer, nullptr, inner, inner_size, count, block, own, own);
+    });
+}

@@ -1,0 +1,76 @@
+"""The model that a user names: an experiment, or a Whisper, which is converted once and kept."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa import __version__
+from espnet_medusa.cache_folder import cache_folder
+from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
+from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.whisper.tokens import DETECT
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What decoding needs to know of a model.
+
+    Attributes:
+        config: ESPnet's ``config.yaml``.
+        weights: Its checkpoint.
+        language: Where none is asked for; None: as the experiment was trained.
+    """
+
+    config: Path
+    weights: Path
+    language: str | None = None
+
+
+def find_model(name: str, model_file: str | None = None) -> ModelFiles:
+    """Find an experiment, or make one of a Whisper.
+
+    Args:
+        name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI's
+            ``.pt`` file. Whispers are kept below the
+            cache folder, and made anew when their files change.
+        model_file: Weights of the experiment; None: those that conversion or training leaves there.
+
+    Raises:
+        InputError: It is neither, or the weights are not there.
+    """
+    path = Path(name).expanduser()
+    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
+    if not config.is_file():
+        if config == path:
+            raise InputError(f"model: {name}: no such file; mend the path")
+        if model_file is not None:
+            raise InputError(
+                f"model_file: {model_file}; allowed where model is an experiment with its "
+                f"{CONFIG}; '{name}' has none"
+            )
+        folder = _converted(str(path) if path.exists() else name)
+        return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
+    if model_file is not None:
+        return ModelFiles(config, Path(model_file))
+    return ModelFiles(config, find_weights(config.parent, "model"))
+
+
+def _converted(name: str) -> Path:
+    """The experiment of a Whisper in the cache."""
+    path = Path(name)
+    if path.exists():
+        name = str(path.resolve())
+    folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
+    files = [file for file in sorted(path.glob("*")) if file.is_file()] if path.is_dir() else [path]
+    made_from = fingerprint([], files, {"name": name, "version": __version__})
+    if not is_up_to_date(folder, made_from):
+        checkpoint = read_whisper(name, TextOptions())
+        whisper = checkpoint.text.whisper
+        language = next(iter(whisper.languages), None) if whisper is not None else None
+        with staged_output(folder, made_from) as staging:
+            write_experiment(checkpoint, staging, folder, PromptOptions(language))
+    return folder

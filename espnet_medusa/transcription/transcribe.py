@@ -1,0 +1,195 @@
+"""Audio files to text, one result after the other; a bad file stops nobody else."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio.source import AudioError
+from espnet_medusa.inference.batches import (
+    Utterance,
+    decode_together,
+    log_traceback,
+    make_batches,
+    one_line,
+    read_pools,
+)
+from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.transcription.open_model import find_model
+from espnet_medusa.transcription.recordings import Recording, find_recordings
+from espnet_medusa.transcription.transcript import Transcript
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+
+logger = logging.getLogger(__name__)
+
+TOO_LONG = "cut it at pauses, see docs/long_audio.md"
+
+
+def transcribe(
+    audio: str | Path | Iterable[str | Path],
+    model: str,
+    *,
+    model_file: str | None = None,
+    device: str | None = None,
+    batch_size: int = 8,
+    **options,
+) -> Iterator[Transcript]:
+    """Transcribe audio files.
+
+    Args:
+        audio: Files, folders, patterns: see ``find_recordings``.
+        model: An experiment or a Whisper: see ``find_model``.
+        model_file: Weights of the experiment; None: what conversion or training leaves.
+        device: ``cpu`` or ``cuda``; None: cuda where there is one.
+        batch_size: Most files that are decoded together.
+        options: As ``Speech2Text``'s, such as ``language``, ``beam_size``, ``decoder_precision``.
+
+    Returns:
+        Transcripts as they are made, one of each file; those without a text say why.
+
+    Raises:
+        InputError: There is no audio at all, or the model or an option is not usable.
+    """
+    recordings = find_recordings([audio] if isinstance(audio, str | Path) else audio)
+    files = find_model(model, model_file)
+    speech2text = Speech2Text(
+        files.config,
+        files.weights,
+        device=choose_device(device),
+        batch_size=batch_size,
+        **{"language": files.language} | choose_search(options),
+    )
+    speech2text.release_weights()
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    return Transcriber(speech2text, preprocess, batch_size)(recordings)
+
+
+def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with greedy search where nothing asks for a beam, and a beam of 5 where no size.
+
+    The decoder scores alone unless asked: a Whisper has no CTC branch.
+    """
+    by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
+    return {"search": by_size, "beam_size": 5, "ctc_weight": 0.0} | dict(options)
+
+
+def choose_device(device: str | None) -> str:
+    """The GPU where there is one and nothing else is asked for."""
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def read_recording(path: Path, rate_hz: int, window_s: float | None) -> np.ndarray:
+    """Samples as a model takes them: of its rate, channels averaged, which is said once a file.
+
+    Args:
+        path: Of any container that libsndfile reads.
+        rate_hz: The model's.
+        window_s: The most that it hears at a time; None: any length.
+
+    Returns:
+        (samples,) float32 in [-1, 1].
+
+    Raises:
+        AudioError: The file cannot be read, or is longer.
+    """
+    info = probe_audio(str(path))
+    _check_length(path, info.duration_s, window_s)
+    samples, read_rate_hz = read_audio(str(path))
+    _check_length(path, len(samples) / read_rate_hz, window_s)
+    if info.n_channels > 1:
+        logger.warning(f"{path}: its {info.n_channels} channels are mixed down to one")
+    samples = resample(samples, read_rate_hz, rate_hz)
+    check_audio(samples, rate_hz, min_samples=HOP_SAMPLES)
+    return samples
+
+
+def _check_length(path: Path, duration_s: float | None, window_s: float | None) -> None:
+    if None not in (duration_s, window_s) and duration_s > window_s:
+        raise AudioError(
+            f"{path}: lasts {duration_s:.2f} s, more than the {window_s:g} s that the model hears "
+            "at a time",
+            TOO_LONG,
+        )
+
+
+@dataclass(frozen=True)
+class Transcriber:
+    """A model and how its audio is read.
+
+    Attributes:
+        speech2text: Decodes.
+        preprocess: ESPnet's preprocessing function of audio, or None.
+        batch_size: Most recordings that are decoded together.
+    """
+
+    speech2text: Speech2Text
+    preprocess: Preprocess | None = None
+    batch_size: int = 1
+
+    def __call__(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
+        """Transcripts as they are made: recordings of like lengths are decoded together.
+
+        Each recording has one; those without a text say why.
+        """
+        by_path: dict[str, Recording] = {}
+        failed: list[Transcript] = []
+        for pool in read_pools(self._read(recordings, by_path, failed), self.batch_size):
+            yield from self._take(failed)
+            for batch in make_batches([one.frames for one in pool], self.batch_size):
+                together = [pool[index] for index in batch]
+                for utterance, outcome in decode_together(self.speech2text.decode, together):
+                    yield self._transcript(by_path.pop(utterance.key), outcome)
+        yield from self._take(failed)
+
+    @staticmethod
+    def _take(failed: list[Transcript]) -> Iterator[Transcript]:
+        while failed:
+            yield failed.pop(0)
+
+    def _read(
+        self,
+        recordings: Iterable[Recording],
+        by_path: dict[str, Recording],
+        failed: list[Transcript],
+    ) -> Iterator[Utterance]:
+        own = self.speech2text
+        for recording in recordings:
+            key = str(recording.path)
+            try:
+                samples = read_recording(recording.path, own.sample_rate_hz, own.window_s)
+                utterance = make_utterance(own, key, samples, self.preprocess)
+            except Exception as error:  # whatever it was, the others go on
+                failed.append(self._failure(recording, error))
+            else:
+                by_path[key] = recording
+                yield utterance
+
+    def _transcript(self, recording: Recording, outcome: Decoding | Exception) -> Transcript:
+        if isinstance(outcome, Exception):
+            return self._failure(recording, outcome)
+        if not outcome.results:
+            return Transcript(recording, error=f"{recording.path}: no hypothesis ended")
+        text, _, _, hypothesis = outcome.results[0]
+        language = self._language(hypothesis.yseq.tolist())
+        text = " ".join((text or "").split())
+        return Transcript(recording, text, language, outcome.statistics)
+
+    def _language(self, tokens: Sequence[int]) -> str | None:
+        """The code in a prompt."""
+        whisper = self.speech2text.whisper
+        languages = {} if whisper is None else whisper.tokens.languages
+        return next((code for code, token in languages.items() if token in tokens[:2]), None)
+
+    def _failure(self, recording: Recording, error: Exception) -> Transcript:
+        log_traceback(error)
+        reason = one_line(error)
+        if str(recording.path) not in reason:
+            reason = f"{recording.path}: {reason}"
+        return Transcript(recording, error=reason)

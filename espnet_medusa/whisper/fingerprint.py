@@ -1,0 +1,41 @@
+"""Which Whisper weights are, whatever file and precision they came in."""
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+PREFIXES = ("encoder.whisper.", "decoder.whisper.")
+# Sinusoids, the same in every Whisper: whoever writes a file may have computed them anew.
+NOT_LEARNED = "encoder.whisper.embed_positions.weight"
+
+
+def digests(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """SHA-256 of each learned tensor of encoder and decoder: shape and values in float16.
+
+    Whispers were published in float16. Files in float32 hold the same values, and so have the same
+    digests; weights that were trained on, or multiplied out of int8, have others.
+
+    Args:
+        weights: By an experiment's names; what belongs to neither half, such as heads, is ignored.
+    """
+    return {
+        name: _digest(weights[name])
+        for name in sorted(weights)
+        if name.startswith(PREFIXES) and name != NOT_LEARNED
+    }
+
+
+def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
+    """One SHA-256 of all ``digests`` with their names, in hexadecimal."""
+    lines = (f"{name} {digest}\n" for name, digest in digests(weights).items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    values = tensor.detach().to("cpu", torch.float16) + 0.0  # one zero: -0.0 becomes 0.0
+    stored = np.ascontiguousarray(values.numpy().astype("<f2", copy=False))
+    digest = hashlib.sha256(str(tuple(values.shape)).encode())
+    digest.update(stored)
+    return digest.hexdigest()

@@ -1,0 +1,346 @@
+"""Heads packed for others: the same drafts once attached, none for other weights, clear errors."""
+
+import pickle
+import struct
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+import yaml
+from heads_folders import NUM_HEADS, SAID, VOCAB_SIZE, pack, tiny_base, with_heads, write_sources
+from safetensors.torch import load_file, save_file
+
+from espnet_medusa.convert.attach_heads import attach_heads
+from espnet_medusa.convert.heads_card import read_card, read_front_matter, write_card
+from espnet_medusa.convert.names import COUNTS
+from espnet_medusa.convert.pack_heads import pack_heads
+from espnet_medusa.convert.packed_heads import head_tensors
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.heads import HEAD_TYPES
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.whisper.fingerprint import fingerprint
+from espnet_medusa.whisper.sizes import decoder_sizes
+
+
+def decoder_of(checkpoint):
+    """The checkpoint's decoder in float32."""
+    architecture = checkpoint.architecture
+    whisper = architecture.whisper
+    decoder = WhisperMedusaDecoder(
+        whisper.vocab_size,
+        whisper.d_model,
+        **decoder_sizes(whisper),
+        heads=architecture.heads,
+        heads_conf=asdict(architecture.head_options),
+    )
+    weights = checkpoint.weights.items()
+    own = {name.removeprefix("decoder."): value for name, value in weights if "decoder." in name}
+    decoder.load_state_dict({name: value for name, value in own.items() if "encoder." not in name})
+    return decoder.eval()
+
+
+@torch.no_grad()
+def logits_of(checkpoint):
+    """(L, V) of the base head, and of each head behind it."""
+    generator = torch.Generator().manual_seed(3)
+    memory = torch.randn(1, 30, checkpoint.architecture.whisper.d_model, generator=generator)
+    tokens = torch.randint(VOCAB_SIZE, (1, 12), generator=generator)
+    decoder = decoder_of(checkpoint)
+    states = decoder.hidden_states(memory, torch.tensor([30]), tokens)
+    return [decoder.logits(states.hidden), *decoder.unroll_heads(states.head_input, tokens)]
+
+
+@pytest.mark.parametrize("kind", HEAD_TYPES)
+def test_attached_heads_are_those_that_were_packed(tmp_path, kind):
+    base = tiny_base()
+    trained = with_heads(base, kind)
+    pack(tmp_path / "shipped" / "other", with_heads(tiny_base(9), kind), tiny_base(9))
+    folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
+    attached, said = attach_heads(base, "auto", tmp_path / "shipped")
+    assert said == (
+        f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens a call on dev "
+        "(2 utterances; accepted of each head: 75 50 25 %)"
+    )
+    assert attached.architecture == trained.architecture
+    assert attached.weights.keys() == trained.weights.keys()
+    heads = {name: value.half().float() for name, value in head_tensors(trained.weights).items()}
+    expected = logits_of(replace(trained, weights={**trained.weights, **heads}))
+    found = logits_of(attached)
+    assert len(found) == NUM_HEADS + 1
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+    assert torch.equal(found[0], logits_of(base)[0]) and not torch.equal(found[0], found[1])
+    assert torch.equal(attached.weights[COUNTS], trained.weights[COUNTS])
+    assert attached.draft_conf == SAID["draft_conf"]
+    stored = load_file(folder / "heads.safetensors")
+    assert all(stored[name].dtype == torch.float16 for name in heads)
+
+
+def test_other_weights_get_none_and_are_told(tmp_path):
+    base, other = tiny_base(), tiny_base(5)
+    folder = pack(tmp_path / "shipped" / "tiniest", with_heads(base, "linear"), base)
+    kept, said = attach_heads(other, "auto", tmp_path / "shipped")
+    assert kept is other and said.startswith("no heads: base has other weights than")
+    assert "openai/whisper-tiniest" in said and str(folder) in said
+    assert attach_heads(base, "none", tmp_path / "shipped") == (base, None)
+    assert attach_heads(base, "auto", tmp_path / "nothing") == (base, None)
+    larger = tiny_base(hidden_size=24)  # of this size there are none: nothing to say
+    assert attach_heads(larger, "auto", tmp_path / "shipped") == (larger, None)
+    attached, said = attach_heads(other, str(folder))
+    assert attached.architecture.heads == "linear"
+    assert said.endswith("trained on other weights: fewer drafts may be accepted, the text stays "
+                         "the same")  # fmt: skip
+    with pytest.raises(InputError, match=r"heads.0.layers.0.bias is \(16,\); allowed: \(24,\)"):
+        attach_heads(larger, str(folder))
+
+
+def test_heads_that_are_there_stay(tmp_path):
+    base = tiny_base()
+    trained = with_heads(base, "block")
+    folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
+    assert attach_heads(trained, "auto", tmp_path / "shipped") == (trained, None)
+    with pytest.raises(InputError, match="trained has block heads of its own; allowed: auto, none"):
+        attach_heads(trained, str(folder))
+
+
+# Packing
+
+
+def test_card_is_filled_in(tmp_path):
+    base = tiny_base()
+    folder = pack(tmp_path / "heads", with_heads(base, "linear"), base, tags=["speech"])
+    said, body = read_front_matter(folder / "README.md")
+    assert body == "# Heads\n" and said["tags"] == ["speech"]
+    assert said["fingerprint"] == fingerprint(base.weights)
+    card = read_card(folder)
+    assert card.heads == "linear" and card.head_options.num_heads == NUM_HEADS
+    assert card.whisper == {
+        "d_model": 16, "vocab_size": VOCAB_SIZE, "encoder_layers": 1, "decoder_layers": 2,
+    }  # fmt: skip
+    assert asdict(card.acceptance) == {
+        "data": "dev", "utterances": 2, "tokens_per_call": 2.4, "per_head": [0.75, 0.5, 0.25],
+    }  # fmt: skip
+
+
+def changed(checkpoint, name, change):
+    weights = dict(checkpoint.weights)
+    weights[name] = change(weights[name])
+    return replace(checkpoint, weights=weights)
+
+
+HEAD = "decoder.heads.heads.0.layers.0.weight"
+UNFIT = {
+    "no heads": (lambda base: base, {}, "heads: none; give an experiment with trained"),
+    "fine-tuned": (
+        lambda base: changed(
+            with_heads(base, "linear"), "decoder.whisper.layers.1.fc2.bias", lambda bias: bias + 1
+        ),
+        {},
+        "1 of .* tensors are not those of base, such as decoder.whisper.layers.1.fc2.bias",
+    ),
+    "beyond float16": (
+        lambda base: changed(with_heads(base, "linear"), HEAD, lambda value: value * 1e6),
+        {},
+        "no finite number",
+    ),
+    "text moves": (
+        lambda base: changed(
+            with_heads(base, "linear", base_head=True),
+            "decoder.heads.base.layers.0.weight",
+            lambda value: value + 0.1,
+        ),
+        {},
+        "which change Whisper's text",
+    ),
+    "too deep": (
+        lambda base: with_heads(base, "linear"),
+        {"draft_conf": {"greedy": {"draft_depth": 4}}},
+        "draft_depth: 4; allowed: at most 3",
+    ),
+    "no licence": (lambda base: with_heads(base, "linear"), {"license": ""}, "license: ''"),
+    "no counts": (
+        lambda base: changed(with_heads(base, "linear"), COUNTS, torch.zeros_like),
+        {},
+        "draft_vocab_size: 20; this model holds no counts",
+    ),
+    "option": (
+        lambda base: with_heads(base, "linear"),
+        {"draft_conf": {"greedy": {"lookahead": "cost"}}},
+        "draft_conf.greedy: unknown option 'lookahead'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_heads_that_are_not_fit(tmp_path, case):
+    make, said, message = UNFIT[case]
+    base = tiny_base()
+    card, statistics = write_sources(tmp_path / "sources", **said)
+    with pytest.raises(InputError, match=message):
+        pack_heads(make(base), base, card, statistics, tmp_path)
+
+
+def test_heads_that_float16_or_size_do_not_suit(tmp_path, monkeypatch):
+    base = tiny_base()
+    # The first weights cancel but for what float16 does not tell.
+    trained = with_heads(base, "projection")
+    name = "decoder.heads.weight"
+    trained = changed(trained, name, lambda value: 1 + 1e-5 * value)
+    with pytest.raises(InputError, match=r"in float16 \d+.\d % of the heads' drafts"):
+        pack(tmp_path / "rounded", trained, base)
+    monkeypatch.setattr("espnet_medusa.convert.pack_heads.MAX_BYTES", 2000)
+    with pytest.raises(InputError, match="its heads take .* MB; allowed: at most"):
+        pack(tmp_path / "large", with_heads(base, "linear"), base)
+
+
+# A stranger's folder
+
+
+class Pickled:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+def edit_tensors(change):
+    def edit(folder):
+        tensors = load_file(folder / "heads.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "heads.safetensors")
+
+    return edit
+
+
+def edit_card(**changes):
+    def edit(folder):
+        said, body = read_front_matter(folder / "README.md")
+        said |= changes
+        write_card(folder, {name: each for name, each in said.items() if each is not None}, body)
+
+    return edit
+
+
+def put(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def front(text):
+    return put("README.md", f"---\n{text}\n---\n".encode())
+
+
+IDS, TIMES = "token_ids", "token_counts"
+DAMAGES = {
+    "no card": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
+    "no tensors": (lambda folder: (folder / "heads.safetensors").unlink(), "tensors is missing"),
+    "garbage": (put("heads.safetensors", b"\x07garbage" * 9), "no safetensors"),
+    "empty": (put("heads.safetensors", b""), "no safetensors"),
+    "huge header": (put("heads.safetensors", struct.pack("<Q", 1 << 40) + b"{"), "no safetensors"),
+    "cut": (
+        lambda folder: put("heads.safetensors", (folder / "heads.safetensors").read_bytes()[:-9])(
+            folder
+        ),
+        "no safetensors",
+    ),
+    "wrong shape": (
+        edit_tensors(lambda all: all.update({HEAD: torch.zeros(16, 8)})),
+        rf"{HEAD} is \(16, 8\); allowed: \(16, 16\)",
+    ),
+    "missing": (edit_tensors(lambda all: all.pop(HEAD)), f"{HEAD} is missing"),
+    "foreign": (
+        edit_tensors(lambda all: all.update({"decoder.whisper.layer_norm.bias": torch.ones(16)})),
+        "decoder.whisper.layer_norm.bias is not of these heads",
+    ),
+    "integers": (
+        edit_tensors(lambda all: all.update({HEAD: torch.ones(16, 16, dtype=torch.long)})),
+        f"{HEAD}: I64; allowed: F16, BF16, F32",
+    ),
+    "not a number": (
+        edit_tensors(lambda all: all.update({HEAD: torch.full((16, 16), torch.nan)})),
+        "no finite number",
+    ),
+    "token beyond": (
+        edit_tensors(lambda all: all[IDS].__setitem__(-1, VOCAB_SIZE)), "allowed: 0 to 59"
+    ),
+    "negative token": (
+        edit_tensors(lambda all: all[IDS].__setitem__(0, -1)), "allowed: 0 to 59"
+    ),
+    "twice": (edit_tensors(lambda all: all[IDS].__setitem__(0, 2)), "no ascending ids"),
+    "no times": (edit_tensors(lambda all: all[TIMES].zero_()), "no ascending ids and counts"),
+    "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "no asc"),
+    "no fingerprint": (edit_card(fingerprint=None), "lacks fingerprint; write the folder with"),
+    "kind": (edit_card(heads="hydra"), "heads: 'hydra' is not known"),
+    "many heads": (edit_card(heads_conf={"num_heads": 10**9}), "num_heads: 1000000000; allowed"),
+    "many layers": (edit_card(heads_conf={"num_heads": 99, "num_layers": 99}), "at most 1000"),
+    "other heads": (edit_card(heads_conf={"num_heads": 4}), "heads.3.layers.0.bias is missing"),
+    "text": (edit_card(heads_conf={"num_heads": "x"}), "num_heads: 'x'; allowed: a whole number"),
+    "flag": (edit_card(heads_conf={"num_heads": 3, "own_block": "x"}), "own_block: 'x'"),
+    "number": (edit_card(heads_conf={3: 4}), "heads_conf: unknown option '3'"),
+    "lines": (edit_card(base_model="a\nb"), "base_model: 'a.*nb': not as cards have it"),
+    "no conf": (edit_card(heads_conf=[3]), r"heads_conf: \[3\]: not as cards have it"),
+    "sizes": (edit_card(whisper={"d_model": 16}), "whisper: .*: not as cards have it"),
+    "figures": (edit_card(acceptance={"data": "dev"}), "acceptance: lacks utterances"),
+    "words": (
+        edit_card(acceptance={"data": "dev", "utterances": 2, "tokens_per_call": "much",
+                              "per_head": []}),
+        "acceptance: .*not as cards have it",
+    ),
+    "depth": (edit_card(draft_conf={"greedy": {"draft_depth": -1}}), "draft_depth: -1 is too"),
+    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: allowed: a w"),
+    "search": (edit_card(draft_conf={"best": {}}), "draft_conf: 'best' is not known"),
+    "code": (front("heads: !!python/object/apply:os.getcwd []"), "could not determine a constr"),
+    "no fields": (put("README.md", b"# Heads\n"), "no fields between two lines of ---"),
+    "a list": (front("- heads"), "no fields between two lines of ---"),
+    "bytes": (put("README.md", b"---\n\xff\n---\n"), "cannot be read"),
+    "nested": (front("[" * 3000), "cannot be read"),
+    "long": (front("x" * 70000), "at most 65536 bytes"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    base = tiny_base()
+    path = tmp_path_factory.mktemp("good") / "heads"
+    return pack(path, with_heads(base, "linear"), base), base
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_folder(tmp_path, good, damage):
+    (good_folder, base), (edit, message) = good, DAMAGES[damage]
+    folder = tmp_path / "heads"
+    folder.mkdir()
+    for path in good_folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    attach_heads(base, str(folder))
+    edit(folder)
+    with pytest.raises(InputError, match=message) as refusal:
+        attach_heads(base, str(folder))
+    said = str(refusal.value)
+    assert "\n" not in said and len(said) < 500 and said.startswith(str(folder))
+
+
+def test_nothing_is_unpickled(tmp_path, good):
+    mark, folder = tmp_path / "mark", tmp_path / "heads"
+    folder.mkdir()
+    (folder / "README.md").write_bytes((good[0] / "README.md").read_bytes())
+    (folder / "heads.safetensors").write_bytes(pickle.dumps(Pickled(mark)))
+    with pytest.raises(InputError, match="no safetensors"):
+        attach_heads(good[1], str(folder))
+    assert not mark.exists()
+
+
+def test_a_strangers_heads_do_not_change_the_text(tmp_path, good):
+    """Whoever packed them without these checks."""
+    folder, base = tmp_path / "heads", good[1]
+    pack(folder, with_heads(base, "linear", base_head=True), base)
+    name = "decoder.heads.base.layers.0.weight"
+    edit_tensors(lambda all: all.update({name: torch.full((16, 16), 0.1)}))(folder)
+    with pytest.raises(InputError, match="their base head has weights of its own"):
+        attach_heads(base, str(folder))
+
+
+def test_draft_conf_is_yaml_of_an_experiment(good):
+    attached, _ = attach_heads(good[1], str(good[0]))
+    assert yaml.safe_load(yaml.safe_dump(dict(attached.draft_conf))) == SAID["draft_conf"]

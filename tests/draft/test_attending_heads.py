@@ -1,0 +1,129 @@
+"""Heads that listen: what training unrolls is what is drafted, each utterance by its own audio."""
+
+import pytest
+import torch
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.tree.prefix import Prefix
+
+CLOSE = {"rtol": 0.0, "atol": 1e-5}
+NUM_HEADS = 4
+
+
+def teacher_forced(decoder, seed, frames):
+    """Labels (B, L), hidden states and what the heads unroll along the labels."""
+    memory, lengths = random_memory(seed, frames)
+    tokens = torch.randint(0, VOCAB_SIZE, (len(frames), 9))
+    labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (len(frames), 1))], dim=1)
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    unrolled = [*decoder.unroll_heads(outputs.head_input, labels, outputs.heard)]
+    return memory, lengths, labels, outputs, unrolled
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_attends_as_the_last_layer_does(seed):
+    """One position after the other by the layer's own modules, against all positions at once."""
+    decoder = tiny_decoder(seed, "attending", NUM_HEADS)
+    memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, [6, 3])
+    heads, layer = decoder.heads, decoder.heads.layer
+    whole = decoder.layers[-1].encoder_attn
+    whole.q_proj, whole.out_proj = layer.encoder_attn.q_proj, layer.encoder_attn.out_proj
+    embeddings = decoder.whisper.embed_tokens.weight
+    for row, frames in enumerate(lengths.tolist()):
+        for position in range(9 - NUM_HEADS):
+            state = outputs.hidden[row, position]
+            for step in range(NUM_HEADS):
+                state = heads.state_norm(state)
+                token = heads.token_norm(embeddings[labels[row, position + step]])
+                hidden = (state + heads.fuse(torch.cat([state, token])))[None, None]
+                read = layer.encoder_attn_layer_norm(hidden)
+                hidden = hidden + whole(read, key_value_states=memory[row : row + 1, :frames])[0]
+                read = layer.final_layer_norm(hidden)
+                hidden = hidden + layer.fc2(torch.nn.functional.gelu(layer.fc1(read)))
+                state = hidden[0, 0]
+                expected = heads.norm(state) @ embeddings.T
+                torch.testing.assert_close(unrolled[step][row, position], expected, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("frames", [[6, 3], [5], [40, 1, 40]])
+def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
+    decoder = tiny_decoder(1, "attending", NUM_HEADS)
+    memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
+    roots = [Prefix(0) for _ in frames]
+    surrogate = build_runtime(decoder, precision).surrogate().begin(roots, memory, lengths)
+    places = [(row, position) for position in range(9) for row in range(len(frames))]
+    places = [places[at] for at in torch.randperm(len(places))]
+    prefixes = [roots[row].child(position) for row, position in places]
+    for prefix, (row, position) in zip(prefixes, places, strict=True):
+        prefix.head_input = outputs.hidden[row], position
+    states = surrogate.start(prefixes)
+    for step in range(1, NUM_HEADS + 1):
+        # Prefixes near the end of their row have no label left; the others go on together.
+        going = [index for index, (_, position) in enumerate(places) if position + step < 9]
+        states, places = states.select(torch.tensor(going)), [places[index] for index in going]
+        read = [int(labels[row, position + step - 1]) for row, position in places]
+        states = surrogate.advance(states, torch.tensor(read))
+        expected = torch.stack([unrolled[step - 1][place] for place in places])
+        found = surrogate.logits(states)
+        if precision == "float32":
+            torch.testing.assert_close(found, expected, **CLOSE)
+        else:
+            assert (found - expected).norm() / expected.norm() < 0.06
+
+
+@torch.no_grad()
+def test_rows_are_selected_and_joined_with_their_utterances():
+    decoder = tiny_decoder(2, "attending", NUM_HEADS)
+    memory, lengths = random_memory(2, [7, 4])
+    roots = [Prefix(0), Prefix(0)]
+    surrogate = build_runtime(decoder).surrogate().begin(roots, memory, lengths)
+    for root in roots:
+        root.head_input = torch.randn(1, HIDDEN_SIZE), 0
+    tokens = torch.tensor([3, 5])
+    together = surrogate.advance(surrogate.start(roots), tokens)
+    alone = [
+        surrogate.advance(surrogate.start([root]), token[None])
+        for root, token in zip(roots, tokens, strict=True)
+    ]
+    expected = torch.cat([surrogate.logits(states) for states in alone])
+    torch.testing.assert_close(surrogate.logits(together), expected, **CLOSE)
+    turned = alone[1].join(alone[0]).join(alone[1])
+    chosen = together.select(torch.tensor([1, 0, 1]))
+    for states in (turned, chosen):
+        ahead = surrogate.logits(surrogate.advance(states, torch.tensor([1, 1, 1])))
+        assert torch.allclose(ahead[0], ahead[2], **CLOSE)
+        assert not torch.allclose(ahead[0], ahead[1], **CLOSE)
+    same = [surrogate.advance(states, torch.tensor([1, 1, 1])) for states in (turned, chosen)]
+    torch.testing.assert_close(*map(surrogate.logits, same), **CLOSE)
+
+
+def test_decoders_without_cross_attention_are_refused():
+    with pytest.raises(ValueError, match="heads: attending; they need decoder: whisper_medusa"):
+        tiny_decoder(0, "llama attending")
+    with pytest.raises(ValueError, match="allowed with heads: attending: num_heads and dropout"):
+        tiny_decoder(0, "attending", heads_conf={"num_layers": 2})
+
+
+@torch.no_grad()
+def test_the_layer_starts_as_the_decoder_s_last_one():
+    decoder = WhisperMedusaDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
+        heads="attending",
+    )  # fmt: skip
+    last = decoder.layers[-1].state_dict()
+    parts = decoder.heads.layer.state_dict()
+    assert parts and all(torch.equal(value, last[name]) for name, value in parts.items())
+    assert not any("self_attn" in name or "k_proj" in name for name in parts)
+    # As ESPnet loads a model trained before: what it does not bring follows its last layer.
+    bigger = {name: value + 1 for name, value in decoder.state_dict().items()}
+    loaded = decoder.state_dict() | {n: v for n, v in bigger.items() if ".layers." in f".{n}"}
+    loaded = {name: value for name, value in loaded.items() if "heads.layer" not in name}
+    decoder.load_state_dict(loaded, strict=False)
+    last = decoder.layers[-1].state_dict()
+    for name, value in decoder.heads.layer.state_dict().items():
+        assert torch.equal(value, last[name])

@@ -1,0 +1,147 @@
+"""CTC first, from options to text: Whisper's networks, ESPnet's own decoder and Speech-LLaMA."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from experiment import make_experiment
+from stock_experiment import files, nbest, stock_experiment
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
+
+OPTIONS = {"search": "greedy", "maxlenratio": -14}
+LLAMA = {
+    "llama_conf": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+                   "intermediate_size": 48},
+    "heads": "latent", "heads_conf": {"num_heads": 4},
+}  # fmt: skip
+MODELS = ["whisper", "stock", "llama"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "whisper": make_experiment(folder / "whisper", 5),
+        "stock": stock_experiment(folder / "stock"),
+        "llama": make_experiment(folder / "llama", 1, decoder="speech_llama", decoder_conf=LLAMA),
+    }
+
+
+def speeches(count: int = 3):
+    rng = np.random.default_rng(0)
+    return [
+        0.1 * rng.standard_normal(4000 + 3700 * index).astype(np.float32) for index in range(count)
+    ]
+
+
+def decode(experiment, **options):
+    return Speech2Text(**files(experiment), **OPTIONS | options).decode(speeches())
+
+
+def ids(decodings):
+    return [decoding.results[0][2] for decoding in decodings]
+
+
+def calls(decodings):
+    return [decoding.statistics.decoder_calls for decoding in decodings]
+
+
+@torch.no_grad()
+def heard(experiment):
+    """CTC's text and highest entropy of each utterance, straight from ESPnet's model."""
+    model = Speech2Text(**files(experiment), **OPTIONS, draft_depth=0).asr_model
+    texts, entropies = [], []
+    for speech in speeches():
+        memory, _ = model.encode(torch.from_numpy(speech)[None], torch.tensor([len(speech)]))
+        log_probs = model.ctc.log_softmax(memory)[0].double()
+        labels = [label for label, _ in itertools.groupby(log_probs.argmax(-1).tolist())]
+        texts.append([label for label in labels if label not in (model.blank_id, model.eos)])
+        entropies.append(float(-(log_probs.exp() * log_probs).sum(-1).max()))
+    return texts, entropies
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_thresholds_at_their_bounds(models, name):
+    experiment = models[name]
+    texts, _ = heard(experiment)
+    short = max(map(len, texts)) + 1
+    plain = decode(experiment, draft_depth=0)
+    options = {"maxlenratio": -short}
+    alone = decode(experiment, ctc_entropy_threshold=math.inf, **options)
+    assert ids(alone) == texts and calls(alone) == [0] * 3
+    verified = decode(experiment, ctc_likelihood_threshold=0.0, drafter="ctc", **options)
+    assert ids(verified) == texts and calls(verified) == [1] * 3
+    exact = decode(experiment, ctc_entropy_threshold=0.0, ctc_likelihood_threshold=1.5)
+    assert ids(exact) == ids(plain)
+    for decoding in alone:
+        text, pieces, _, hypothesis = decoding.results[0]
+        assert len(text.split()) == decoding.statistics.words
+        assert math.isfinite(float(hypothesis.score)) and hypothesis.score < 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_utterances_below_the_threshold_stand_and_the_others_are_as_ever(models, name):
+    texts, entropies = heard(models[name])
+    options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}
+    exact = decode(models[name], **options)
+    for entropy in entropies:
+        found = decode(models[name], ctc_entropy_threshold=1.0001 * entropy, **options)
+        stands = [other <= entropy for other in entropies]
+        expected = zip(stands, texts, ids(exact), strict=True)
+        assert ids(found) == [heard if stood else written for stood, heard, written in expected]
+        assert [count == 0 for count in calls(found)] == stands
+
+
+def whisper(folder, said: str | int, bias: float):
+    """A Whisper whose CTC says one token all the time."""
+    tokenizer = make_tokenizer(51865)
+    tokenizer.save_pretrained(folder / "tokenizer")
+    weights = save_tiny_whisper(folder / "whisper", 51865, hidden_size=16, seed=3)
+    experiment = make_experiment(
+        folder / "exp",
+        tokens=tokenizer.convert_ids_to_tokens(range(51865)),
+        encoder_conf={"whisper_model": str(weights), "pad_to_window": False},
+        decoder_conf={"whisper_model": str(weights)},
+        model_conf={
+            "ctc_weight": 0.3, "report_cer": False, "report_wer": False,
+            "extract_feats_in_collect_stats": False,
+            "sym_sos": "<|startoftranscript|>", "sym_eos": "<|endoftext|>",
+        },
+        token_type="hugging_face",
+        bpemodel=str(folder / "tokenizer"),
+        preprocessor="whisper",
+        preprocessor_conf={"language": "de"},
+        keep_weights=True,
+    )  # fmt: skip
+    state = torch.load(experiment.model, weights_only=True)
+    token = said if isinstance(said, int) else tokenizer.convert_tokens_to_ids(said)
+    state["ctc.ctc_lo.bias"][token] = bias
+    torch.save(state, experiment.model)
+    return experiment, token
+
+
+def test_a_whisper_stands_by_what_its_ctc_says(tmp_path):
+    experiment, token = whisper(tmp_path, "Ġja", 40.0)
+    found = decode(experiment, ctc_entropy_threshold=0.1, maxlenratio=-6)
+    assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
+    assert [decoding.results[0][0].strip() for decoding in found] == ["ja"] * 3
+    own = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
+    hypothesis = found[0].results[0][3]
+    assert hypothesis.yseq.tolist()[: len(own)] == own, "behind the prompt"
+
+
+@pytest.mark.parametrize("kind", ["prompts", "suppressed"])
+def test_what_whisper_never_writes_does_not_stand(tmp_path, kind):
+    """Prompts are silence, and Whisper begins with no end."""
+    token = getattr(read_whisper_tokens(make_tokenizer(51865)), kind)[5]
+    experiment, _ = whisper(tmp_path, token, 40.0)
+    plain = decode(experiment, draft_depth=0, maxlenratio=-6)
+    sure = {"ctc_entropy_threshold": math.inf, "ctc_likelihood_threshold": 0.0}
+    found = decode(experiment, maxlenratio=-6, **sure)
+    assert [nbest(one.results)[0] for one in found] == [nbest(one.results)[0] for one in plain]
+    assert all(calls(found))

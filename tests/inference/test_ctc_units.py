@@ -1,0 +1,99 @@
+"""CTC over units of its own drafts: the text is that of no drafts; scoring with it is refused."""
+
+import numpy as np
+import pytest
+import torch
+from experiment import ENCODER, make_experiment
+from stock_experiment import files, nbest
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerFast
+from whisper_training import save_tokenizer_of_bytes
+
+from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.whisper.tokens import END, START
+
+BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
+UNITS = {
+    "ctc_weight": 0.3, "ctc_units": 256, "report_wer": False, "sym_sos": START, "sym_eos": END,
+    "extract_feats_in_collect_stats": False,
+}  # fmt: skip
+SEARCHES = {
+    "greedy": {"search": "greedy", "maxlenratio": -14},
+    "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
+}
+DRAFTERS = [
+    ({"drafter": "ctc"}, CTCSurrogate),
+    ({"drafter": "ctc", "draft_width": 3, "draft_depth": 8}, CTCSurrogate),
+    ({"drafter": "ctc", "lookahead": "cost"}, CTCSurrogate),
+    ({"drafter": "ctc+heads"}, MixedSurrogate),
+]
+
+
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    tokens = save_tokenizer_of_bytes(folder / "tokenizer")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer")
+    tokenizer.backend_tokenizer.decoder = ByteLevel()
+    tokenizer.save_pretrained(folder / "tokenizer")
+    whisper = {
+        "tokens": tokens, "token_type": "hugging_face", "bpemodel": str(folder / "tokenizer"),
+        "preprocessor": "whisper", "preprocessor_conf": {"language": "en"},
+        "encoder_conf": ENCODER | {"pad_to_window": True},
+    }  # fmt: skip
+    return [
+        make_experiment(folder / "linear", 3, model_conf=UNITS, **whisper),
+        make_experiment(
+            folder / "block", 4,
+            model_conf=UNITS | {"ctc_block": "transformer", "ctc_block_conf": BLOCK}, **whisper,
+        ),
+    ]  # fmt: skip
+
+
+def speeches():
+    rng = np.random.default_rng(0)
+    return [0.1 * rng.standard_normal(4000 + 9000 * n).astype(np.float32) for n in range(3)]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
+    for experiment in experiments:
+        plain = Speech2Text(**files(experiment), draft_depth=0, **SEARCHES[search])
+        expected = [nbest(plain(speech)) for speech in speeches()]
+        for options, kind in DRAFTERS:
+            speech2text = Speech2Text(**files(experiment), **options, **SEARCHES[search])
+            assert isinstance(speech2text.search.drafter.surrogate, kind)
+            alone = [speech2text(speech) for speech in speeches()]
+            together = speech2text.decode(speeches())
+            assert sum(sum(one.statistics.drafted) for one in together) > 0
+            for found in (alone, [one.results for one in together]):
+                for results, (rows, scores) in zip(found, expected, strict=True):
+                    found_rows, found_scores = nbest(results)
+                    assert found_rows == rows
+                    assert found_scores == pytest.approx(scores, abs=1e-3)
+
+
+def test_drafts_are_read_from_the_audio_without_the_windows_silence(experiments):
+    speech2text = Speech2Text(**files(experiments[0]), search="greedy", drafter="ctc")
+    audio = speech2text.batch(speeches())
+    memory, frames = speech2text.encode(audio)
+    assert frames.tolist() == [100] * 3
+    inputs = speech2text.draft_inputs(audio, torch.zeros(3, 1, dtype=torch.long))
+    # 16,000 samples a second, 320 a frame, half a second more.
+    assert [len(one.memory) for one in inputs] == [38, 66, 94]
+    for one, row in zip(inputs, memory, strict=True):
+        assert torch.equal(one.memory, row[: len(one.memory)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"ctc_weight": 0.3}, {"ctc_weight": 1.0}, {"ctc_weight": 0.3, "time_sync": True}],
+    ids=str,
+)
+def test_ctc_over_other_units_does_not_score(experiments, options):
+    weight = options.get("ctc_weight", 0.5)
+    with pytest.raises(InputError, match=f"ctc_weight: {weight}; allowed .*ctc_units: 0.0"):
+        Speech2Text(**files(experiments[0]), **options)

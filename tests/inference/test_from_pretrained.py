@@ -1,0 +1,133 @@
+"""A Whisper by its name: Speech2Text and the commands, with heads of a folder and without."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from heads_folders import pack, with_heads, write_sources
+from safetensors.torch import load_file
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa import Speech2Text
+from espnet_medusa.bin import asr_inference, convert
+from espnet_medusa.convert.experiment import read_experiment
+from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.pretrained import WhisperExperiment
+from espnet_medusa.options import read_config
+from espnet_medusa.stages import pack_heads
+from espnet_medusa.whisper.pretrained import is_whisper
+from espnet_medusa.whisper.text import TextOptions
+
+SHORT = {"search": "greedy", "maxlenratio": -12}
+DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"draft_depth": 0}}
+
+
+def noise(seed=0):
+    return 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
+
+
+def refused(capsys, *arguments):
+    """The line that a refused conversion says."""
+    with pytest.raises(SystemExit):
+        convert.main([*map(str, arguments)])
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """A Whisper's folder, and a registry with heads for it."""
+    path = tmp_path_factory.mktemp("case")
+    whisper = save_tiny_whisper(path / "whisper", hidden_size=8)
+    base = read_whisper(str(whisper), TextOptions())
+    pack(path / "shipped" / "tiniest", with_heads(base, "recurrent"), base, draft_conf=DRAFT_CONF)
+    return whisper, path / "shipped"
+
+
+def test_heads_draft_and_the_text_is_the_same(case, caplog):
+    whisper, shipped = case
+    caplog.set_level("INFO", "espnet_medusa")
+    plain = Speech2Text.from_pretrained(str(whisper), heads="none", **SHORT)
+    assert plain.asr_model.decoder.num_heads == 0 and not caplog.messages.count("tiniest")
+    drafted = Speech2Text.from_pretrained(str(whisper), heads=str(shipped / "tiniest"), **SHORT)
+    assert any(line.startswith("tiniest: recurrent heads of") for line in caplog.messages)
+    assert plain(noise())[0][0] == drafted(noise())[0][0] != ""
+    assert plain.statistics.drafted == []
+    assert len(drafted.statistics.drafted) == 2, "the card's depth, not the number of heads"
+    folder = Path(drafted.experiment.config).parent
+    assert not (folder / "model.pth").exists(), "weights are not kept twice"
+    del drafted
+    assert not folder.exists()
+
+
+def test_those_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
+    whisper, shipped = case
+    experiment = WhisperExperiment(str(whisper), shipped=shipped)
+    options = Speech2Text(
+        experiment.config, experiment.model, **SHORT, draft_depth=5
+    ).search_options
+    assert (options.draft_depth, options.draft_vocab_size) == (5, 30)
+    other = save_tiny_whisper(tmp_path / "other", hidden_size=8, seed=1)
+    caplog.set_level("INFO", "espnet_medusa")
+    experiment = WhisperExperiment(str(other), shipped=shipped)
+    assert "heads" not in read_config(experiment.config, "")["decoder_conf"]
+    assert sum(line.startswith("no heads: ") for line in caplog.messages) == 1
+
+
+def test_commands(case, tmp_path, capsys):
+    """Convert with heads, decode by default with them; pack them again from that experiment."""
+    whisper, shipped = case
+    folder = shipped / "tiniest"
+    experiment = tmp_path / "exp"
+    convert.main([*map(str, (whisper, experiment, "--heads", folder))])
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2].endswith("heads: recurrent") and said[-1].startswith("tiniest: recurrent heads")
+    config = read_config(experiment / "config.yaml", "")["decoder_conf"]
+    assert (config["heads"], config["draft_conf"]) == ("recurrent", DRAFT_CONF)
+    trained = read_experiment(experiment)
+    assert trained.draft_conf == DRAFT_CONF and "decoder.token_counts" in trained.weights
+    refuses = refused(capsys, experiment, tmp_path / "twice", "--heads", folder)
+    assert "has recurrent heads of its own" in refuses
+    refuses = refused(capsys, whisper, tmp_path / "no", "--heads", folder, "--to", "hugging_face")
+    assert "--heads" in refuses and "only with --to experiment" in refuses
+    refuses = refused(capsys, whisper, tmp_path / "no", "--heads", tmp_path / "nowhere")
+    assert "nowhere: no heads: README.md is missing" in refuses
+    given = ["--exp_dir", experiment, "--model_file", "model.pth", "--whisper_model", whisper]
+    card, statistics = write_sources(tmp_path / "sources", draft_conf=DRAFT_CONF)
+    given += ["--card", card, "--statistics", statistics, "--output_dir", tmp_path / "h"]
+    pack_heads.main([*map(str, given)])
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'h'}: 0.")
+    again = load_file(tmp_path / "h" / "heads.safetensors")
+    first = load_file(folder / "heads.safetensors")
+    assert again.keys() == first.keys()
+    assert all(torch.equal(again[name], first[name]) for name in first)
+    with pytest.raises(SystemExit):
+        pack_heads.main([*map(str, given)])
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_decoding_by_model_tag(case, tmp_path):
+    import soundfile
+
+    soundfile.write(tmp_path / "a.wav", noise(), 16000)
+    (tmp_path / "wav.scp").write_text(f"a {tmp_path / 'a.wav'}\n")
+    words = ["--model_tag", case[0], "--search", "greedy", "--maxlenratio", -12]
+    words += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
+    asr_inference.main([*map(str, words), "--output_dir", str(tmp_path / "out")])
+    assert (tmp_path / "out/1best_recog/text").read_text().startswith("a ")
+
+
+def test_what_is_a_whisper(case, tmp_path):
+    assert is_whisper(str(case[0])) and is_whisper("openai/whisper-base")
+    assert is_whisper(str(tmp_path / "base.pt")) and is_whisper("./nowhere")
+    (tmp_path / "packed.zip").write_bytes(b"")
+    assert not is_whisper(str(tmp_path / "packed.zip"))
+    assert not is_whisper("kamo-naoyuki/mini_an4_asr_train_raw_bpe_valid.acc.best")
+    assert not is_whisper("https://zenodo.org/record/1/files/model.zip?download=1")
+    with pytest.raises(InputError, match="heads: none; allowed with a Whisper"):
+        Speech2Text.from_pretrained("somebody/some_asr_model", heads="none")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(InputError, match="model_type is not whisper"):
+        Speech2Text.from_pretrained(str(tmp_path))

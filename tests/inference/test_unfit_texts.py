@@ -1,0 +1,161 @@
+"""Which of a model's own texts are not learned: planted texts, ties, shares, loops."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from whisper.utils import compression_ratio as openai_compression_ratio
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.unfit_texts import (
+    EMPTY,
+    ENDLESS,
+    MISFIT,
+    REPEATING,
+    UnfitOptions,
+    WrittenText,
+    compression_ratio,
+    find_misfits,
+    length_residuals,
+    unfit_texts,
+)
+
+LETTERS = "the quick brown fox jumps over a lazy dog while seven wizards brew"
+
+
+def written(n_characters: int, duration_s: float = 10.0) -> WrittenText:
+    """A text that does not repeat itself more than language does."""
+    return WrittenText((LETTERS * (n_characters // len(LETTERS) + 1))[:n_characters], duration_s)
+
+
+def natural(count: int) -> dict[str, WrittenText]:
+    """Texts of 12 to 16 characters a second."""
+    result = {}
+    for i in range(count):
+        duration_s = 2.0 + i % 8
+        n_characters = round(duration_s * (12 + 4 * (i * 7 % 100) / 100))
+        result[f"utt{i:04d}"] = written(n_characters, duration_s)
+    return result
+
+
+def replaced(texts, key, text):
+    texts[key] = replace(texts[key], text=text)
+
+
+def reasons(unfit: dict[str, str]) -> set[str]:
+    return {reason.split(":")[0] for reason in unfit.values()}
+
+
+def test_planted_long_and_short_texts_go_and_exactly_5_percent():
+    texts = natural(200)
+    planted = {f"utt{i:04d}" for i in range(0, 200, 20)}
+    for i, key in enumerate(sorted(planted)):
+        length = len(texts[key].text)
+        replaced(texts, key, written(length * 3 if i % 2 else max(1, length // 3)).text)
+    unfit = unfit_texts(texts, UnfitOptions(max_compression_ratio=100))
+    assert unfit.keys() == planted and len(planted) == 10 and reasons(unfit) == {MISFIT}
+    times = [float(reason.split()[2]) for reason in unfit.values()]
+    assert all(2 < time < 4 or 0.2 < time < 0.5 for time in times)
+
+
+def test_filter_is_two_sided_and_judges_length_against_seconds():
+    texts = {f"u{i}": written(140, 10.0) for i in range(18)}
+    # Twice too long is as odd as half too short; long audio may have a long text.
+    texts |= {"long": written(281, 10.0), "short": written(70, 10.0)}
+    texts |= {"slow": written(420, 30.0), "brief": written(14, 1.0)}
+    residuals = length_residuals(texts)
+    assert residuals["long"] == pytest.approx(math.log(281 / 140))
+    assert residuals["short"] == pytest.approx(-math.log(2))
+    assert residuals["slow"] == residuals["brief"] == pytest.approx(0)
+    assert find_misfits(residuals, 0.05) == ["long"]
+    assert set(find_misfits(residuals, 0.1)) == {"long", "short"}
+
+
+def test_many_odd_texts_do_not_move_what_is_usual():
+    texts = {f"u{i:02d}": written(140) for i in range(60)}
+    texts |= {f"v{i:02d}": written(4000) for i in range(40)}
+    residuals = length_residuals(texts)
+    assert all(residuals[f"u{i:02d}"] == 0 for i in range(60))
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "n_dropped"),
+    [
+        *((0, 0.05, 0), (1, 0.05, 0), (19, 0.05, 0), (20, 0.05, 1), (39, 0.05, 1), (100, 0.05, 5)),
+        *((140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57)),
+    ],
+)
+def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
+    assert len(unfit_texts(natural(count), UnfitOptions(fraction))) == n_dropped
+
+
+def test_ties_are_broken_by_id_not_by_order_or_rounding():
+    one = {key: written(140) for key in "fedcba"} | {"long": written(280)}
+    one |= {"short": written(70)}
+    for texts in (one, dict(reversed(one.items()))):
+        residuals = length_residuals(texts)
+        assert find_misfits(residuals, 1 / 8) == ["long"]
+        assert find_misfits(residuals, 3 / 8) == ["long", "short", "a"]
+    # Twice and half as long as usual are equally odd, though their logarithms differ by 7e-16.
+    equal = {key: written(100) for key in "uvwxyz"} | {"b": written(50), "a": written(200)}
+    assert find_misfits(length_residuals(equal), 1 / 8) == ["a"]
+    equal = {key: written(140) for key in "uvwxyz"} | {"b": written(280), "a": written(70)}
+    assert find_misfits(length_residuals(equal), 1 / 8) == ["a"]
+
+
+def test_faults_of_a_text_are_found_before_the_share():
+    texts = natural(104)
+    replaced(texts, "utt0005", "")
+    texts["utt0006"] = replace(texts["utt0006"], ended=False)
+    replaced(texts, "utt0007", "and so on " * 12)
+    replaced(texts, "utt0008", "")
+    texts["utt0008"] = replace(texts["utt0008"], ended=False)
+    unfit = unfit_texts(texts)
+    assert unfit["utt0005"] == unfit["utt0008"] == EMPTY
+    assert unfit["utt0006"] == ENDLESS
+    assert unfit["utt0007"].startswith(f"{REPEATING}: ")
+    assert len(unfit) == 4 + 5 and reasons(unfit) == {EMPTY, ENDLESS, REPEATING, MISFIT}
+    # What is left out does not count for what is usual.
+    left = {key: text for key, text in texts.items() if key not in unfit}
+    fit = length_residuals(left | {key: texts[key] for key in unfit if MISFIT in unfit[key]})
+    assert {*find_misfits(fit, 0.05)} == {key for key in unfit if unfit[key].startswith(MISFIT)}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(min_size=1, max_size=60), st.integers(1, 30))
+def test_compression_ratio_is_whispers(text, times):
+    assert compression_ratio(text * times) == openai_compression_ratio(text * times)
+
+
+def test_a_ratio_at_the_threshold_stays():
+    text = "and so on " * 12
+    ratio = compression_ratio(text)
+    one = {"u": WrittenText(text, 10.0)}
+    assert not unfit_texts(one, UnfitOptions(max_compression_ratio=ratio))
+    assert unfit_texts(one, UnfitOptions(max_compression_ratio=ratio - 0.01))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text("ab ", max_size=40), st.booleans()), max_size=60))
+def test_exactly_the_share_of_those_without_a_fault_goes(drawn):
+    texts = {
+        f"u{i}": WrittenText(" ".join(text.split()), 5.0, ended)
+        for i, (text, ended) in enumerate(drawn)
+    }
+    unfit = unfit_texts(texts)
+    n_misfits = sum(reason.startswith(MISFIT) for reason in unfit.values())
+    assert unfit.keys() <= texts.keys()
+    assert n_misfits == (len(texts) - len(unfit) + n_misfits) // 20
+    assert all(not text.text or not text.ended for key, text in texts.items()
+               if unfit.get(key) in (EMPTY, ENDLESS))  # fmt: skip
+    assert all(text.text and text.ended for key, text in texts.items() if key not in unfit)
+
+
+def test_options_are_checked():
+    for options in ({"drop_fraction": 1.0}, {"drop_fraction": -0.1}):
+        with pytest.raises(InputError, match="must be 0 or more and below 1"):
+            UnfitOptions(**options)
+    with pytest.raises(InputError, match="max_compression_ratio 0.5: must be above 1"):
+        UnfitOptions(max_compression_ratio=0.5)

@@ -1,0 +1,87 @@
+"""CTC over units: labels, loss and shapes against torch's loss and ESPnet's blocks."""
+
+import pytest
+import torch
+from espnet2.asr.ctc import CTC
+from tokenizers.pre_tokenizers import ByteLevel
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.unit_ctc import UnitCTC
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
+
+BYTES = sorted(ByteLevel.alphabet())
+TOKENS = [*BYTES, "ab", "abc", "<|startoftranscript|>", "<|endoftext|>"]
+AB, ABC, START, END = range(256, 260)
+SIZE = 12
+CONVOLUTIONS = {"input_layer": "conv1d2", "output_size": 8, "num_blocks": 0}
+ATTENTION = CONVOLUTIONS | {"num_blocks": 1, "attention_heads": 2, "linear_units": 16}
+
+
+def branch(units=256, block=None, conf=None):
+    torch.manual_seed(0)
+    ctc = CTC(len(TOKENS), SIZE)
+    return UnitCTC(ctc, BytePairUnits(TOKENS, units), SIZE, block, conf).eval()
+
+
+def byte(sign):
+    return BYTES.index(sign)
+
+
+def test_labels_are_units_without_prompts():
+    text = torch.tensor([[START, ABC, byte("x"), AB, END], [byte("a"), ABC, -1, -1, -1]])
+    labels, lengths = branch(257).labels(text, torch.tensor([5, 2]))
+    first = [AB, byte("c"), byte("x"), AB]
+    second = [byte("a"), AB, byte("c")]
+    assert labels.tolist() == [[unit + 1 for unit in first], [*(unit + 1 for unit in second), -1]]
+    assert lengths.tolist() == [4, 3]
+    assert branch().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("block", "conf"),
+    [(None, None), ("transformer", CONVOLUTIONS), ("transformer", ATTENTION)],
+    ids=["linear", "convolutions", "attention"],
+)
+def test_the_loss_is_torchs_of_what_is_heard(block, conf):
+    model = branch(256, block, conf)
+    memory = torch.randn(2, 60, SIZE)
+    # What ESPnet's subsampling gives of the last frames depends on those behind them.
+    lengths = torch.tensor([60, 41 if block is None else 60])
+    text = torch.tensor([[ABC, byte("x"), AB], [byte("a"), ABC, -1]])
+    labels, label_lengths = model.labels(text, torch.tensor([3, 2]))
+    loss = model(memory, lengths, labels, label_lengths)
+    expected = 0.0
+    for row, frames in enumerate(lengths.tolist()):
+        heard = model.log_softmax(memory[row : row + 1, :frames])
+        torch.testing.assert_close(heard.exp().sum(-1), torch.ones(heard.shape[:2]))
+        spoken = labels[row, : label_lengths[row]]
+        expected += torch.nn.functional.ctc_loss(
+            heard.transpose(0, 1), spoken, [heard.size(1)], [len(spoken)], reduction="sum"
+        )
+    assert float(loss) == pytest.approx(float(expected) / 2, rel=1e-4)
+    assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
+
+
+@pytest.mark.parametrize("frames", [1, 5, 15, 16, 17])
+@pytest.mark.parametrize("block", [None, "transformer", "e_branchformer"])
+def test_short_audio_is_heard_too(block, frames):
+    conf = {"e_branchformer": {"input_layer": "conv1d3", "num_blocks": 1, "output_size": 8}}
+    model = branch(256, block, conf.get(block, block and CONVOLUTIONS))
+    heard = model.log_softmax(torch.randn(1, frames, SIZE))
+    assert heard.size(1) >= 1 and heard.size(2) == 257 and heard.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("block", "conf", "message"),
+    [
+        ("transfromer", None, "ctc_block: 'transfromer'; allowed: ESPnet's encoders .*conformer"),
+        ("transformer", {"layers": 1}, "ctc_block_conf: transformer: .*layers"),
+        ("transformer", {"input_layer": "conv3d"}, "ctc_block_conf: transformer: .*conv3d"),
+        (None, {"num_blocks": 1}, "ctc_block_conf: allowed with ctc_block"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(block, conf, message):
+    with pytest.raises(InputError, match=message) as refused:
+        branch(256, block, conf)
+    assert "\n" not in str(refused.value)

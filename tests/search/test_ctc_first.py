@@ -1,0 +1,325 @@
+"""CTC first: what stands of its hypothesis, and what greedy search writes behind it."""
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from beam_oracle import make_scorers
+from scripted import ScriptedCTC, edited
+from searches import PROMPT
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.build import SearchOptions, build_greedy, check_options
+from espnet_medusa.search.drafters import DraftSources
+
+BLANK = VOCAB_SIZE  # so that CTC can say every token of the decoder
+GREEDY = {"search": "greedy"}
+
+
+def words(*ids):
+    """Training's most frequent tokens, as a model with heads would have counted them."""
+    return lambda size, eos: torch.tensor([*ids, eos])
+
+
+def build(decoder, ctc, blank=BLANK, **options):
+    options = SearchOptions(**GREEDY | options)
+    check_options(options, 1)
+    runtime = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
+    sources = DraftSources(ctc, blank, frequent_tokens=words(1, 2, 3, 4, 5))
+    return build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"), sources)
+
+
+def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):
+    found = build(decoder, ctc, blank, **options)
+    prompt = torch.tensor([PROMPT] * len(lengths))
+    return found(memory, lengths, prompt, bounds(most, least))
+
+
+# The oracle: frame by frame, token by token, a forward of all that was written for each.
+
+
+def collapse(log_probs, blank):
+    """CTC's greedy hypothesis."""
+    best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
+    return [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
+
+
+def is_sure(log_probs, threshold):
+    for row in log_probs.exp().tolist():
+        if not -sum(p * math.log(p) for p in row if p > 0) < threshold:
+            return False
+    return True
+
+
+def forbidden(token, place, least, options):
+    forced = options.get("forced_prefix", [])
+    if token in options.get("suppress_tokens", []) or (token == EOS and place < least):
+        return True
+    if place < len(forced):
+        return token != forced[place]
+    return place == len(forced) and token in options.get("begin_suppress_tokens", [])
+
+
+def probabilities(decoder, memory, written, least, options):
+    prefix = torch.tensor([[*PROMPT, *written]])
+    with torch.no_grad():
+        logits = decoder(
+            memory, torch.tensor([memory.size(1)]), prefix, torch.tensor([len(prefix[0])])
+        )
+    scores = logits[0][0, -1].tolist()
+    place = len(written)
+    allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
+    most = max(scores[token] for token in allowed)
+    shares = {token: math.exp(scores[token] - most) for token in allowed}
+    return {token: share / sum(shares.values()) for token, share in shares.items()}
+
+
+def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
+    """Tokens without the end symbol, and whether the decoder is asked."""
+    heard = collapse(log_probs, blank)
+    ended = [*heard, EOS][:most]
+    possible = all(not forbidden(t, place, least, options) for place, t in enumerate(ended))
+    if entropy is not None and possible and len(heard) <= most and is_sure(log_probs, entropy):
+        return heard, False
+    written = []
+    for token in ended if likelihood is not None else []:
+        if probabilities(decoder, memory, written, least, options).get(token, -1) < likelihood:
+            break
+        written.append(token)
+    while len(written) < most and EOS not in written:
+        found = probabilities(decoder, memory, written, least, options)
+        written.append(max(found, key=found.get))
+    return [token for token in written if token != EOS], True
+
+
+CONSTRAINTS = [
+    {}, {}, {},
+    {"suppress_tokens": [2, 7]},
+    {"begin_suppress_tokens": [1, 3, 5, EOS]},
+    {"forced_prefix": [4, 9, 2]},
+    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
+]  # fmt: skip
+DRAFTS = [
+    {"draft_depth": 0},
+    {"drafter": "ctc"},
+    {"drafter": "ctc", "draft_depth": 2, "draft_width": 3, "draft_budget": 5},
+    {"drafter": "ctc", "draft_vocab_size": 5},
+    {"drafter": "ctc", "lookahead": "cost"},
+    {"drafter": "heads", "lookahead": "acceptance"},
+    {"drafter": "ctc+heads"},
+    {"medusa_choices": [1, 2, 1]},
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ragged_batches_are_the_oracle(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, rng.choice(["linear", "block", "recurrent", "llama latent"]))
+    memory, lengths = random_memory(seed, [rng.randint(1, 14) for _ in range(rng.randint(1, 5))])
+    most = [rng.choice([1, 2, 5, 12, 30]) for _ in lengths]
+    least = [rng.choice([0, 0, min(4, limit)]) for limit in most]
+    alone = [memory[row : row + 1, :size] for row, size in enumerate(lengths.tolist())]
+    if rng.random() < 0.3:
+        ctc, blank = make_scorers(seed)[1].log_softmax, 0
+    else:
+        plain = [
+            plain_greedy(decoder, one, PROMPT, limit)[0]
+            for one, limit in zip(alone, most, strict=True)
+        ]
+        heard = [edited(text, rng.randint(0, 4), EOS, rng) for text in plain]
+        sure = [rng.choice([0.4, 0.9, 0.99]) for _ in heard]
+        ctc, blank = ScriptedCTC(heard, memory, BLANK, sure), BLANK
+    entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
+    likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
+    options = rng.choice(CONSTRAINTS)
+    walks = search(
+        decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
+        ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),
+    )  # fmt: skip
+    with torch.no_grad():
+        log_probs = [ctc(one)[0] for one in alone]
+    for row, walk in enumerate(walks):
+        tokens, asked = expected(
+            decoder, alone[row], log_probs[row], most[row], least[row], blank, entropy, likelihood,
+            options,
+        )  # fmt: skip
+        assert walk.tokens == tokens, row
+        counts = walk.statistics
+        assert asked == (counts.decoder_calls > 0) == (counts.nodes > 0), row
+        assert counts.tokens == len(tokens) + walk.ended == len(walk.hypothesis.prefix.tokens())
+        assert math.isfinite(walk.hypothesis.score)
+
+
+# What thresholds at their bounds do.
+
+
+def spoken(seed, num_edits=2, sure=0.9):
+    """A model, three utterances, what greedy search writes of them and CTC that hears worse."""
+    rng, decoder = random.Random(seed), tiny_decoder(seed, "linear")
+    memory, lengths = random_memory(seed, [9, 4, 12])
+    texts = [
+        plain_greedy(decoder, memory[row : row + 1, :size], PROMPT, 30)[0]
+        for row, size in enumerate(lengths.tolist())
+    ]
+    heard = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
+    ctc = ScriptedCTC(heard, memory, BLANK, sure)
+    return decoder, ctc, memory, lengths, texts, heard
+
+
+SEEDS = range(4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_entropy_is_below_0(seed):
+    decoder, ctc, memory, lengths, texts, _ = spoken(seed, sure=1.0)
+    never = search(decoder, ctc, memory, lengths, [30] * 3, drafter="ctc", ctc_entropy_threshold=0)
+    without = search(decoder, ctc, memory, lengths, [30] * 3, drafter="ctc")
+    assert [walk.tokens for walk in never] == texts
+    for one, other in zip(never, without, strict=True):
+        assert one.statistics.decoder_calls == other.statistics.decoder_calls > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_entropy_is_below_infinity(seed):
+    decoder, ctc, memory, lengths, _, heard = spoken(seed, sure=0.2)
+    walks = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    assert [walk.tokens for walk in walks] == heard
+    for walk, text in zip(walks, heard, strict=True):
+        counts = walk.statistics
+        assert (counts.decoder_calls, counts.nodes, counts.drafted) == (0, 0, [])
+        assert counts.tokens == len(walk.n_best[0].tokens) - (len(text) == 30)
+        assert counts.decoder_seconds >= counts.draft_seconds > 0
+        # A frame a token, and the last one for the end: 0.2 each.
+        assert walk.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
+
+
+@pytest.mark.parametrize("least", [0.51, 1.5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_above_a_half_the_text_is_exact(seed, least):
+    decoder, ctc, memory, lengths, texts, _ = spoken(seed)
+    walks = search(
+        decoder, ctc, memory, lengths, [30] * 3, drafter="ctc", ctc_likelihood_threshold=least
+    )
+    assert [walk.tokens for walk in walks] == texts
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_likelihood_is_0_or_more(seed):
+    decoder, ctc, memory, lengths, _, heard = spoken(seed)
+    walks = search(
+        decoder, ctc, memory, lengths, [30] * 3, draft_depth=0, ctc_likelihood_threshold=0
+    )
+    assert [walk.tokens for walk in walks] == heard
+    for walk, text in zip(walks, heard, strict=True):
+        counts, score = walk.statistics, 0.0
+        assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT) + min(len(text), 29)
+        assert sum(counts.drafted) == counts.tokens
+        row = heard.index(text)
+        written = [*text, EOS][: counts.tokens]
+        for place, token in enumerate(written):
+            found = probabilities(
+                decoder, memory[row : row + 1, : lengths[row]], written[:place], 0, {}
+            )
+            score += math.log(found[token])
+        assert walk.hypothesis.score == pytest.approx(score, abs=1e-3), "the decoder's"
+
+
+@pytest.mark.parametrize("least", [0.3, 1.5])
+def test_what_ctc_has_right_takes_one_call_at_any_threshold(least):
+    """A token that is not probable enough may be the best one: then the search goes on over it."""
+    decoder, ctc, memory, lengths, texts, _ = spoken(3, num_edits=0)
+    options = {"draft_depth": 0, "ctc_likelihood_threshold": least}
+    walks = search(decoder, ctc, memory, lengths, [30] * 3, **options)
+    assert [walk.tokens for walk in walks] == texts
+    assert [walk.statistics.decoder_calls for walk in walks] == [1] * 3
+
+
+def test_texts_longer_than_any_draft_take_one_call():
+    decoder = tiny_decoder(0, "none", max_target_positions=200)
+    memory, lengths = random_memory(0, [150])
+    heard = [random.Random(0).choices(range(EOS), k=120)]
+    ctc = ScriptedCTC(heard, memory, BLANK)
+    options = {"drafter": "ctc", "draft_depth": 3, "ctc_likelihood_threshold": 0}
+    [walk] = search(decoder, ctc, memory, lengths, [150], **options)
+    assert walk.tokens == heard[0] and walk.statistics.decoder_calls == 1
+
+
+def test_what_is_longer_than_the_text_may_be_does_not_stand_by_entropy():
+    decoder, ctc, memory, lengths, texts, heard = spoken(0, num_edits=0)
+    most = [len(text) for text in heard]
+    whole = search(decoder, ctc, memory, lengths, most, ctc_entropy_threshold=math.inf)
+    assert [walk.tokens for walk in whole] == heard
+    assert not any(walk.ended or walk.statistics.decoder_calls for walk in whole)
+    most = [size - 1 for size in most]
+    cut = search(decoder, ctc, memory, lengths, most, ctc_entropy_threshold=math.inf)
+    assert [walk.tokens for walk in cut] == [text[:-1] for text in texts]
+    assert all(walk.statistics.decoder_calls for walk in cut)
+
+
+def test_an_empty_text_stands():
+    decoder, _, memory, lengths, _, _ = spoken(0)
+    ctc = ScriptedCTC([[], [1], []], memory, BLANK)
+    walks = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    assert [walk.tokens for walk in walks] == [[], [1], []]
+    assert all(walk.ended for walk in walks)
+
+
+# The rest.
+
+
+@pytest.mark.parametrize("drafter", ["ctc", "ctc+heads"])
+@pytest.mark.parametrize("options", [{"ctc_entropy_threshold": 0.6}, {}], ids=str)
+def test_ctc_is_asked_once_for_each_utterance(drafter, options):
+    decoder, ctc, memory, lengths, _, _ = spoken(1, sure=[0.99, 0.5, 0.99])
+    asked = []
+
+    def counted(memory):
+        asked.append(memory)
+        return ctc(memory)
+
+    walks = search(decoder, counted, memory, lengths, [30] * 3, drafter=drafter, **options)
+    assert len(asked) == 3
+    stood = [walk.statistics.decoder_calls == 0 for walk in walks]
+    assert stood == ([True, False, True] if options else [False] * 3)
+
+
+def test_decoding_again_hears_again():
+    decoder, ctc, memory, lengths, _, heard = spoken(2)
+    found = build(decoder, ctc, drafter="ctc", ctc_likelihood_threshold=0)
+    prompt = torch.tensor([PROMPT] * 3)
+    first = found(memory, lengths, prompt, bounds([30] * 3))
+    back = [2, 0, 1]
+    second = found(memory[back], lengths[back], prompt, bounds([30] * 3))
+    assert [walk.tokens for walk in first] == heard
+    assert [walk.tokens for walk in second] == [heard[row] for row in back]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),
+        ({"ctc_likelihood_threshold": math.nan}, "ctc_likelihood_threshold: nan; allowed: 0 or m"),
+        ({"ctc_entropy_threshold": 1, "search": "beam"}, "allowed with search: greedy"),
+        ({"ctc_likelihood_threshold": 0.1, "search": "beam"}, "ctc_likelihood.*search: greedy"),
+        (
+            {"ctc_likelihood_threshold": 0.1, "acceptance": "typical"},
+            "ctc_likelihood_threshold: 0.1; allowed with acceptance: exact.*is typical",
+        ),
+        ({"ctc_entropy_threshold": 1, "acceptance": "threshold"}, "allowed with acceptance: exact"),
+    ],
+    ids=str,
+)
+def test_thresholds_that_cannot_be_are_refused(options, message):
+    with pytest.raises(InputError, match=message) as refused:
+        check_options(SearchOptions(**GREEDY | options), 1)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["ctc_entropy_threshold", "ctc_likelihood_threshold"])
+def test_a_model_without_ctc_is_refused(name):
+    with pytest.raises(InputError, match=f"{name}: 0.5; this model has no CTC branch"):
+        build(tiny_decoder(0), None, **{name: 0.5})

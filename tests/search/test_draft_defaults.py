@@ -1,0 +1,53 @@
+"""Draft options that heads bring hold where a decode config says nothing, and nowhere else."""
+
+import pytest
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.build import SearchOptions
+from espnet_medusa.search.draft_defaults import with_draft_defaults
+
+CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
+
+
+def chosen(**given):
+    options = with_draft_defaults(SearchOptions(**given), CONF)
+    return options.draft_depth, options.draft_vocab_size
+
+
+def test_what_is_given_stays():
+    assert chosen(search="greedy") == (3, 900)
+    assert chosen(search="greedy", drafter="heads", acceptance="typical") == (3, 900)
+    assert chosen(search="greedy", draft_depth=0) == (0, 900)
+    assert chosen(search="greedy", draft_vocab_size=50) == (3, 50)
+    assert chosen(search="beam") == (0, None)
+    assert chosen(search="beam", draft_depth=7) == (7, None)
+
+
+@pytest.mark.parametrize(
+    "given", [{"drafter": "ctc"}, {"acceptance": "threshold"}, {"medusa_choices": [1, 2]}], ids=str
+)
+def test_other_drafts_are_left_alone(given):
+    assert chosen(search="greedy", **given) == (None, None)
+
+
+@pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
+def test_nothing_said_changes_nothing(conf):
+    options = SearchOptions(search="greedy")
+    assert with_draft_defaults(options, conf) == options
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"greedily": {}}, "draft_conf: 'greedily' is not known (did you mean 'greedy'?)"),
+        ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
+        ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
+        ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: allowed: a whole number"),
+        ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
+        ([3], "draft_conf: allowed: options by search"),
+    ],
+)
+def test_what_cannot_be(conf, message):
+    with pytest.raises(InputError) as refusal:
+        with_draft_defaults(SearchOptions(search="greedy"), conf)
+    assert message in str(refusal.value)

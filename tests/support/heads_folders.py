@@ -1,0 +1,82 @@
+"""Tiny Whispers in memory, with heads of any kind, and folders of heads packed from them."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from transformers import WhisperConfig
+from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
+
+from espnet_medusa.convert.checkpoint import Architecture, Checkpoint
+from espnet_medusa.convert.heads_card import write_card
+from espnet_medusa.convert.names import COUNTS, DECODER, ENCODER, HEADS
+from espnet_medusa.convert.pack_heads import pack_heads
+from espnet_medusa.model.heads import HeadOptions, Trunk, build_heads
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.whisper.sizes import decoder_config
+from espnet_medusa.whisper.text import Text
+
+VOCAB_SIZE = 60
+NUM_HEADS = 3
+SAID = {
+    "base_model": "openai/whisper-tiniest",
+    "license": "mit",
+    "training_data": {"noise": "public domain"},
+    "commands": ["./run.sh"],
+    "acceptance": {"data": "dev"},
+    "draft_conf": {"greedy": {"draft_depth": 2, "draft_vocab_size": 20}},
+}
+
+
+def tiny_base(seed: int = 0, hidden_size: int = 16) -> Checkpoint:
+    """A random Whisper in float16's values."""
+    config = WhisperConfig(
+        vocab_size=VOCAB_SIZE, num_mel_bins=80, d_model=hidden_size, encoder_layers=1,
+        decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=24,
+        decoder_ffn_dim=24, max_source_positions=50, max_target_positions=120, pad_token_id=None,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        prefix + name: (0.25 * torch.randn(value.shape, generator=generator)).half().float()
+        for prefix, kind in ((ENCODER, WhisperEncoder), (DECODER, WhisperDecoder))
+        for name, value in kind(config).state_dict().items()
+    }
+    tokens = tuple(f"w{number}" for number in range(VOCAB_SIZE))
+    return Checkpoint("base", Architecture(config), weights, Text(tokens, 0, 1))
+
+
+def with_heads(base: Checkpoint, kind: str, seed: int = 1, **options) -> Checkpoint:
+    """The same with heads that have left their start, except for the base head's own weights."""
+    options = HeadOptions(num_heads=NUM_HEADS, **options)
+    architecture = replace(base.architecture, heads=kind, head_options=options)
+    config = decoder_config(architecture.whisper, 0.0)
+    last = copy.deepcopy(WhisperDecoder(config).layers[-1])
+    heads = build_heads(kind, Trunk(config.d_model, config.vocab_size, last), options)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in heads.named_parameters():
+        if not name.startswith("base."):
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.data.add_(0.3 * noise)
+    own = {HEADS + name: value.detach() for name, value in heads.state_dict().items()}
+    counts = torch.arange(config.vocab_size) % 50  # two tokens that were never seen, or more
+    weights = {**base.weights, **own, COUNTS: counts}
+    return replace(base, name="trained", architecture=architecture, weights=weights)
+
+
+def write_sources(folder: Path, **changes) -> tuple[Path, Path]:
+    """A card as its author writes it, and the statistics of a decoding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_card(folder, {**SAID, **changes}, "# Heads\n")
+    decoded = DecodingStatistics(decoder_calls=10, tokens=24, drafted=[8, 8, 4], accepted=[6, 4, 1])
+    write_statistics(folder / "statistics.json", {"a": decoded, "b": decoded})
+    return folder / "README.md", folder / "statistics.json"
+
+
+def pack(folder: Path, trained: Checkpoint, base: Checkpoint, **changes) -> Path:
+    """A folder of heads; changes are of the card."""
+    folder.mkdir(parents=True)
+    with TemporaryDirectory() as sources:
+        pack_heads(trained, base, *write_sources(Path(sources), **changes), folder)
+    return folder

@@ -1,0 +1,36 @@
+"""What a wheel contains beside modules."""
+
+import os
+from distutils.core import run_setup
+from pathlib import Path
+
+import setuptools  # noqa: F401  (its distutils)
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = "espnet_medusa/pretrained_heads"
+
+
+def data_files(root: Path) -> set[str]:
+    """Data files of the wheel that setup.py of a folder describes, relative to it."""
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        command = run_setup("setup.py", stop_after="init").get_command_obj("build_py")
+        command.finalize_options()
+        return {f"{folder}/{name}" for _, folder, _, names in command.data_files for name in names}
+    finally:
+        os.chdir(before)
+
+
+def test_heads_and_sources_are_in_the_wheel(tmp_path):
+    for name in ("setup.py", "README.md"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    files = ("tiniest/README.md", "tiniest/heads.safetensors", "tiniest/notes.txt")
+    for name in (*(f"pretrained_heads/{name}" for name in files), "__init__.py"):
+        (tmp_path / "espnet_medusa" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "espnet_medusa" / name).write_text("")
+    assert data_files(tmp_path) == {f"{SHIPPED}/{name}" for name in files[:2]}
+    found = data_files(ROOT)
+    assert any(name.endswith(".cpp") for name in found)
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / SHIPPED).glob("*/*")}
+    assert there <= found

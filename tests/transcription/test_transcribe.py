@@ -1,0 +1,246 @@
+"""The transcribing command and function: same text as decoding, whatever the files are like."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+import yaml
+from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from tiny_whisper import save_tiny_whisper
+
+import espnet_medusa
+from espnet_medusa.bin import asr_inference, transcribe
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.transcription.open_model import ModelFiles, find_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """An experiment, and a decode config under which its random model ends."""
+    experiment = make_experiment(tmp_path_factory.mktemp("exp"))
+    config = experiment.folder / "greedy.yaml"
+    options = {"search": "greedy", "minlenratio": -4, "maxlenratio": -12, "batch_size": 3}
+    config.write_text(yaml.safe_dump(options | {"suppress_tokens": [0, 1, 2]}))  # no blanks
+    return experiment
+
+
+@pytest.fixture
+def talks(tmp_path):
+    """Good and bad files; returns their folder."""
+    folder = tmp_path / "talks"
+    (folder / "more").mkdir(parents=True)
+    write_noise(folder / "good.wav", 0.6, seed=1)
+    write_noise(folder / "more" / "slow.wav", 0.9, seed=2, rate_hz=8000)
+    write_noise(folder / "more" / "packed.mp3", 0.7, seed=3, rate_hz=24000)
+    two = 0.1 * np.random.default_rng(4).standard_normal((13230, 2))
+    soundfile.write(folder / "stereo.flac", two, 44100)
+    write_noise(folder / "long.wav", WINDOW_S + 0.1)
+    write_noise(folder / "empty.wav", 0)
+    (folder / "nothing.wav").touch()
+    (folder / "broken.wav").write_bytes(b"no audio")
+    (folder / "notes.txt").write_text("no audio either")
+    return folder
+
+
+GOOD = {"good": "good.wav", "stereo": "stereo.flac",
+        "more_slow": "more/slow.wav", "more_packed": "more/packed.mp3"}  # fmt: skip
+BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an empty file",
+       "broken": "no audio that libsndfile reads"}  # fmt: skip
+
+
+def run(model, *words) -> int:
+    """The command's exit status."""
+    config = ["--config", str(model.folder / "greedy.yaml")]
+    try:
+        transcribe.main([*map(str, words), "--model", str(model.folder), *config])
+    except SystemExit as stop:
+        return stop.code
+    return 0
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """How many recordings each call of ``decode`` got."""
+    seen, decode = [], Speech2Text.decode
+
+    def counted(self, speeches, languages=None):
+        seen.append(len(speeches))
+        return decode(self, speeches, languages)
+
+    monkeypatch.setattr(Speech2Text, "decode", counted)
+    return seen
+
+
+def decoded(model, talks, tmp_path) -> dict[str, str]:
+    """What the inference command writes for the audio as other libraries resample it."""
+    lines = []
+    for key, name in GOOD.items():
+        samples, rate_hz = soundfile.read(talks / name, dtype="float32", always_2d=True)
+        path = tmp_path / f"{key}_16k.wav"
+        mono = soxr.resample(samples.mean(axis=1), rate_hz, 16000)
+        soundfile.write(path, mono, 16000, subtype="FLOAT")
+        lines.append(f"{key} {path}\n")
+    (tmp_path / "wav.scp").write_text("".join(lines))
+    command = [*model.options(), "--config", str(model.folder / "greedy.yaml")]
+    command += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
+    asr_inference.main([*command, "--output_dir", str(tmp_path / "decoded")])
+    return read_lines(tmp_path / "decoded" / "1best_recog" / "text")
+
+
+def test_a_folder_of_all_kinds_of_files(model, talks, tmp_path, capsys, caplog, rows):
+    output = tmp_path / "out"
+    assert run(model, talks, "--output_dir", output, "--output_format", "all") == 3
+    said = capsys.readouterr()
+    assert rows == [3, 1], "decoded together"
+    expected = {key: " ".join(text.split())
+                for key, text in decoded(model, talks, tmp_path).items()}  # fmt: skip
+    assert expected.keys() == GOOD.keys() and all(expected.values())
+    assert len({*expected.values()}) > 1, "texts tell files apart"
+    assert read_lines(output / "text") == expected
+    assert dict(line.split(" ", 1) for line in said.out.splitlines()) == expected
+    for key, name in GOOD.items():
+        stem = output / os.path.splitext(name)[0]
+        assert stem.with_suffix(".txt").read_text() == expected[key] + "\n"
+        fields = json.loads(stem.with_suffix(".json").read_text())
+        assert fields["text"] == expected[key] and fields["file"] == str(talks / name)
+        assert fields["duration"] == pytest.approx(soundfile.info(talks / name).duration, abs=0.06)
+    assert read_statistics(output / "statistics.json").keys() == expected.keys()
+    # The others are named at the end, and why.
+    failures = [line for line in said.err.splitlines() if line.startswith("failed: ")]
+    assert len(failures) == len(BAD) and "4 of 8 files" in said.err
+    failed = read_lines(output / "failed_utterances")
+    assert failed.keys() == BAD.keys()
+    for key, reason in BAD.items():
+        assert f"{key}.wav" in failed[key] and reason in failed[key]
+        assert sum(failed[key] in line for line in failures) == 1
+    mixed = [record.message for record in caplog.records if "mixed down" in record.message]
+    assert mixed == [f"{talks / 'stereo.flac'}: its 2 channels are mixed down to one"]
+
+
+def test_what_is_written_is_not_decoded_again(model, talks, tmp_path, capsys, rows):
+    output = tmp_path / "out"
+    good = [talks / name for name in GOOD.values()]
+    assert run(model, *good, "--output_dir", output) == 0
+    first = (output / "text").read_text()
+    printed = sorted(capsys.readouterr().out.splitlines())
+    (output / "good.txt").unlink()
+    rows.clear()
+    assert run(model, *good, "--output_dir", output, "--output_format", "json") == 0
+    assert run(model, *good, "--output_dir", output, "--search", "none") == 1
+    assert run(model, *good, "--output_dir", output) == 0
+    assert rows == []
+    assert (output / "text").read_text() == first
+    assert (output / "good.txt").exists() and (output / "good.json").exists()
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed * 2)
+    # A file that has changed is, and all are with --overwrite or other options.
+    write_noise(talks / "good.wav", 0.8, seed=9)
+    assert run(model, *good, "--output_dir", output) == 0
+    assert rows == [1]
+    assert read_lines(output / "text").keys() == {"good", "stereo", "slow", "packed"}
+    for options in (["--overwrite"], ["--draft_depth", "0"]):
+        rows.clear()
+        assert run(model, *good, "--output_dir", output, *options) == 0
+        assert sum(rows) == 4
+
+
+def test_an_interrupted_call_goes_on(model, talks, tmp_path, rows, monkeypatch):
+    good = [talks / name for name in GOOD.values()]
+    decode = Speech2Text.decode
+
+    def interrupted(self, speeches, languages=None):
+        if rows:
+            raise KeyboardInterrupt
+        return decode(self, speeches, languages)
+
+    monkeypatch.setattr(Speech2Text, "decode", interrupted)
+    assert run(model, *good, "--output_dir", tmp_path / "out") == 130
+    monkeypatch.setattr(Speech2Text, "decode", decode)
+    assert rows == [3]
+    assert run(model, *good, "--output_dir", tmp_path / "out") == 0
+    assert rows == [3, 1]
+
+
+def test_the_function_gives_a_transcript_of_each_file(model, talks, tmp_path):
+    options = yaml.safe_load((model.folder / "greedy.yaml").read_text()) | {"device": "cpu"}
+    found = {one.recording.id: one
+             for one in espnet_medusa.transcribe(talks, str(model.folder), **options)}  # fmt: skip
+    assert {key: one.text for key, one in found.items() if one.error is None} == {
+        key: " ".join(text.split()) for key, text in decoded(model, talks, tmp_path).items()
+    }
+    assert {key for key, one in found.items() if one.error is not None} == BAD.keys()
+    assert all(found[key].text is None and reason in found[key].error
+               for key, reason in BAD.items())  # fmt: skip
+
+
+def test_a_whisper_is_converted_once_and_hears_which_language_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    whisper = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    write_noise(tmp_path / "talk.wav", 0.5)
+    (tmp_path / "short.yaml").write_text("search: greedy\nmaxlenratio: -4\n")
+    command = [str(tmp_path / "talk.wav"), "--config", str(tmp_path / "short.yaml")]
+    command += ["--output_dir", str(tmp_path / "out"), "--output_format", "json"]
+
+    transcribe.main([*command, "--model", str(whisper)])
+    detected = json.loads((tmp_path / "out" / "talk.json").read_text())
+    (kept,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
+    made = (kept / "model.pth").stat().st_mtime_ns
+    own = Speech2Text(kept / "config.yaml", kept / "model.pth", search="greedy", language="detect",
+                      maxlenratio=-4)  # fmt: skip
+    samples, _ = soundfile.read(tmp_path / "talk.wav", dtype="float32")
+    text, _, _, hypothesis = own(samples)[0]
+    codes = {token: code for code, token in own.whisper.tokens.languages.items()}
+    assert detected["language"] == codes[hypothesis.yseq.tolist()[1]]
+    assert detected["text"] == " ".join(text.split())
+    # A beam without a CTC branch is the decoder's alone; nothing is converted again.
+    other = "de" if detected["language"] != "de" else "fr"
+    options = {"beam_size": 2, "maxlenratio": -4, "device": "cpu", "language": other}
+    (found,) = espnet_medusa.transcribe(tmp_path / "talk.wav", str(whisper), **options)
+    assert found.error is None and found.language == other
+    assert (kept / "model.pth").stat().st_mtime_ns == made
+    # Of an experiment the language is that of its training, which the config says.
+    assert find_model(str(whisper)) == ModelFiles(
+        kept / "config.yaml", kept / "model.pth", "detect"
+    )
+    assert find_model(str(kept)) == ModelFiles(kept / "config.yaml", kept / "model.pth", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
+        (["{talks}/good.wav", "--model", "{talks}"], "config"),
+        (
+            ["{talks}/more/none*", "--model", "{talks}/none.yaml"],
+            "model: .*none.yaml: no such file",
+        ),
+        (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed where model is an exper"),
+        (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
+    ],
+)
+def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, told):
+    words = [word.format(model=model.folder, talks=talks) for word in options]
+    with pytest.raises(SystemExit) as stop:
+        transcribe.main([*words, "--output_dir", str(tmp_path / "out")])
+    assert stop.value.code == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("transcribe: error: ")
+    assert re.search(told, line)
+
+
+def test_greedy_search_unless_a_beam_is_asked_for():
+    from espnet_medusa.transcription.transcribe import choose_search
+
+    assert choose_search({}) == {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
+    assert choose_search({"beam_size": 1})["search"] == "greedy"
+    assert choose_search({"beam_size": 3})["search"] == "beam"
+    assert choose_search({"search": "beam", "ctc_weight": 0.3}) == {
+        "search": "beam",
+        "beam_size": 5,
+        "ctc_weight": 0.3,
+    }
+    assert choose_search({"search": "greedy", "beam_size": 3})["search"] == "greedy"
