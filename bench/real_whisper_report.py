@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median
 
@@ -17,6 +16,7 @@ from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
+WAY = ("contestant", "weights", "search", "drafts")
 PEER = (FASTER_WHISPER, "int8")  # whose time the others are compared with
 COLUMNS = {  # title: figure and how it is written
     "encoder and features [ms]": ("encoder_ms", "{:.0f}"),
@@ -67,7 +67,10 @@ def make_report(
         "machine": machine,
         "left_out": dict(left_out),
         "transcribers": [
-            asdict(way) | {"label": label(way)} | figures(way, found, utterances) for way in found
+            {name: getattr(way, name) for name in WAY}
+            | {"label": label(way)}
+            | figures(way, found, utterances)
+            for way in found
         ],
     }
 

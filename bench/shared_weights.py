@@ -6,6 +6,7 @@ from typing import Any
 
 from espnet_medusa.inference.audio_batch import SpeechEncoder, encode_alike
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -14,11 +15,11 @@ class SharedWeights:
     """Opens searches.
 
     Attributes:
-        encoders: Those that were opened, none twice.
+        encoders: Those that were opened, with what they compute in, none twice.
         decoders: As searches call them, by config, weights and precisions.
     """
 
-    encoders: list[SpeechEncoder] = field(default_factory=list)
+    encoders: list[tuple[str | None, SpeechEncoder]] = field(default_factory=list)
     decoders: dict[tuple, TreeDecoder] = field(default_factory=dict)
 
     def open(self, config: Path, weights: Path, options: dict[str, Any]) -> Speech2Text:
@@ -33,24 +34,29 @@ class SharedWeights:
             InputError: As ``Speech2Text``.
         """
         speech2text = Speech2Text(config, weights, **options)
-        speech2text.encoder = self._known(speech2text.encoder)
+        chosen = speech2text.search_options
+        speech2text.encoder = self._known(speech2text.encoder, chosen.encoding)
         if speech2text.encoder.whisper is not None:
             speech2text.asr_model.encoder = speech2text.encoder.whisper
         draft = speech2text.draft_model
         if draft is not None:
-            speech2text.draft_model = replace(draft, encoder=self._known(draft.encoder))
+            speech2text.draft_model = replace(
+                draft, encoder=self._known(draft.encoder, chosen.draft_encoding)
+            )
         search = speech2text.search
         if search is not None:
             numbers = options.get("dtype"), options.get("decoder_precision")
             key = config.resolve(), weights.resolve(), *numbers
             search.decoder = self.decoders.setdefault(key, search.decoder)
-            speech2text.release_weights()
+            # Encoders stay as they are: those to come are compared with them.
+            searchable(speech2text.asr_model.decoder).release()
         return speech2text
 
-    def _known(self, encoder: SpeechEncoder) -> SpeechEncoder:
+    def _known(self, encoder: SpeechEncoder, precision: str | None) -> SpeechEncoder:
         """The same encoder that was opened before, or this one."""
-        for known in self.encoders:
-            if known is encoder or encode_alike(known, encoder):
+        for its_precision, known in self.encoders:
+            alike = its_precision == precision and encode_alike(known, encoder)
+            if known is encoder or alike:
                 return known
-        self.encoders.append(encoder)
+        self.encoders.append((precision, encoder))
         return encoder

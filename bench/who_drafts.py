@@ -175,7 +175,7 @@ def load(ways: Sequence[Way], folder: Path, made_with: dict) -> list[Contestant]
         if contestants and speech2text.encoder is not contestants[0].speech2text.encoder:
             raise InputError(
                 f"{way.name}: its encoder is not that of {contestants[0].way.name}; allowed: "
-                "experiments on one frozen Whisper"
+                "experiments on one frozen Whisper, with one encoder_precision"
             )
         about = made_with | {
             "config": str(drafter.config.resolve()),

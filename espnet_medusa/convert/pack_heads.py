@@ -150,7 +150,7 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     drafts = []
     for decoder in (left, right):
         states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
-        logits = decoder.unroll_heads(states.head_input, tokens)
+        logits = decoder.unroll_heads(states.head_input, tokens, states.heard)
         drafts.append(torch.cat([each.argmax(dim=-1).flatten() for each in logits]))
     return float((drafts[0] == drafts[1]).double().mean())
 

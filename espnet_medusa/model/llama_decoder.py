@@ -123,7 +123,7 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
             return hidden
 
         outputs = self._through_layers(hidden, run)
-        return HiddenStates(*(part[:, num_speech:] for part in outputs))
+        return HiddenStates(*(part[:, num_speech:] for part in outputs[:3]))
 
 
 def _add_lora(model: torch.nn.Module, lora: dict) -> None:

@@ -1,11 +1,13 @@
 """The model that a user names: an experiment, or a Whisper, which is converted once and kept."""
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa import __version__
 from espnet_medusa.cache_folder import cache_folder
+from espnet_medusa.convert.attach_heads import SHIPPED, attach_heads
 from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
@@ -13,6 +15,8 @@ from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.tokens import DETECT
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
 
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI's
-            ``.pt`` file. Whispers are kept below the
-            cache folder, and made anew when their files change.
+            ``.pt`` file. Whispers are kept below the cache folder, with heads of the package if it
+            has any for them, and made anew when their files change.
         model_file: Weights of the experiment; None: those that conversion or training leaves there.
 
     Raises:
@@ -66,9 +70,12 @@ def _converted(name: str) -> Path:
         name = str(path.resolve())
     folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
     files = [file for file in sorted(path.glob("*")) if file.is_file()] if path.is_dir() else [path]
-    made_from = fingerprint([], files, {"name": name, "version": __version__})
+    heads = [file for file in sorted(SHIPPED.glob("*/*")) if file.is_file()]
+    made_from = fingerprint([], files + heads, {"name": name, "version": __version__})
     if not is_up_to_date(folder, made_from):
-        checkpoint = read_whisper(name, TextOptions())
+        checkpoint, said = attach_heads(read_whisper(name, TextOptions()))
+        if said is not None:
+            logger.info(said)
         whisper = checkpoint.text.whisper
         language = next(iter(whisper.languages), None) if whisper is not None else None
         with staged_output(folder, made_from) as staging:

@@ -108,7 +108,7 @@ def test_processes_write_what_speech2text_writes(subject):
 def test_weights_under_openais_names(tmp_path, subject):
     whisper = pytest.importorskip("whisper")
     made = WhisperSubject(tmp_path, "tiny", "", "", "en", None, [], [])
-    save_tiny_whisper(made.hugging_face, encoder_layers=2)
+    save_tiny_whisper(made.hugging_face, encoder_layers=2, widening=4)  # as all of OpenAI's
     transcriber = TRANSCRIBERS["openai-whisper"].build(made, FLOAT32, Setup(threads=1))
     samples = subject.read_input("one")
     features = whisper.log_mel_spectrogram(whisper.pad_or_trim(samples), 80)[None]

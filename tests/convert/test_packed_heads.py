@@ -47,7 +47,10 @@ def logits_of(checkpoint):
     tokens = torch.randint(VOCAB_SIZE, (1, 12), generator=generator)
     decoder = decoder_of(checkpoint)
     states = decoder.hidden_states(memory, torch.tensor([30]), tokens)
-    return [decoder.logits(states.hidden), *decoder.unroll_heads(states.head_input, tokens)]
+    return [
+        decoder.logits(states.hidden),
+        *decoder.unroll_heads(states.head_input, tokens, states.heard),
+    ]
 
 
 @pytest.mark.parametrize("kind", HEAD_TYPES)

@@ -61,7 +61,8 @@ def heard(experiment):
         log_probs = model.ctc.log_softmax(memory)[0].double()
         labels = [label for label, _ in itertools.groupby(log_probs.argmax(-1).tolist())]
         texts.append([label for label in labels if label not in (model.blank_id, model.eos)])
-        entropies.append(float(-(log_probs.exp() * log_probs).sum(-1).max()))
+        of_frames = -(log_probs.exp() * log_probs).sum(-1)
+        entropies.append(float(of_frames.max()))
     return texts, entropies
 
 
@@ -89,9 +90,10 @@ def test_utterances_below_the_threshold_stand_and_the_others_are_as_ever(models,
     texts, entropies = heard(models[name])
     options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}
     exact = decode(models[name], **options)
-    for entropy in entropies:
-        found = decode(models[name], ctc_entropy_threshold=1.0001 * entropy, **options)
-        stands = [other <= entropy for other in entropies]
+    low, middle, high = sorted(entropies)
+    for threshold in (0.99 * low, (low + middle) / 2, (middle + high) / 2, 1.01 * high):
+        found = decode(models[name], ctc_entropy_threshold=threshold, **options)
+        stands = [entropy < threshold for entropy in entropies]
         expected = zip(stands, texts, ids(exact), strict=True)
         assert ids(found) == [heard if stood else written for stood, heard, written in expected]
         assert [count == 0 for count in calls(found)] == stands

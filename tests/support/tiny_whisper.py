@@ -16,6 +16,7 @@ def save_tiny_whisper(
     decoder_layers: int = 2,
     hidden_size: int = 32,
     seed: int = 0,
+    widening: int = 2,
 ) -> Path:
     """Write config, weights and generation config, as OpenAI's have them, without a tokenizer."""
     torch.manual_seed(seed)
@@ -28,8 +29,8 @@ def save_tiny_whisper(
         decoder_layers=decoder_layers,
         encoder_attention_heads=2,
         decoder_attention_heads=2,
-        encoder_ffn_dim=2 * hidden_size,
-        decoder_ffn_dim=2 * hidden_size,
+        encoder_ffn_dim=widening * hidden_size,
+        decoder_ffn_dim=widening * hidden_size,
         pad_token_id=end,
         bos_token_id=end,
         eos_token_id=end,
