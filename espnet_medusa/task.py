@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
+from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
@@ -19,9 +20,15 @@ class MedusaASRTask(ASRTask):
     """ASRTask that refuses bad checkpoints before training starts."""
 
     @classmethod
+    def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
+        """ESPnet's, without the audio that the kept output of a frozen encoder stands for."""
+        names = super().required_data_names(train, inference)
+        return names if inference else tuple(name for name in names if name != "speech")
+
+    @classmethod
     def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """ESPnet's, and the encoder output that is kept for heads with a block, or for CTC."""
-        return (*super().optional_data_names(train, inference), "memory")
+        """ESPnet's, audio, and the kept output of a frozen encoder."""
+        return (*super().optional_data_names(train, inference), "speech", "memory")
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
@@ -36,6 +43,22 @@ class MedusaASRTask(ASRTask):
             raise InputError(f"config: {error}") from error
         for init_param in getattr(args, "init_param", None) or []:
             _check_init_param(model, init_param, getattr(args, "ignore_init_mismatch", False))
+        return model
+
+    @classmethod
+    def build_initial_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
+        """The model as training begins with it: initial weights, and frozen what stays.
+
+        Raises:
+            InputError: As ``build_model``.
+        """
+        model = cls.build_model(args)
+        for init_param in args.init_param:
+            load_pretrained_model(init_param, model, args.ignore_init_mismatch)
+        for frozen in args.freeze_param:
+            for name, parameter in model.named_parameters():
+                if name == frozen or name.startswith(f"{frozen}."):
+                    parameter.requires_grad = False
         return model
 
 

@@ -61,8 +61,8 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
 
     Args:
         model: Trained.
-        precision: Of Whisper's encoder where nothing is before or behind it, as for
-            ``whisper_encoder``; other encoders compute in the model's own.
+        precision: Of Whisper's encoder where nothing is before or behind it and nothing cropped,
+            as for ``whisper_encoder``; other encoders compute in the model's own.
 
     Raises:
         InputError: Nothing this device computes with.
@@ -81,7 +81,11 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
         getattr(model, part) is None
         for part in ("frontend", "normalize", "preencoder", "postencoder")
     )
-    return whisper_encoder(model.encoder, precision) if bare else SpeechEncoder(encode, None)
+    # Features do not say where the audio ends.
+    takes_features = bare and not model.encoder.crop_to_audio
+    if takes_features:
+        return whisper_encoder(model.encoder, precision)
+    return SpeechEncoder(encode, None)
 
 
 def encode_alike(one: SpeechEncoder, other: SpeechEncoder) -> bool:

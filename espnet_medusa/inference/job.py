@@ -5,8 +5,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
+import torch
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.audio.reader import check_audio, read_audio
@@ -207,17 +209,21 @@ class _Run:
         self.progress.update()
 
 
+class AudioModel(Protocol):
+    """A model as far as reading its audio goes."""
+
+    asr_model: torch.nn.Module
+    sample_rate_hz: int
+    window_s: float | None
+
+
 def read_utterance(
-    speech2text: Speech2Text,
-    key: str,
-    entry: str,
-    allow_pipes: bool,
-    preprocess: Preprocess | None = None,
+    model: AudioModel, key: str, entry: str, allow_pipes: bool, preprocess: Preprocess | None = None
 ) -> Utterance:
     """One utterance's audio, checked and preprocessed.
 
     Args:
-        speech2text: Says which audio its model takes.
+        model: Says which audio it takes.
         key: Utterance id.
         entry: Its value in wav.scp.
         allow_pipes: Whether a command there may run.
@@ -226,7 +232,7 @@ def read_utterance(
     Raises:
         ValueError: The audio cannot be read or does not suit the model.
     """
-    rate_hz, window_s = speech2text.sample_rate_hz, speech2text.window_s
+    rate_hz, window_s = model.sample_rate_hz, model.window_s
     samples, read_rate_hz = read_audio(entry, allow_pipes=allow_pipes, max_duration_s=window_s)
     check_audio(
         samples,
@@ -235,16 +241,16 @@ def read_utterance(
         max_duration_s=window_s,
         min_samples=HOP_SAMPLES,
     )
-    return make_utterance(speech2text, key, samples, preprocess)
+    return make_utterance(model, key, samples, preprocess)
 
 
 def make_utterance(
-    speech2text: Speech2Text, key: str, samples: np.ndarray, preprocess: Preprocess | None = None
+    model: AudioModel, key: str, samples: np.ndarray, preprocess: Preprocess | None = None
 ) -> Utterance:
     """Preprocess audio that suits the model.
 
     Args:
-        speech2text: Whose encoder reads it.
+        model: Whose encoder reads it.
         key: Utterance id.
         samples: (samples,) at the model's rate.
         preprocess: ESPnet's preprocessing function, or None.
@@ -252,7 +258,7 @@ def make_utterance(
     data = {"speech": samples.astype(np.float32)}
     if preprocess is not None:
         data = preprocess(key, data)
-    frames = len(data["speech"]) * FRAMES_PER_S // speech2text.sample_rate_hz
-    if getattr(speech2text.asr_model.encoder, "pad_to_window", False):
-        frames = round(speech2text.window_s * FRAMES_PER_S)
+    frames = len(data["speech"]) * FRAMES_PER_S // model.sample_rate_hz
+    if getattr(model.asr_model.encoder, "pad_to_window", False):
+        frames = round(model.window_s * FRAMES_PER_S)
     return Utterance(key, data["speech"], frames)

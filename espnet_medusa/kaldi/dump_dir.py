@@ -121,3 +121,10 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
         else "",
         notes=notes,
     )
+
+
+def sound_type(folder: Path) -> str:
+    """ESPnet's name for how the audio of a `dump/raw` directory is stored."""
+    kind = folder / "audio_format"  # stage 3 writes it
+    in_archives = kind.is_file() and "ark" in kind.read_text(encoding="utf-8")
+    return "kaldi_ark" if in_archives else "sound"

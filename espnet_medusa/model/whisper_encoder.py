@@ -37,6 +37,7 @@ class EncoderOptions:
     subsampling: int = 2  # log-mel frames per encoder frame: 2 (Whisper) or 4
     dropout_rate: float = 0.0
     pad_to_window: bool | None = None  # None: as the model was trained, so true with whisper_model
+    crop_to_audio: bool = False  # memory without the frames of the window's silence: Speech-LLaMA
     use_specaug: bool = False
     specaug_conf: dict = field(default_factory=dict)
 
@@ -89,11 +90,13 @@ class HFWhisperEncoder(AbsEncoder):
         self.subsampling = options.subsampling
         pad = options.pad_to_window
         self.pad_to_window = options.whisper_model is not None if pad is None else pad
+        self.crop_to_audio = options.crop_to_audio
 
     @property
     def conf(self) -> dict[str, int | bool]:
         """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
-        return encoder_sizes(self.whisper.config) | {"pad_to_window": self.pad_to_window}
+        padding = {"pad_to_window": self.pad_to_window, "crop_to_audio": self.crop_to_audio}
+        return encoder_sizes(self.whisper.config) | padding
 
     def output_size(self) -> int:
         """Hidden size D."""
@@ -138,7 +141,8 @@ class HFWhisperEncoder(AbsEncoder):
         """Encode.
 
         Args:
-            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
+            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``,
+                all of which count as audio.
             ilens: (B,) samples or frames.
             prev_states: Not used; ESPnet's interface has it.
 
@@ -148,10 +152,12 @@ class HFWhisperEncoder(AbsEncoder):
         Raises:
             InputError: An utterance is longer than the window, or shorter than one frame.
         """
-        features, frames = xs_pad, ilens
+        features = xs_pad
+        frames = own_frames = ilens
         if xs_pad.dim() == 2:
             self.check_lengths(ilens)
             features, frames = self.features(xs_pad, ilens)
+            own_frames = ilens // HOP_SAMPLES
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
         features = features.transpose(1, 2)
@@ -161,6 +167,9 @@ class HFWhisperEncoder(AbsEncoder):
             mask = mask.expand(-1, 1, hidden.size(1), -1)
         for layer in self.whisper.layers:
             hidden = layer(hidden, mask)
+        if self.crop_to_audio:
+            lengths = self._memory_frames(own_frames)
+            hidden = hidden[:, : lengths.max()]
         return self.whisper.layer_norm(hidden), lengths, None
 
     def release(self) -> None:
@@ -190,9 +199,9 @@ class HFWhisperEncoder(AbsEncoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Two convolutions and positions; frames behind an utterance's end stay zero between."""
         hidden, lengths = features, frames
-        for convolution in (self.whisper.conv1, self.whisper.conv2):
+        for convolution in self._convolutions:
             hidden = torch.nn.functional.gelu(convolution(hidden))
-            lengths = torch.div(lengths - 1, convolution.stride[0], rounding_mode="floor") + 1
+            lengths = _behind(convolution, lengths)
             inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
             hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
         hidden = hidden.transpose(1, 2)
@@ -201,3 +210,17 @@ class HFWhisperEncoder(AbsEncoder):
             hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
         return hidden, lengths
+
+    @property
+    def _convolutions(self) -> tuple[torch.nn.Conv1d, torch.nn.Conv1d]:
+        return self.whisper.conv1, self.whisper.conv2
+
+    def _memory_frames(self, frames: torch.Tensor) -> torch.Tensor:
+        for convolution in self._convolutions:
+            frames = _behind(convolution, frames)
+        return frames
+
+
+def _behind(convolution: torch.nn.Conv1d, frames: torch.Tensor) -> torch.Tensor:
+    """Frames (B,) that a convolution of the stem gives of so many."""
+    return torch.div(frames - 1, convolution.stride[0], rounding_mode="floor") + 1

@@ -55,9 +55,10 @@ def work(args: argparse.Namespace) -> int:
     """
     from espnet_medusa.bin import asr_inference
     from espnet_medusa.inference.job import build_preprocess, read_input
+    from espnet_medusa.inference.kept_shards import EVERY, FAILED
     from espnet_medusa.inference.kept_states import (
-        EVERY,
-        FAILED,
+        MEMORY,
+        STATES,
         StateKeeper,
         bytes_needed,
         check_space,
@@ -89,12 +90,13 @@ def work(args: argparse.Namespace) -> int:
     if missing is not None:
         raise InputError(f"{args.data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    memory = args.memory and args.states
+    archives: tuple[str, ...] = ()
     if args.states:
-        needed = bytes_needed(speech2text, [*durations_s.values()], memory)
+        archives = (STATES, MEMORY) if args.memory else (STATES,)
+        needed = bytes_needed(speech2text, [*durations_s.values()], args.memory)
         check_space(args.output_dir, needed)
     unfit = UnfitOptions(args.drop_fraction, args.max_compression_ratio)
-    keeper = StateKeeper(speech2text, memory, references, preprocess, args.states, unfit)
+    keeper = StateKeeper(speech2text, archives, references, preprocess, unfit)
     share = EVERY if args.job is None else slice(args.job - 1, None, args.jobs)
     keeper.run(job, args.output_dir, args.batch_size, share)
     if args.job is not None:
@@ -113,13 +115,12 @@ def work(args: argparse.Namespace) -> int:
 def decode_options(args: argparse.Namespace) -> dict:
     """The search that writes texts, as asr_inference's options."""
     from espnet_medusa.bin import asr_inference
+    from espnet_medusa.kaldi.dump_dir import sound_type
 
-    kind = args.data_dir / "audio_format"  # stage 3 writes it
-    in_archives = kind.is_file() and "ark" in kind.read_text(encoding="utf-8")
-    audio_type = "kaldi_ark" if in_archives else "sound"
+    audio = f"{args.data_dir / 'wav.scp'},speech,{sound_type(args.data_dir)}"
     options = [
         "--output_dir", args.output_dir, "--ngpu", args.ngpu, "--batch_size", args.batch_size,
-        "--data_path_and_name_and_type", f"{args.data_dir / 'wav.scp'},speech,{audio_type}",
+        "--data_path_and_name_and_type", audio,
         "--asr_train_config", args.exp_dir / "config.yaml",
         "--asr_model_file", args.exp_dir / args.model_file,
         "--encoder_precision", args.encoder_precision,

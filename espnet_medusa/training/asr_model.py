@@ -171,10 +171,10 @@ class MedusaASRModel(ESPnetASRModel):
 
     def forward(
         self,
-        speech: torch.Tensor,
-        speech_lengths: torch.Tensor,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
+        speech: torch.Tensor | None = None,
+        speech_lengths: torch.Tensor | None = None,
+        text: torch.Tensor | None = None,
+        text_lengths: torch.Tensor | None = None,
         memory: torch.Tensor | None = None,
         memory_lengths: torch.Tensor | None = None,
         **kwargs,
@@ -183,11 +183,12 @@ class MedusaASRModel(ESPnetASRModel):
 
         Args:
             speech: (B, samples), or (B, L + 1, D) last hidden states of the frozen decoder, kept
-                by ``recipe.keep_states``.
+                by ``stages.keep_states``; None: ``memory`` alone was kept.
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
-            memory: (B, S, D), kept likewise; None: nothing that trains reads it.
+            memory: (B, S, D) outputs of the frozen encoder, kept likewise or, alone, by
+                ``stages.keep_memory``; None: nothing that trains reads it.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
@@ -195,16 +196,20 @@ class MedusaASRModel(ESPnetASRModel):
             Loss, stats to log (loss and accuracy per head among them) and the batch size.
 
         Raises:
-            InputError: A text is longer than the decoder has positions for, or states were kept
-                of what is trained here.
+            InputError: A text is longer than the decoder has positions for, or states or memory
+                were kept of what is trained here.
         """
         text = text[:, : text_lengths.max()]
-        states = speech if speech.dim() == 3 else None
-        if states is None:
-            memory, memory_lengths = self.encode(speech, speech_lengths)
-            self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
+        states = None
+        if speech is None:
+            self._check_kept_memory(memory)
+        elif speech.dim() == 3:
+            states = speech
+            self._check_kept_states(states, text)
         else:
-            self._check_kept(states, text)
+            memory, memory_lengths = self.encode(speech, speech_lengths)
+        if states is None:
+            self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
         loss_ctc = loss = None
         if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
@@ -226,10 +231,24 @@ class MedusaASRModel(ESPnetASRModel):
             loss = loss + self.options.mwer_weight * loss_mwer
             stats |= of_words
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
-        loss, stats, weight = force_gatherable((loss, stats, speech.size(0)), loss.device)
+        loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
         return loss, stats, weight
 
-    def _check_kept(self, states: torch.Tensor, text: torch.Tensor) -> None:
+    def _check_kept_memory(self, memory: torch.Tensor | None) -> None:
+        if memory is None:
+            raise InputError("speech: missing; train on audio, or on what stages.keep_memory kept")
+        if _trains(self.encoder):
+            raise InputError(
+                "memory: kept outputs are of a frozen encoder: set freeze_param: [encoder], or "
+                "train on audio"
+            )
+        if memory.size(2) != self.encoder.output_size():
+            raise InputError(
+                f"memory: frames of {memory.size(2)} numbers; this encoder gives "
+                f"{self.encoder.output_size()}: keep its own outputs"
+            )
+
+    def _check_kept_states(self, states: torch.Tensor, text: torch.Tensor) -> None:
         network = self.decoder.get_submodule(self.decoder.network)
         original = self.decoder.original_last_layer is not None
         if _trains(self.encoder) or _trains(network) or original:

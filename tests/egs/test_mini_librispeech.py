@@ -100,6 +100,18 @@ def test_speakers_of_any_subset_of_a_part(tmp_path):
     assert readers(table(tmp_path, "dev")) == {"2", "21"}
 
 
+def test_a_part_of_a_test_set_is_spread_over_it(train, tmp_path):
+    options = ["--librispeech", train, "--test_sets", "test_clean", "--valid_speakers", "1"]
+    assert run(tmp_path, *MINI, *options, "--test_utterances", "4") == 0
+    whole, part = table(tmp_path, "test_clean"), table(tmp_path, "test_clean_part")
+    assert len(whole) == 9 and part.items() <= whole.items()
+    keys = sorted(whole)
+    assert [*part] == [keys[0], keys[2], keys[4], keys[6]] and len(readers(part)) == 3
+    assert validate_data_dir(tmp_path / "data" / "test_clean_part") == []
+    assert run(tmp_path, *MINI, *options, "--test_utterances", "40") == 0
+    assert table(tmp_path, "test_clean_part") == whole
+
+
 def test_what_is_wrong_with_a_speaker_that_is_held_out_is_said(train, tmp_path, capsys):
     (broken,) = train.rglob("1-1001-0001.flac")
     broken.write_bytes(b"")

@@ -42,6 +42,24 @@ def test_batch_equals_singles(subsampling, pad_to_window):
             torch.testing.assert_close(together[row, :size], alone[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("subsampling", [2, 4])
+def test_cropped_memory_is_that_of_the_window_as_far_as_the_audio_goes(subsampling):
+    lengths = torch.tensor([HOP_SAMPLES, 4321, 16000, 161, 12345])
+    batch = torch.stack([noise(row, 16000) for row in range(len(lengths))])
+    windows, cropped, unpadded = (
+        tiny_encoder(0, subsampling=subsampling, pad_to_window=pad, crop_to_audio=crop)
+        for pad, crop in ((True, False), (True, True), (False, False))
+    )
+    with torch.no_grad():
+        whole, frames, _ = windows(batch, lengths)
+        found, own_frames, _ = cropped(batch, lengths)
+        _, expected, _ = unpadded(batch, lengths)
+    assert frames.tolist() == [whole.size(1)] * len(lengths)
+    assert own_frames.tolist() == expected.tolist()
+    assert found.size(1) == own_frames.max() < whole.size(1)
+    torch.testing.assert_close(found, whole[:, : found.size(1)], rtol=0, atol=0)
+
+
 def test_one_frame_gives_one_memory_frame():
     with torch.no_grad():
         memory, lengths, _ = tiny_encoder(0)(noise(0, 160)[None], torch.tensor([160]))

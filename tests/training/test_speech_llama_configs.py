@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import warm_python
+import yaml
 
 from espnet_medusa.task import MedusaASRTask
 
@@ -70,10 +71,25 @@ def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
     assert done.returncode == 0, done.stderr
     base, *heads = (folder / "calls").read_text().splitlines()
     assert "--asr_tag|speech_llama|--pretrained_model||" in base and "--stage|1|" in base
-    assert "--local_data_opts|--part 100 --librispeech_pc false --nj 4|" in base
+    data = "--part 100 --librispeech_pc false --nj 4 --test_sets test_clean test_other"
+    assert f"--local_data_opts|{data}|" in base
     for kind, call in zip(("projection", "latent"), heads, strict=True):
         assert f"--asr_config|conf/train_speech_llama_{kind}.yaml|" in call
         assert f"--asr_args|--decoder_conf heads_conf.num_heads={K - 1} |" in call
         start = "exp/asr_speech_llama/valid.acc.ave.pth"
         assert f"--asr_tag|speech_llama_{kind}_4|--pretrained_model|{start}|" in call
-        assert "--train_set|train_clean_100|" in call and "--nbpe|32000|--ngpu|8|" in call
+        assert "--train_set|train_clean_100|" in call
+        assert "--nbpe|32000|" in call and "--ngpu|8|" in call
+
+
+def test_heads_behind_whisper_differ_in_their_kind_alone():
+    base, latent, projection = (
+        yaml.safe_load((CONF / f"train_speech_llama_whisper{kind}.yaml").read_text())
+        for kind in ("", "_latent", "_projection")
+    )
+    assert latent["decoder_conf"].pop("heads") == "latent"
+    assert projection["decoder_conf"].pop("heads") == "projection"
+    assert latent == projection
+    assert latent["decoder_conf"].pop("heads_conf") == {"num_heads": K - 1}
+    for name in ("encoder_conf", "decoder_conf", "freeze_param"):
+        assert latent[name] == base[name]

@@ -78,6 +78,7 @@ asr_tag=                # name of the experiment
 asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
 asr_stats_dir=          # its statistics
 states_dir=             # trains on states of a frozen Whisper, kept in DIR/<set>, not on audio
+memory_dir=             # trains on a frozen encoder's outputs, which stage 10 keeps in DIR/<set>
 pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
 ignore_init_mismatch=false          # leave out weights of another shape
 feats_normalize=global_mvn          # global_mvn, utterance_mvn, or "" for none
@@ -165,6 +166,8 @@ case ${feats_normalize} in
 global_mvn | utterance_mvn | "") ;;
 *) fail "--feats_normalize ${feats_normalize}: allowed are global_mvn, utterance_mvn and ''" ;;
 esac
+[ -z "${memory_dir}" ] || [ -z "${states_dir}" ] ||
+    fail "--memory_dir ${memory_dir}: not with --states_dir, which brings what training reads"
 read -r -a tests <<< "${test_sets}"
 source_dir=${data_dir:-data}
 features=${dumpdir}/raw
@@ -283,8 +286,24 @@ if [ -n "${states_dir}" ]; then
         done
     done
 fi
-asr_common=("${tokens[@]}" "${asr_data[@]}" --use_preprocessor true --frontend_conf "fs=${fs}")
+memory_data=()
+for part in "train ${train_set}" "valid ${valid_set}"; do
+    for entry in "${memory_dir}/${part#* }/memory.scp,memory,kaldi_ark" \
+        "${features}/${part#* }/text,text,text"; do
+        memory_data+=("--${part% *}_data_path_and_name_and_type" "${entry}")
+    done
+done
+asr_common=("${tokens[@]}" --use_preprocessor true --frontend_conf "fs=${fs}")
 [ -z "${asr_config}" ] || asr_common+=(--config "${asr_config}")
+case ${feats_normalize} in
+"") normalization=(--normalize null) ;;
+global_mvn)
+    normalization=(--normalize global_mvn
+        --normalize_conf "stats_file=${asr_stats_dir}/train/feats_stats.npz")
+    ;;
+*) normalization=(--normalize "${feats_normalize}") ;;
+esac
+[ ${#initial[@]} -eq 0 ] || initial=(--init_param "${initial[@]}")
 languages=${asr_stats_dir}/utt2lang
 if [ -n "${whisper_model}" ]; then
     for half in encoder decoder; do
@@ -496,7 +515,7 @@ whisper_shapes() { # as ESPnet's statistics, but no job loads the model
     add_languages
     tool collect_shapes --train_dir "${features}/${train_set}" \
         --valid_dir "${features}/${valid_set}" --output_dir "${asr_stats_dir}" -- \
-        "${asr_common[@]}" "${more_asr[@]}"
+        "${asr_common[@]}" "${asr_data[@]}" "${more_asr[@]}"
 }
 
 statistics() {
@@ -507,7 +526,7 @@ statistics() {
         --keys "${features}/${valid_set}/wav.scp" --output "${asr_stats_dir}/logdir/valid.JOB.scp")
     tool run_jobs --title statistics --cmd "${train_cmd}" \
         "JOB=1:${jobs}" "${asr_stats_dir}/logdir/stats.JOB.log" -- \
-        "${python}" -m "${train_module}" --collect_stats true "${asr_common[@]}" \
+        "${python}" -m "${train_module}" --collect_stats true "${asr_common[@]}" "${asr_data[@]}" \
         --train_shape_file "${asr_stats_dir}/logdir/train.JOB.scp" \
         --valid_shape_file "${asr_stats_dir}/logdir/valid.JOB.scp" \
         --output_dir "${asr_stats_dir}/logdir/stats.JOB" --ngpu 0 "${more_asr[@]}"
@@ -515,6 +534,15 @@ statistics() {
     tool aggregate_stats --jobs "${jobs}" --job_dir "${asr_stats_dir}/logdir/stats.JOB" \
         --output_dir "${asr_stats_dir}" --token_list "${token_list}" --token_type "${token_type}" \
         --sum_stats "${sum_stats}"
+}
+
+keep_memory() { # SET
+    local kept=${memory_dir}/$1 status=0
+    tool keep_memory --data_dir "${features}/$1" --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
+        "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
+    [ "${status}" -ne 3 ] || fail "stage 10: the encoder takes not all of $1: leave out what" \
+        "${kept}/failed_utterances names"
+    [ "${status}" -eq 0 ] || exit "${status}"
 }
 
 if active 10 "Statistics: ${asr_stats_dir}"; then
@@ -525,13 +553,20 @@ if active 10 "Statistics: ${asr_stats_dir}"; then
     else
         statistics
     fi
+    if [ -n "${memory_dir}" ]; then
+        log "Outputs of the frozen encoder: ${memory_dir}"
+        for set_name in "${train_sets[@]}"; do
+            keep_memory "${set_name}"
+        done
+    fi
 fi
 
 if active 11 "Training: ${asr_exp}"; then
     add_languages
     asr_train=(--ngpu "${ngpu}" --resume true --output_dir "${asr_exp}"
         --ignore_init_mismatch "${ignore_init_mismatch}"
-        --fold_length "$((asr_speech_fold_length * 100))" --fold_length "${asr_text_fold_length}")
+        --fold_length "$((asr_speech_fold_length * 100))" --fold_length "${asr_text_fold_length}"
+        "${initial[@]}" "${normalization[@]}")
     for part in "train ${train_set}" "valid ${valid_set}"; do
         if [ -n "${states_dir}" ]; then
             shapes=("${states_dir}/${part#* }"/{speech,text}_shape)
@@ -540,22 +575,15 @@ if active 11 "Training: ${asr_exp}"; then
         fi
         asr_train+=("--${part% *}_shape_file" "${shapes[0]}" "--${part% *}_shape_file" "${shapes[1]}")
     done
-    [ ${#initial[@]} -eq 0 ] || asr_train+=(--init_param "${initial[@]}")
     [ "${ngpu}" -le 1 ] || asr_train+=(--multiprocessing_distributed true)
-    case ${feats_normalize} in
-    "") asr_train+=(--normalize null) ;;
-    global_mvn)
-        asr_train+=(--normalize global_mvn
-            --normalize_conf "stats_file=${asr_stats_dir}/train/feats_stats.npz")
-        ;;
-    *) asr_train+=(--normalize "${feats_normalize}") ;;
-    esac
+    [ -z "${memory_dir}" ] || asr_data=("${memory_data[@]}")
     mkdir -p "${asr_exp}"
     # The later of two equal options wins.
     printf '#!/usr/bin/env bash\n%s --stage 11 "$@"\n' "${rerun}" > "${asr_exp}/run.sh"
     chmod +x "${asr_exp}/run.sh"
     tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" --cmd "${train_prefix}" -- \
-        "${python}" -m "${train_module}" "${asr_common[@]}" "${asr_train[@]}" "${more_asr[@]}"
+        "${python}" -m "${train_module}" "${asr_common[@]}" "${asr_data[@]}" "${asr_train[@]}" \
+        "${more_asr[@]}"
     tool plot_training --exp_dir "${asr_exp}"
 fi
 

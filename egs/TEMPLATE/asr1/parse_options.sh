@@ -3,6 +3,7 @@
 # `# options` and `# end of options`; sourced, this file gives it:
 #   parse_options SCRIPT "$@"        sets them; an unknown option or a bad value ends the script
 #   parse_known_options SCRIPT "$@"  the same, but keeps unknown options in the array other_options
+#   record_whisper EXPDIR MODEL      refuses to go on with another Whisper's experiments
 # `-` and `_` are the same in option names; `--name value` and `--name=value` both work.
 
 option_lines() {
@@ -96,4 +97,15 @@ require_whole_numbers() { # NAME ...: end the script when one of these options i
             exit 2
         fi
     done
+}
+
+record_whisper() { # EXPDIR MODEL
+    local recorded=$1/whisper_model
+    mkdir -p "$1"
+    [ -f "${recorded}" ] || echo "$2" > "${recorded}"
+    if [ "$(cat "${recorded}")" != "$2" ]; then
+        echo "$(basename "$0"): error: --whisper_model $2: $1 has $(cat "${recorded}"); give" \
+            "another --expdir" >&2
+        exit 2
+    fi
 }

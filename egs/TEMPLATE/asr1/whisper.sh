@@ -105,11 +105,7 @@ for system in "${chosen[@]}"; do
 done
 
 # Training and decoding would go on with another Whisper's systems otherwise.
-mkdir -p "${expdir}"
-[ -f "${expdir}/whisper_model" ] || echo "${whisper_model}" > "${expdir}/whisper_model"
-[ "$(cat "${expdir}/whisper_model")" = "${whisper_model}" ] ||
-    fail "--whisper_model ${whisper_model}: ${expdir} has $(cat "${expdir}/whisper_model");" \
-        "give another --expdir"
+record_whisper "${expdir}" "${whisper_model}"
 
 token_type=whisper_multilingual
 [[ ! ${whisper_model} =~ \.en(\.pt)?/*$ ]] || token_type=whisper_en

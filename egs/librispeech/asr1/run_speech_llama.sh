@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
-# LibriSpeech with a Speech-LLaMA of the paper's sizes (arXiv 2409.08148): one token a call, then
-# projection and latent heads, four tokens a call.
+# LibriSpeech with a Speech-LLaMA (arXiv 2409.08148): one token a call, then heads, which predict
+# four tokens a call. It has the paper's sizes, or with --whisper_model a pretrained Whisper's
+# encoder, frozen, and a small decoder; heads are then latent, for two to four tokens a call.
 # usage: Options that are not listed here go to medusa.sh and asr.sh, such as --stage 12, and win
-# usage: over those below. The corpus (60 GB) is downloaded where it is missing.
+# usage: over those below. The corpus (60 GB; --part 5: 0.5 GB and the test sets) is downloaded
+# usage: where it is missing.
 set -euo pipefail
 
 # options
-part=960            # hours to train on: 100, 460 or 960
-librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it
+part=960            # hours to train on: 5 (mini_librispeech), 100, 460 or 960
+valid_speakers=     # these of the training set validate, such as "7367 7859 8629", and no dev set
+test_sets="test_clean test_other"   # which of them to prepare, decode and report
+test_utterances=    # decode so many of each, spread evenly over it: test_clean_part; default: all
+whisper_model=      # its encoder, frozen: hub name, folder or OpenAI's .pt file
+librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it, or several
+                    # folders, "DIR1 DIR2", for subsets that lie apart
 openslr=            # where to download from: openslr's address or a mirror's
 data_nj=4           # audio files that stage 1 reads at a time
+dumpdir=dump        # formatted data, and outputs of the frozen encoder
+expdir=exp          # experiments
+asr_args=           # more options for training
 # end of options
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
@@ -18,19 +28,37 @@ data_nj=4           # audio files that stage 1 reads at a time
 parse_known_options run_speech_llama.sh "$@"
 
 case ${part} in
+5) train_set=train_clean_5 ;;
 100) train_set=train_clean_100 ;;
 460 | 960) train_set=train_${part} ;;
 *)
-    echo "run_speech_llama.sh: --part ${part}: allowed are 100, 460 and 960" >&2
+    echo "run_speech_llama.sh: --part ${part}: allowed are 5, 100, 460 and 960" >&2
     exit 2
     ;;
 esac
-data_opts="--part ${part} --librispeech_pc false --nj ${data_nj}"
+data_opts="--part ${part} --librispeech_pc false --nj ${data_nj} --test_sets ${test_sets}"
+data_opts+="${test_utterances:+ --test_utterances ${test_utterances}}"
+data_opts+="${valid_speakers:+ --valid_speakers ${valid_speakers}}"
 data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr ${openslr}}"
+if [ -n "${test_utterances}" ]; then
+    read -r -a names <<< "${test_sets}"
+    test_sets=$(printf '%s_part ' "${names[@]}")
+fi
 
-./medusa.sh --base speech_llama --heads "speech_llama_projection_4 speech_llama_latent_4" \
-    --tables speech_llama --decodings "exact top_m threshold beam4_threshold" \
-    --lang en --train_set "${train_set}" --valid_set dev --test_sets "test_clean test_other" \
-    --local_data_opts "${data_opts}" --max_wav_duration 30 \
-    --report conf/report/librispeech_llama.yaml \
-    --token_type bpe --nbpe 32000 "${other_options[@]}"
+if [ -n "${whisper_model}" ]; then
+    record_whisper "${expdir}" "${whisper_model}"
+    asr_args="--encoder_conf whisper_model=${whisper_model} ${asr_args}"
+    systems=(--base speech_llama_whisper
+        --heads "$(printf 'speech_llama_whisper_latent_%s ' 2 3 4)" --memory_dir "${dumpdir}/memory"
+        --decodings "exact top_m threshold beam4_threshold" --feats_normalize "" --nbpe 300
+        --report conf/report/librispeech_llama_whisper.yaml)
+else
+    systems=(--base speech_llama --heads "speech_llama_projection_4 speech_llama_latent_4"
+        --decodings "exact top_m threshold beam4_threshold" --nbpe 32000
+        --report conf/report/librispeech_llama.yaml)
+fi
+
+./medusa.sh "${systems[@]}" --tables speech_llama --dumpdir "${dumpdir}" --expdir "${expdir}" \
+    --lang en --train_set "${train_set}" --valid_set dev --test_sets "${test_sets}" \
+    --local_data_opts "${data_opts}" --max_wav_duration 30 --asr_args "${asr_args}" \
+    --token_type bpe "${other_options[@]}"

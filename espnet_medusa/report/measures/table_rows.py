@@ -1,6 +1,6 @@
 """Which decoding belongs to a row of a table, and what was measured for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -141,11 +141,14 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
 def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora) -> list[Row]:
     """All rows of a table, test set by test set.
 
+    Where the size of the corpus does not matter, sets that no system decoded are left out beside
+    others: a recipe decodes whole sets or parts of them.
+
     Raises:
         InputError, ValueError: The plan does not fit, or a report or checkpoint is unreadable.
     """
     rows = []
-    for test_set, label in table.test_sets.items():
+    for test_set, label in shown_sets(table, decodings).items():
         size = full_size(table, label, corpora)
         plain = find_decoding(decodings, table.systems[table.plain], test_set, label)
         if shortfall(table, plain, size):
@@ -158,6 +161,17 @@ def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpo
             else:
                 rows.append(_measure(key, label, system, decoding, plain))
     return rows
+
+
+def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, str]:
+    """Folder name to label of the test sets that have rows."""
+    decoded = {
+        test_set: label
+        for test_set, label in table.test_sets.items()
+        for system in table.systems.values()
+        if find_decoding(decodings, system, test_set, label)
+    }
+    return decoded if decoded and table.corpus is None else table.test_sets
 
 
 def _measure(

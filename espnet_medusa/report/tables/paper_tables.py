@@ -100,6 +100,9 @@ def _table_notes(rows: Sequence[Row], plan: TablePlan) -> list[str]:
     plain = plan.systems[plan.plain].name
     notes = [f"Speedup over: {plain}."] if speedups else []
     notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
+    sizes = {row.test_set: row.utterances for row in rows if row.utterances}
+    if sizes and plan.corpus is None:
+        notes += [f"Utterances: {', '.join(f'{n} ({label})' for label, n in sizes.items())}."]
     for row in rows if speedups else ():
         if row.compared and row.compared < row.utterances:
             notes.append(

@@ -2,7 +2,8 @@
 
 Writes ``<output_dir>/<subset>`` (wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
 utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev; dev may be
-speakers of the training set, who then leave it. What cannot be used is named on stdout, one line
+speakers of the training set, who then leave it. With --test_utterances there is a part of each test
+set, too, such as test_clean_part. What cannot be used is named on stdout, one line
 each, and left out; the subset's file bad_utterances lists it. Ends with status 3 when anything of
 a set, or a whole test set, is not there, and 1 when nothing could be done.
 """
@@ -55,6 +56,8 @@ class Options:
         plain_case: How transcripts without restoration are written: LibriSpeech's upper case is
             many more of Whisper's tokens than lower case.
         max_valid_s: Longer utterances are left out of the validation set `dev`: Whisper's window.
+        test_utterances: Of each test set `<set>`, spread evenly over it, that `<set>_part` has;
+            None: there is no such set.
         output_dir: Where data directories go.
         nj: Audio files to read at a time.
         openslr: Where to download from: openslr's address or a mirror's.
@@ -68,6 +71,7 @@ class Options:
     librispeech_pc_dir: Path | None = None
     plain_case: str = "lower"
     max_valid_s: float = 30.0
+    test_utterances: int | None = None
     output_dir: Path = Path("data")
     nj: int = 4
     openslr: str = OPENSLR
@@ -120,8 +124,18 @@ def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Opti
             " the manifests again, or give --librispeech_pc false"
         )
     write_data_dir(options.output_dir / subset.set_name, data)
+    if subset.is_test and options.test_utterances is not None:
+        part = replace(data, utterances=spread(data.utterances, options.test_utterances))
+        write_data_dir(options.output_dir / f"{subset.set_name}_part", part)
     print(summary(subset, data, n_plain), file=sys.stderr)
     return data
+
+
+def spread(utterances: Mapping[str, Utterance], count: int) -> dict[str, Utterance]:
+    """So many of the utterances, or all, at even distances in the order of their ids."""
+    keys = sorted(utterances)
+    chosen = keys if count >= len(keys) else [keys[n * len(keys) // count] for n in range(count)]
+    return {key: utterances[key] for key in chosen}
 
 
 def choose_texts(
@@ -342,6 +356,11 @@ def get_parser() -> argparse.ArgumentParser:
         type=float,
         default=defaults.max_valid_s,
         help="longer utterances are left out of dev, which is for validation",
+    )
+    parser.add_argument(
+        "--test_utterances",
+        type=positive,
+        help="a set <test set>_part, too, of so many utterances, spread evenly over the test set",
     )
     parser.add_argument("--output_dir", type=Path, default=defaults.output_dir)
     parser.add_argument("--nj", type=positive, default=defaults.nj, help="files read at a time")

@@ -1,0 +1,192 @@
+"""A Speech-LLaMA on kept outputs of a frozen Whisper's encoder: the losses are those of audio."""
+
+import re
+from pathlib import Path
+
+import kaldiio
+import pytest
+import soundfile
+import torch
+import yaml
+from experiment import read_lines, write_noise
+from whisper_training import losses, make_corpus, shapes, weights, write_lines
+
+from espnet_medusa.bin import asr_train
+from espnet_medusa.inference import kept_memory
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.stages import keep_memory
+from espnet_medusa.task import MedusaASRTask
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "egs" / "librispeech" / "asr1" / "conf"
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 24}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Noises of the length of a few frames, with a random Whisper, and tokens of letters."""
+    folder = make_corpus(tmp_path_factory.mktemp("corpus"))
+    tokens = ["<blank>", "<unk>", "<space>", *"abcdefghijklm", "<sos/eos>"]
+    (folder / "letters.txt").write_text("\n".join(tokens) + "\n")
+    return folder
+
+
+def command_of(corpus, output: Path, kind: str = "", **changes) -> list[str]:
+    """asr_train's options without data: the recipe's configuration, made small."""
+    config = yaml.safe_load((CONF / f"train_speech_llama_whisper{kind}.yaml").read_text())
+    config["encoder_conf"] |= {"whisper_model": str(corpus / "whisper")}
+    config["decoder_conf"] |= {"llama_conf": LLAMA, "dropout_rate": 0.0}
+    for name in ("encoder_conf", "model_conf"):
+        config[name] |= changes.pop(name, {})
+    config |= {"max_epoch": 2, "use_matplotlib": False, "scheduler": None, "scheduler_conf": {}}
+    config |= changes
+    output.mkdir(parents=True, exist_ok=True)
+    path = output.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(config))
+    options = ["--config", path, "--output_dir", output, "--ngpu", "0"]
+    options += ["--token_list", corpus / "letters.txt", "--token_type", "char"]
+    return list(map(str, options))
+
+
+def train(corpus, output: Path, data: tuple[Path, str, str] | None, command: list[str]) -> Path:
+    """Train and validate on all utterances, the shortest first."""
+    keys = output.parent / "speech_shape"
+    write_lines(keys, {f"u{index}": 4800 + index for index in range(16)})
+    for part in ("train", "valid"):
+        for file, name, kind in filter(None, (data, (corpus / "text", "text", "text"))):
+            command += [f"--{part}_data_path_and_name_and_type", f"{file},{name},{kind}"]
+    asr_train.main([*command, *shapes(keys)])
+    return output
+
+
+def keep(corpus, folder: Path, command: list[str], data_dir: Path | None = None) -> Path:
+    keep_memory.main(
+        ["--data_dir", str(data_dir or corpus), "--output_dir", str(folder), "--batch_size", "3",
+         "--", *command]
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    return keep(corpus, folder / "memory", command_of(corpus, folder / "exp"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "model_conf"),
+    [("", {}), ("_latent", {"ctc_weight": 0.3})],
+    ids=["baseline", "latent and CTC"],
+)
+def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
+    exps = []
+    for name, data in (
+        ("audio", (corpus / "wav.scp", "speech", "sound")),
+        ("memory", (kept / "memory.scp", "memory", "kaldi_ark")),
+    ):
+        output = tmp_path / name / "exp"
+        command = command_of(corpus, output, kind, model_conf=model_conf)
+        exps.append(train(corpus, output, data, command))
+    for part in ("train", "valid"):
+        there, here = (losses(exp, part) for exp in exps)
+        assert there[2] < there[1], "it learns"
+        assert [*here.values()] == pytest.approx([*there.values()], rel=2e-3), part
+    trained = weights(exps[1] / "latest.pth")
+    encoder = HFWhisperEncoder(whisper_model=str(corpus / "whisper"))
+    for name, weight in encoder.state_dict().items():
+        assert torch.equal(trained[f"encoder.{name}"], weight), "the encoder is frozen"
+
+
+def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
+    exp = train(
+        corpus, tmp_path / "exp", (kept / "memory.scp", "memory", "kaldi_ark"),
+        command_of(corpus, tmp_path / "exp", "_latent", max_epoch=1),
+    )  # fmt: skip
+    speech2text = Speech2Text(
+        exp / "config.yaml", exp / "1epoch.pth",
+        search="greedy", beam_size=1, ctc_weight=0.0, lm_weight=0.0, maxlenratio=-5.0,
+    )  # fmt: skip
+    memory = kaldiio.load_scp(str(kept / "memory.scp"))
+    paths = read_lines(corpus / "wav.scp")
+    samples = [soundfile.read(path, dtype="float32")[0] for path in paths.values()]
+    found, frames = speech2text.encode(speech2text.batch(samples))
+    assert len(set(frames.tolist())) > 4
+    for row, (key, speech) in enumerate(zip(paths, samples, strict=True)):
+        assert len(memory[key]) == frames[row] == -(-(len(speech) // 160) // 2)
+        expected = torch.tensor(memory[key]).float()
+        torch.testing.assert_close(found[row, : frames[row]], expected, rtol=1e-3, atol=1e-3)
+    together = speech2text.decode(samples[::5])
+    for speech, decoding in zip(samples[::5], together, strict=True):
+        assert speech2text(speech)[0][2] == decoding.results[0][2]
+
+
+def test_another_encoder_is_refused(corpus, kept, tmp_path, capsys):
+    command = command_of(corpus, tmp_path / "exp", encoder_conf={"crop_to_audio": False})
+    with pytest.raises(SystemExit):
+        keep(corpus, kept, command)
+    told = capsys.readouterr().err
+    assert "holds the outputs of another encoder" in told and kept_memory.MADE_WITH in told
+    again = keep(corpus, kept, command_of(corpus, tmp_path / "exp", "_latent"))
+    assert len(read_lines(again / "memory.scp")) == 16, "heads share the baseline's"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"freeze_param": ["encoder.whisper.conv1"]}, "encoder: trains; .* freeze_param: .encoder"),
+        (
+            {"encoder_conf": {"use_specaug": True, "specaug_conf": {"apply_time_mask": False}}},
+            "specaug: masks features anew in every epoch",
+        ),
+    ],
+)
+def test_what_changes_in_every_epoch_is_not_kept(corpus, tmp_path, changes, told, capsys):
+    with pytest.raises(SystemExit):
+        keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
+    assert re.search(told, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("changes", "with_memory", "told"),
+    [
+        ({"freeze_param": []}, True, "memory: kept outputs are of a frozen encoder"),
+        ({}, False, "speech: missing; train on audio"),
+        ({"encoder_conf": {"whisper_model": None, "output_size": 16, "num_blocks": 1,
+                           "attention_heads": 2, "linear_units": 16}},
+         True, "memory: frames of 32 numbers; this encoder gives 16"),
+    ],
+)  # fmt: skip
+def test_memory_that_does_not_fit_is_refused(corpus, kept, tmp_path, changes, with_memory, told):
+    data = (kept / "memory.scp", "memory", "kaldi_ark") if with_memory else None
+    with pytest.raises(SystemExit, match=told):
+        train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
+
+
+def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    write_noise(data / "good.wav", 0.3)
+    (data / "bad.wav").write_bytes(b"no audio")
+    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
+    with pytest.raises(SystemExit) as end:
+        keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)
+    assert end.value.code == keep_memory.SOME_FAILED
+    assert "memory of 1 of 2 utterances" in capsys.readouterr().out
+    assert [*read_lines(tmp_path / "memory" / "memory.scp")] == ["good"]
+    assert "bad.wav" in read_lines(tmp_path / "memory" / "failed_utterances")["bad"]
+
+
+def test_initial_weights_are_those_of_training(corpus, kept, tmp_path):
+    """The encoder may come from a checkpoint, as ESPnet's own encoders do."""
+    command = command_of(corpus, tmp_path / "exp")
+    options = MedusaASRTask.get_parser().parse_args(command)
+    weight = MedusaASRTask.build_model(options).encoder.state_dict()
+    changed = {f"encoder.{name}": 1.5 * value for name, value in weight.items()}
+    torch.save(changed, tmp_path / "start.pth")
+    other = keep(
+        corpus, tmp_path / "memory", [*command, "--init_param", str(tmp_path / "start.pth")]
+    )
+    one, two = (kaldiio.load_scp(str(f / "memory.scp"))["u3"] for f in (kept, other))
+    assert one.shape == two.shape and abs(one - two).max() > 0.1
