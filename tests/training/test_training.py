@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from experiment import TOKENS, training_config, write_noise
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import asr_train
 from espnet_medusa.task import MedusaASRTask
@@ -173,6 +174,9 @@ def test_every_recipe_config_builds_its_model(tmp_path):
     pretrained = {path.resolve() for path in root.glob("conf/train/whisper_*.yaml")}
     configs = [path for path in configs if path.resolve() not in pretrained]
     assert configs
+    whisper = save_tiny_whisper(tmp_path / "whisper")
     for config in configs:
         command = ["--config", config, "--token_list", tokens, "--output_dir", tmp_path / "exp"]
+        if "whisper_model:" in config.read_text(encoding="utf-8"):
+            command += ["--encoder_conf", f"whisper_model={whisper}"]
         MedusaASRTask.main(cmd=[*map(str, command), "--dry_run", "true"])

@@ -35,6 +35,9 @@ TRAINED = {  # system: what its training changes
 }
 
 
+WARM = {"attending": {"scheduler_conf": {"warmup_steps": 1}}}
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return make_corpus(tmp_path_factory.mktemp("corpus"))
@@ -42,9 +45,12 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=TRAINED)
 def trained(request, corpus, tmp_path_factory):
-    """Three epochs of one update each, as the YAML says."""
+    """Three epochs of an update or two each, as the YAML says, but for a long warm-up."""
     output = tmp_path_factory.mktemp(request.param) / "exp"
-    return request.param, train(corpus, output, request.param, max_epoch=3, keep_nbest_models=3)
+    warm = WARM.get(request.param, {})
+    return request.param, train(
+        corpus, output, request.param, max_epoch=3, keep_nbest_models=3, **warm
+    )
 
 
 def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
@@ -97,8 +103,10 @@ def test_a_killed_run_resumes_to_the_same_weights(trained, corpus, tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(optimizer, "step", second_step_fails)
-        train(corpus, tmp_path / "exp", system, max_epoch=3)
-    resumed = train(corpus, tmp_path / "exp", system, "--resume", "true", max_epoch=3)
+        train(corpus, tmp_path / "exp", system, max_epoch=3, **WARM.get(system, {}))
+    resumed = train(
+        *(corpus, tmp_path / "exp", system, "--resume", "true"), max_epoch=3, **WARM.get(system, {})
+    )
     expected, found = (weights(folder / "3epoch.pth") for folder in (output, resumed))
     assert expected.keys() == found.keys()
     assert [name for name, value in expected.items() if not torch.equal(value, found[name])] == []

@@ -53,7 +53,8 @@ class AttendingHeads(Heads):
         torch.nn.init.zeros_(self.fuse.bias)
         self.layer = without_self_attention(trunk.last_layer)
         self.dropout = torch.nn.Dropout(options.dropout)
-        self.norm = copy.deepcopy(trunk.norm).requires_grad_(True)
+        norm = torch.nn.LayerNorm(size) if trunk.norm is None else copy.deepcopy(trunk.norm)
+        self.norm = norm.requires_grad_(True)
 
     @property
     def trained(self) -> bool:
