@@ -44,7 +44,7 @@ HELP = {
     "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
     "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
     "encoder_precision": "of Whisper's encoder, likewise; none: as decoder_precision",
-    "draft_precision": "int8: heads project in integers, the text stays exact; of a draft model: "
+    "draft_precision": "int8: heads draft in integers, the text stays exact; of a draft model: "
     "as decoder_precision; none: as decoder",
     "draft_with_lm": "whether the language model takes part in drafting",
     "language": "Whisper's prompt: a language's code, or detect; none: as trained",

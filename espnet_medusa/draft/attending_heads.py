@@ -24,6 +24,11 @@ class AttendingLayer(Protocol):
     ) -> torch.Tensor:
         """One token further: (R, D) and its embeddings (R, D) of (R,) utterances to (R, D)."""
 
+    def chain(
+        self, states: torch.Tensor, heard: Any, utterances: torch.Tensor, depth: int
+    ) -> torch.Tensor | None:
+        """(R, depth) best columns of logits behind (R, D), each read by the next step; or None."""
+
     def output(self, states: torch.Tensor) -> torch.Tensor:
         """What the vocabulary projection reads: (R, D) to (R, D)."""
 
@@ -95,6 +100,10 @@ class AttendingHeadsSurrogate(Surrogate):
             states.hidden, self.embed(tokens), self.heard, states.utterances
         )
         return AttendingStates(hidden, states.utterances)
+
+    def chain(self, states: AttendingStates, depth: int) -> torch.Tensor | None:
+        columns = self.layer.chain(states.hidden, self.heard, states.utterances, depth)
+        return None if columns is None else self.token_ids(columns)
 
     def logits(self, states: AttendingStates) -> torch.Tensor:
         return self.projection(self.layer.output(states.hidden))

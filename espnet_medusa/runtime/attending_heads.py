@@ -38,7 +38,7 @@ class PackedAttendingHeads:
     def __init__(
         self, heads: AttendingHeads, last_layer: PackedLayer | NativeLayer, precision: Precision
     ):
-        self.last_layer, self.dtype = last_layer, precision.dtype
+        self.last_layer = last_layer
         layer, attention = heads.layer, heads.layer.encoder_attn
         self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm = (
             pack_norm(norm, precision)
@@ -55,7 +55,6 @@ class PackedAttendingHeads:
 
     def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> HeardMemory:
         """What all steps attend to: memory (U, S, D) of (U,) frames."""
-        memory = memory.to(self.dtype)
         keys_values = self.last_layer.attend_memory(memory)
         return HeardMemory(keys_values, padding_mask(memory, memory_lengths), len(memory))
 
@@ -83,6 +82,12 @@ class PackedAttendingHeads:
         hidden = self.found(self._ask(queries, heard, utterances), hidden)
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
+    def chain(
+        self, states: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor, depth: int
+    ) -> torch.Tensor | None:
+        """As ``AttendingLayer``'s: step by step here."""
+        return None
+
     def output(self, states: torch.Tensor) -> torch.Tensor:
         """What the vocabulary projection reads: (R, D) to (R, D)."""
         return self.norm(states)
@@ -90,14 +95,14 @@ class PackedAttendingHeads:
     def _ask(
         self, queries: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor
     ) -> torch.Tensor:
-        seen = heard.keys_values, heard.mask
         if heard.utterances == 1:
-            return self.last_layer.ask_memory(queries, Packing(None, (1, len(queries))), *seen)
+            return self._find(queries, Packing(None, (1, len(queries))), heard)
         order = utterances.argsort(stable=True)
-        found = self.last_layer.ask_memory(
-            queries[order], packing_of(utterances, heard.utterances), *seen
-        )
+        found = self._find(queries[order], packing_of(utterances, heard.utterances), heard)
         return torch.empty_like(found).index_copy_(0, order, found)
+
+    def _find(self, queries: torch.Tensor, packing: Packing, heard: HeardMemory) -> torch.Tensor:
+        return self.last_layer.ask_memory(queries, packing, heard.keys_values, heard.mask)
 
 
 def packing_of(utterances: torch.Tensor, count: int) -> Packing:

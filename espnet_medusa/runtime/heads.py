@@ -125,7 +125,6 @@ def pack_tables(
     projection: Projection,
     vocabulary: torch.Tensor | None,
     precision: Precision,
-    draft_precision: Precision,
 ) -> Tables:
     """Logits of all parallel heads at once: (R, D) to (R, K, V').
 
@@ -133,14 +132,13 @@ def pack_tables(
         heads: Linear, block, latent or projection heads.
         projection: The shared one, of V' tokens.
         vocabulary: (V',) these; None: all.
-        precision: What layers compute in.
-        draft_precision: What vocabulary projections compute in.
+        precision: What to compute in.
     """
     if isinstance(heads, ProjectionHeads):
         weight = heads.weight.detach()
         if vocabulary is not None:
             weight = weight[:, vocabulary]
-        own = pack_projection(weight.flatten(0, 1), draft_precision)
+        own = pack_projection(weight.flatten(0, 1), precision)
         return lambda hidden: own(hidden).unflatten(-1, (heads.num_heads, -1))
     kind = PackedLatentHeads if isinstance(heads, LatentHeads) else PackedParallelHeads
     packed = kind(heads, precision)

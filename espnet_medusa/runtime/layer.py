@@ -111,6 +111,7 @@ class PackedLayer:
         own, cross = weights.own, weights.cross
         self.num_heads, self.head_size = weights.num_heads, weights.head_size
         self.norm_first, self.concat = weights.norm_first, weights.concat
+        self.dtype = precision.dtype
         self.own_norm = pack_norm(own.norm, precision)
         joined = join(own.queries, own.keys, own.values)
         self.queries_keys_values = pack_linear(*joined, precision)
@@ -125,7 +126,7 @@ class PackedLayer:
 
     def attend_memory(self, memory: torch.Tensor) -> torch.Tensor:
         """Cross-attention keys and values (U, S, 2, heads, size) of memory (U, S, D)."""
-        keys_values = self.memory_keys_values(memory.flatten(0, 1))
+        keys_values = self.memory_keys_values(memory.to(self.dtype).flatten(0, 1))
         return keys_values.view(*memory.shape[:2], 2, self.num_heads, self.head_size)
 
     def extend(

@@ -33,6 +33,39 @@ class NativeMemory:
     def __getitem__(self, utterances: Sequence[int]) -> NativeMemory:
         return NativeMemory(self.packed[utterances], self.frames)
 
+    @staticmethod
+    def pack(keys_values: torch.Tensor) -> NativeMemory:
+        """Keys and values (U, S, 2, heads, size) that torch has computed."""
+        keys_values = keys_values.float().contiguous()
+        num_utterances, frames, _, *sizes = keys_values.shape
+        packed = empty_memory(num_utterances, frames, *sizes)
+        kernels().pack_memories(
+            *(keys_values.data_ptr(), num_utterances, frames, *sizes),
+            *(packed.data_ptr(), torch.get_num_threads()),
+        )
+        return NativeMemory(packed, frames)
+
+    def ask(
+        self, queries: torch.Tensor, packing: Packing, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """As ``PackedLayer.ask_memory``."""
+        queries, num_heads = queries.contiguous(), self.packed.size(1)
+        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
+        call = CallArguments(
+            *(packing.shape[0], num_heads, queries.size(1) // num_heads, addressof(first_rows)),
+            *(None, None, 0, 0, None, 0),
+            *(self.packed.data_ptr(), self.frames, pointer(mask), torch.get_num_threads()),
+        )
+        found = torch.empty_like(queries)
+        kernels().attend_memory_rows(call, queries.data_ptr(), found.data_ptr())
+        return found
+
+
+def empty_memory(num_utterances: int, frames: int, num_heads: int, size: int) -> torch.Tensor:
+    """Room for keys and values in the kernels' layout, (U, heads, bytes)."""
+    num_bytes = kernels().memory_bytes(frames, size)
+    return torch.empty(num_utterances, num_heads, num_bytes, dtype=torch.uint8)
+
 
 class NativeLayer:
     """A decoder layer as ``NativeStack`` runs it.
@@ -61,8 +94,7 @@ class NativeLayer:
         """Cross-attention keys and values of memory (U, S, D)."""
         memory = memory.float().contiguous()
         num_utterances, frames, _ = memory.shape
-        num_bytes = kernels().memory_bytes(frames, self.head_size)
-        packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
+        packed = empty_memory(num_utterances, frames, self.num_heads, self.head_size)
         kernels().project_memory(
             *(self.memory_keys_values.arguments, memory.data_ptr(), num_utterances, frames),
             *(self.num_heads, packed.data_ptr(), torch.get_num_threads()),
@@ -77,16 +109,7 @@ class NativeLayer:
         mask: torch.Tensor | None,
     ) -> torch.Tensor:
         """As ``PackedLayer``'s."""
-        queries = queries.contiguous()
-        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
-        call = CallArguments(
-            *(packing.shape[0], self.num_heads, self.head_size, addressof(first_rows)),
-            *(None, None, 0, 0, None, 0),
-            *(memory.packed.data_ptr(), memory.frames, pointer(mask), torch.get_num_threads()),
-        )
-        found = torch.empty_like(queries)
-        kernels().attend_memory_rows(call, queries.data_ptr(), found.data_ptr())
-        return found
+        return memory.ask(queries, packing, mask)
 
 
 class NativeStack(LayerStack):

@@ -34,6 +34,9 @@ class Precision:
     int8_layers: bool = False
 
 
+INT8_LAYERS = Precision(torch.float32, int8_projection=True, int8_layers=True)
+
+
 def resolve_precision(
     name: str | None, device: torch.device, model_dtype: torch.dtype
 ) -> Precision:
@@ -52,7 +55,7 @@ def resolve_precision(
     check_precision(name, device, "decoder_precision")
     if name == INT8:
         if kernels() is not None:
-            return Precision(torch.float32, int8_projection=True, int8_layers=True)
+            return INT8_LAYERS
         # With torch, layers gain nothing from 8 bits: bfloat16 where there are instructions for it.
         dtype = torch.bfloat16 if has_bfloat16_instructions() else torch.float32
         return Precision(dtype, int8_projection=True)
@@ -62,10 +65,12 @@ def resolve_precision(
 
 
 def draft_precision(name: str | None, decoder: Precision, device: torch.device) -> Precision:
-    """What ``draft_precision`` means: how heads project onto the vocabulary.
+    """What ``draft_precision`` means: what heads compute in.
+
+    Without kernels of our own ``int8`` is of the vocabulary projection alone.
 
     Args:
-        name: The option, ``int8`` or None for the decoder's own.
+        name: The option, ``int8`` or the decoder's own, as None.
         decoder: The decoder's.
         device: Where it runs.
 
@@ -74,9 +79,12 @@ def draft_precision(name: str | None, decoder: Precision, device: torch.device) 
     """
     if name is None:
         return decoder
-    check_choice(name, [INT8], "draft_precision")
+    own = str(decoder.dtype).removeprefix("torch.")
+    check_choice(name, [INT8, own], "draft_precision")
     check_precision(name, device, "draft_precision")
-    return replace(decoder, int8_projection=True)
+    if name == own:
+        return decoder
+    return replace(decoder, int8_projection=True) if kernels() is None else INT8_LAYERS
 
 
 def check_precision(name: str, device: torch.device, option: str) -> None:

@@ -18,7 +18,9 @@ from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
-from espnet_medusa.runtime.precision import Precision, draft_precision
+from espnet_medusa.runtime.native.library import kernels
+from espnet_medusa.runtime.native_attending_heads import NativeAttendingHeads
+from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
@@ -176,6 +178,8 @@ class TreeRuntime(TreeDecoder):
     ) -> Surrogate | None:
         if self.heads is None:
             return None
+        if precision is None and isinstance(self.heads, AttendingHeads) and self._has_kernels:
+            precision = INT8  # the fastest, and the text is the decoder's
         chosen = draft_precision(precision, self.precision, self.device)
         projection = self.projection
         if vocabulary is not None or chosen != self.precision:
@@ -186,13 +190,20 @@ class TreeRuntime(TreeDecoder):
                 weight = weight[vocabulary]
             projection = pack_projection(weight, chosen)
         if isinstance(self.heads, RecurrentHeads):
-            cell = PackedRecurrentHeads(self.heads, self.precision)
+            cell = PackedRecurrentHeads(self.heads, chosen)
             return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
-            layer = PackedAttendingHeads(self.heads, self.layers[-1], self.precision)
+            if chosen.int8_layers:
+                layer = NativeAttendingHeads(self.heads, self.layers[-1], projection)
+            else:
+                layer = PackedAttendingHeads(self.heads, self.layers[-1], chosen)
             return AttendingHeadsSurrogate(layer, self.embed_tokens, projection, vocabulary)
-        tables = pack_tables(self.heads, projection, vocabulary, self.precision, chosen)
+        tables = pack_tables(self.heads, projection, vocabulary, chosen)
         return ParallelHeadsSurrogate(tables, self.num_heads, vocabulary)
+
+    @property
+    def _has_kernels(self) -> bool:
+        return self.device.type == "cpu" and kernels() is not None
 
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings without positions: (R,) to (R, D)."""

@@ -6,8 +6,10 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.tree.prefix import Prefix
 
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
 
@@ -55,7 +57,8 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
     decoder = tiny_decoder(1, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
     roots = [Prefix(0) for _ in frames]
-    surrogate = build_runtime(decoder, precision).surrogate().begin(roots, memory, lengths)
+    surrogate = build_runtime(decoder, precision).surrogate(precision=precision)
+    surrogate = surrogate.begin(roots, memory, lengths)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     prefixes = [roots[row].child(position) for row, position in places]
@@ -81,7 +84,8 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
-    surrogate = build_runtime(decoder).surrogate().begin(roots, memory, lengths)
+    surrogate = build_runtime(decoder).surrogate(precision="float32")
+    surrogate = surrogate.begin(roots, memory, lengths)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5])
@@ -100,6 +104,49 @@ def test_rows_are_selected_and_joined_with_their_utterances():
         assert not torch.allclose(ahead[0], ahead[1], **CLOSE)
     same = [surrogate.advance(states, torch.tensor([1, 1, 1])) for states in (turned, chosen)]
     torch.testing.assert_close(*map(surrogate.logits, same), **CLOSE)
+
+
+def best_rows(surrogate, states, count, depth):
+    """(R, depth) tokens step by step, and by how much each was the best, in logits."""
+    tokens, leads = [], []
+    for step in range(depth):
+        values, columns = surrogate.logits(states).topk(2)
+        tokens.append(surrogate.token_ids(columns[:, 0]))
+        leads.append(values[:, 0] - values[:, 1])
+        if step + 1 < depth:
+            states = surrogate.advance(states, tokens[-1])
+    return torch.stack(tokens, 1), torch.stack(leads, 1)
+
+
+@needs_kernels
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_chain_is_the_best_token_of_each_step(seed, vocabulary, precision):
+    """Utterances of several rows, of one and of none, in audio of different lengths."""
+    decoder = tiny_decoder(seed, "attending", NUM_HEADS)
+    vocabulary = vocabulary and torch.tensor(vocabulary)
+    memory, lengths = random_memory(seed, [6, 3, 9, 1])
+    roots = [Prefix(0) for _ in lengths]
+    surrogate = build_runtime(decoder, precision).surrogate(vocabulary, "int8")
+    surrogate = surrogate.begin(roots, memory, lengths)
+    prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
+    for prefix in prefixes:
+        prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
+    states = surrogate.start(prefixes)
+    assert surrogate.chain(states.select(torch.tensor([2, 0])), 3) is None
+    depth = 6
+    tokens = surrogate.chain(states, depth)
+    expected, leads = best_rows(surrogate, states, len(prefixes), depth)
+    # Its embeddings are 8-bit rows of the projection: beside a near tie another token may be best.
+    clear = leads > (1e-4 if precision == "int8" else 0.1)
+    certain = clear.cummin(dim=1).values
+    assert certain[:, 0].any() and certain.float().mean() > 0.3
+    assert torch.equal(tokens[certain], expected[certain])
+    for row in range(len(prefixes)):
+        alone = surrogate.chain(states.select(torch.tensor([row])), depth)
+        assert torch.equal(alone[0], tokens[row])
 
 
 def test_decoders_without_cross_attention_are_refused():

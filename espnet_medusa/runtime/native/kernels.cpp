@@ -1,4 +1,5 @@
 // What Python calls: a decoder layer over new nodes, and its parts.
+#include "draft_chain.h"
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
@@ -28,12 +29,6 @@ static void multiply_normalized(
     const QuantizedRows& rows, const float* residual, float* to) {
     quantize_rows(from, count, linear.inputs, norm, normalized, rows);
     multiply_linear(linear, rows, count, residual, to);
-}
-
-// Where a weight stands.
-static long place_in_blocks(long output, long input, long steps) {
-    const long step = output / TILE * steps + input / STEP_BYTES, place = input % STEP_BYTES;
-    return ((step * TILE + place / 4) * TILE + output % TILE) * 4 + place % 4;
 }
 
 extern "C" {
@@ -119,13 +114,9 @@ void encode_layers(
 // Weights of some outputs, in floats again: (count, inputs).
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
-    const long inputs = linear->inputs;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long row = 0; row < count; ++row)
-        for (long at = 0; at < inputs; ++at)
-            to[row * inputs + at] =
-                linear->scales[outputs[row]] *
-                ((const int8_t*)linear->blocks)[place_in_blocks(outputs[row], at, linear->steps())];
+        unpack_output(*linear, outputs[row], to + row * linear->inputs);
 }
 
 // (count, inputs) to (count, outputs).
@@ -163,6 +154,33 @@ void project_memory(
         pack_memory(
             keys_values, frames, heads, size,
             packed + utterance * heads * Memory::bytes_per_head(frames, size));
+    }
+}
+
+// Keys and values (utterances, frames, 2, heads, head size) as Memory has them.
+void pack_memories(
+    const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
+    char* packed, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+    for (long utterance = 0; utterance < utterances; ++utterance)
+        pack_memory(keys_values + utterance * frames * 2 * heads * size, frames, heads, size,
+                    packed + utterance * heads * Memory::bytes_per_head(frames, size));
+}
+
+// The best columns of the projection behind states (rows, D), step by step: (rows, steps).
+void draft_chain(
+    const AttendingHeads* heads, const Linear* projection, const Chain* call, const float* states,
+    int64_t* columns) {
+    const long count = call->nodes.rows(), steps = call->steps;
+    static thread_local Scratch scratch;
+    scratch.reset(ChainRows::bytes(*heads, *projection, count));
+    const ChainRows chain(scratch, *heads, *projection, count);
+    std::copy(states, states + count * chain.size, chain.states);
+#pragma omp parallel num_threads(call->threads)
+    for (long step = 0; step < steps; ++step) {
+        if (step > 0)
+            go_on(*heads, *projection, *call, chain, columns + step - 1, steps);
+        choose(*heads, *projection, chain, columns + step, steps);
     }
 }
 

@@ -81,6 +81,29 @@ class CallArguments(ctypes.Structure):
     )
 
 
+class AttendingHeadsArguments(ctypes.Structure):
+    """``AttendingHeads`` in draft_chain.h."""
+
+    _fields_ = (
+        *(
+            (name, NormArguments)
+            for name in ("state_norm", "token_norm", "cross_norm", "feed_forward_norm", "norm")
+        ),
+        *((name, LinearArguments) for name in ("fuse", "queries", "found", "inner", "outer")),
+    )
+
+
+class ChainArguments(ctypes.Structure):
+    """``Chain`` in draft_chain.h."""
+
+    _fields_ = (
+        *(("utterances", c_int64), ("heads", c_int64), ("head_size", c_int64)),
+        ("first_row", c_void_p),
+        *(("packed", c_void_p), ("frames", c_int64), ("memory_mask", c_void_p)),
+        *(("steps", c_int64), ("threads", c_int64)),
+    )
+
+
 @cache
 def kernels() -> ctypes.CDLL | None:
     """The kernels with the types of their arguments; None where there are none."""
@@ -106,6 +129,11 @@ def kernels() -> ctypes.CDLL | None:
         )
         library.project_memory.argtypes = (
             *(POINTER(LinearArguments), pointer, *(number,) * 3, pointer, number),
+        )
+        library.pack_memories.argtypes = (pointer, *(number,) * 4, pointer, number)
+        library.draft_chain.argtypes = (
+            *(POINTER(AttendingHeadsArguments), POINTER(LinearArguments)),
+            *(POINTER(ChainArguments), *(pointer,) * 2),
         )
         library.normalize_rows.argtypes = (
             *(POINTER(NormArguments), pointer, *(number,) * 2, pointer),

@@ -20,6 +20,19 @@ struct Linear {
     }
 };
 
+// Where a weight stands in blocks of integers.
+inline long place_in_blocks(long output, long input, long steps) {
+    const long step = output / TILE * steps + input / STEP_BYTES, place = input % STEP_BYTES;
+    return ((step * TILE + place / 4) * TILE + output % TILE) * 4 + place % 4;
+}
+
+// One output's weights, in floats again.
+inline void unpack_output(const Linear& linear, long output, float* to) {
+    const auto* integers = (const int8_t*)linear.blocks;
+    for (long at = 0; at < linear.inputs; ++at)
+        to[at] = linear.scales[output] * integers[place_in_blocks(output, at, linear.steps())];
+}
+
 struct Norm {
     const float* weight;
     const float* bias;

@@ -19,7 +19,7 @@ class NativeNorm:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """(R, D) to (R, D)."""
-        hidden = hidden.contiguous()
+        hidden = hidden.float().contiguous()
         normalized = torch.empty_like(hidden)
         kernels().normalize_rows(
             self.arguments, hidden.data_ptr(), *hidden.shape, normalized.data_ptr()
