@@ -148,22 +148,9 @@ void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t 
 void project_memory(
     const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
     char* packed, int64_t threads) {
-    const long size = linear->outputs / (2 * heads);
-    static thread_local Scratch scratch;
-    scratch.reset(
-        QuantizedRows::bytes(frames, linear->inputs) +
-        Scratch::bytes_of<float>(frames * linear->outputs));
-    const QuantizedRows rows(scratch, frames, linear->inputs);
-    float* keys_values = scratch.take<float>(frames * linear->outputs);
+    const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, threads};
 #pragma omp parallel num_threads(threads)
-    for (long utterance = 0; utterance < utterances; ++utterance) {
-        multiply_normalized(
-            *linear, nullptr, memory + utterance * frames * linear->inputs, frames, nullptr, rows,
-            nullptr, keys_values);
-        pack_memory(
-            keys_values, frames, heads, size,
-            packed + utterance * heads * Memory::bytes_per_head(frames, size));
-    }
+    project_frames(*linear, all, memory, packed);
 }
 
 // Queries (rows, D) to what they find in their utterances' memory (rows, D).
