@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import torch
 
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.runtime.layer import PackedLayer, Packing
 from espnet_medusa.runtime.linear import GELU, pack_module, pack_norm
 from espnet_medusa.runtime.native_layer import NativeLayer
@@ -31,14 +30,14 @@ class PackedAttendingHeads:
 
     Args:
         heads: Their weights; copied.
-        last_layer: The decoder's, which lends its keys and values of the memory.
+        last_layer: The decoder's, whose keys and values of the memory they read.
         precision: What to compute in.
     """
 
     def __init__(
         self, heads: AttendingHeads, last_layer: PackedLayer | NativeLayer, precision: Precision
     ):
-        self.last_layer, self.dtype = last_layer, precision.dtype
+        self.last_layer = last_layer
         layer, attention = heads.layer, heads.layer.encoder_attn
         self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm = (
             pack_norm(norm, precision)
@@ -53,12 +52,6 @@ class PackedAttendingHeads:
         )
         self.inner = pack_module(layer.fc1, precision, GELU)
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> HeardMemory:
-        """What all steps attend to: memory (U, S, D) of (U,) frames."""
-        memory = memory.to(self.dtype)
-        keys_values = self.last_layer.attend_memory(memory)
-        return HeardMemory(keys_values, padding_mask(memory, memory_lengths), len(memory))
-
     def advance(
         self,
         states: torch.Tensor,
@@ -71,7 +64,7 @@ class PackedAttendingHeads:
         Args:
             states: (R, D).
             embedded: (R, D) tokens.
-            heard: Of ``hear``.
+            heard: What all steps attend to.
             utterances: (R,) whose states they are.
 
         Returns:

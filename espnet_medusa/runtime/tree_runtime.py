@@ -18,7 +18,10 @@ from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
+from espnet_medusa.runtime.native.best_token import native_best_tokens
+from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.precision import Precision, draft_precision
+from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
@@ -170,6 +173,12 @@ class TreeRuntime(TreeDecoder):
         if self.base_head is not None:
             hidden = self.base_head(hidden)
         return self.projection(hidden)
+
+    def best_tokens(
+        self, logits: torch.Tensor, restriction: Restriction | None = None
+    ) -> BestTokens:
+        native = isinstance(self.projection, NativeLinear)
+        return (native_best_tokens if native else best_tokens)(logits, restriction)
 
     def surrogate(
         self, vocabulary: torch.Tensor | None = None, precision: str | None = None

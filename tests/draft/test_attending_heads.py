@@ -22,6 +22,12 @@ def teacher_forced(decoder, seed, frames):
     return memory, lengths, labels, outputs, unrolled
 
 
+def begun(runtime, roots, memory, lengths):
+    """What drafts for these utterances."""
+    heard = runtime.start(memory, lengths).heard
+    return runtime.surrogate().begin(roots, memory, lengths, None, heard)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
@@ -55,7 +61,7 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
     decoder = tiny_decoder(1, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
     roots = [Prefix(0) for _ in frames]
-    surrogate = build_runtime(decoder, precision).surrogate().begin(roots, memory, lengths)
+    surrogate = begun(build_runtime(decoder, precision), roots, memory, lengths)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     prefixes = [roots[row].child(position) for row, position in places]
@@ -81,7 +87,7 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
-    surrogate = build_runtime(decoder).surrogate().begin(roots, memory, lengths)
+    surrogate = begun(build_runtime(decoder), roots, memory, lengths)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5])

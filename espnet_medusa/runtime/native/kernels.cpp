@@ -1,4 +1,5 @@
 // What Python calls: a decoder layer over new nodes, and its parts.
+#include "best_token.h"
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
@@ -151,6 +152,15 @@ void project_memory(
     const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, threads};
 #pragma omp parallel num_threads(threads)
     project_frames(*linear, all, memory, packed);
+}
+
+// Logits (count, size) to the best token and the normalizer of each row.
+void best_tokens(
+    const float* logits, int64_t count, int64_t size, const Restriction* restriction,
+    int64_t* tokens, float* normalizers, int64_t threads) {
+#pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
+    for (long row = 0; row < count; ++row)
+        find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
 }
 
 // Queries (rows, D) to what they find in their utterances' memory (rows, D).
