@@ -16,13 +16,16 @@ from espnet_medusa.tree.surrogate import DraftInput, Surrogate, head_inputs
 class AttendingLayer(Protocol):
     """Attending heads with weights laid out for drafting."""
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Any:
-        """What all steps attend to: memory (U, S, D) of (U,) frames."""
+    def hear(self, heard: Any) -> Any:
+        """What all steps attend to, as they read it, of ``TreeState.heard``."""
 
     def advance(
         self, states: torch.Tensor, embedded: torch.Tensor, heard: Any, utterances: torch.Tensor
     ) -> torch.Tensor:
-        """One token further: (R, D) and its embeddings (R, D) of (R,) utterances to (R, D)."""
+        """One token further: (R, D) and its embeddings (R, D) of (R,) utterances to (R, D).
+
+        ``heard`` is what ``hear`` returns.
+        """
 
     def chain(
         self, states: torch.Tensor, heard: Any, utterances: torch.Tensor, depth: int
@@ -84,9 +87,10 @@ class AttendingHeadsSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> AttendingHeadsSurrogate:
         begun = copy.copy(self)
-        begun.heard = self.layer.hear(memory, memory_lengths)
+        begun.heard = self.layer.hear(heard)
         begun._rows = {root: row for row, root in enumerate(roots)}
         return begun
 

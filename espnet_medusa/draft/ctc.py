@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -219,14 +220,15 @@ class CTCSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> CTCSurrogate:
         if draft_inputs is None:
-            heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
+            memories = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         else:
-            heard = [one.memory for one in draft_inputs]
+            memories = [one.memory for one in draft_inputs]
         hypotheses = [
             root.memo.get(HYPOTHESIS) or self.hear(rows)[0]
-            for root, rows in zip(roots, heard, strict=True)
+            for root, rows in zip(roots, memories, strict=True)
         ]
         write = None if self.spelling is None else self.spelling.write
         begun = copy.copy(self)

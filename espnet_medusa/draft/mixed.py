@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -82,11 +83,12 @@ class MixedSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> MixedSurrogate:
         begun = copy.copy(self)
         begun.device = memory.device
         begun.first, begun.second = (
-            surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+            surrogate.begin(roots, memory, memory_lengths, draft_inputs, heard)
             for surrogate in (self.first, self.second)
         )
         return begun

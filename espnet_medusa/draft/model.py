@@ -71,6 +71,7 @@ class DraftModelSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> DraftModelSurrogate:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, draft_inputs)

@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 import torch
 
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.runtime.layer import PackedLayer, Packing
+from espnet_medusa.runtime.layer import Packing, ask_memory
 from espnet_medusa.runtime.linear import GELU, pack_module, pack_norm
-from espnet_medusa.runtime.native_layer import NativeLayer
 from espnet_medusa.runtime.precision import Precision
 
 
@@ -31,14 +29,10 @@ class PackedAttendingHeads:
 
     Args:
         heads: Their weights; copied.
-        last_layer: The decoder's, which lends its keys and values of the memory.
         precision: What to compute in.
     """
 
-    def __init__(
-        self, heads: AttendingHeads, last_layer: PackedLayer | NativeLayer, precision: Precision
-    ):
-        self.last_layer = last_layer
+    def __init__(self, heads: AttendingHeads, precision: Precision):
         layer, attention = heads.layer, heads.layer.encoder_attn
         self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm = (
             pack_norm(norm, precision)
@@ -53,10 +47,9 @@ class PackedAttendingHeads:
         )
         self.inner = pack_module(layer.fc1, precision, GELU)
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> HeardMemory:
-        """What all steps attend to: memory (U, S, D) of (U,) frames."""
-        keys_values = self.last_layer.attend_memory(memory)
-        return HeardMemory(keys_values, padding_mask(memory, memory_lengths), len(memory))
+    def hear(self, heard: HeardMemory) -> HeardMemory:
+        """What all steps attend to, as they read it, of ``TreeState.heard``."""
+        return heard
 
     def advance(
         self,
@@ -70,7 +63,7 @@ class PackedAttendingHeads:
         Args:
             states: (R, D).
             embedded: (R, D) tokens.
-            heard: Of ``hear``.
+            heard: What all steps attend to.
             utterances: (R,) whose states they are.
 
         Returns:
@@ -102,7 +95,7 @@ class PackedAttendingHeads:
         return torch.empty_like(found).index_copy_(0, order, found)
 
     def _find(self, queries: torch.Tensor, packing: Packing, heard: HeardMemory) -> torch.Tensor:
-        return self.last_layer.ask_memory(queries, packing, heard.keys_values, heard.mask)
+        return ask_memory(queries, packing, heard.keys_values, heard.mask)
 
 
 def packing_of(utterances: torch.Tensor, count: int) -> Packing:

@@ -121,10 +121,7 @@ def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
 
 
 def pack_tables(
-    heads: Heads,
-    projection: Projection,
-    vocabulary: torch.Tensor | None,
-    precision: Precision,
+    heads: Heads, projection: Projection, vocabulary: torch.Tensor | None, precision: Precision
 ) -> Tables:
     """Logits of all parallel heads at once: (R, D) to (R, K, V').
 

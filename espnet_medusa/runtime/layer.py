@@ -159,31 +159,12 @@ class PackedLayer:
 
         read = self._before(self.cross_norm, hidden)
         seen = state.memory[index], state.memory_mask
-        attended = self.ask_memory(self.cross_queries(read), packing, *seen)
+        attended = ask_memory(self.cross_queries(read), packing, *seen)
         hidden = self.cross_output(self._found(read, attended), hidden)
         hidden = self._after(self.cross_norm, hidden)
 
         read = self._before(self.feed_forward_norm, hidden)
         return self._after(self.feed_forward_norm, self.outer(self.inner(read), hidden))
-
-    def ask_memory(
-        self,
-        queries: torch.Tensor,
-        packing: Packing,
-        memory: torch.Tensor,
-        mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """What queries find in their utterances' memory: (R, D) to (R, D).
-
-        Args:
-            queries: Packed.
-            packing: Whose they are.
-            memory: Of ``attend_memory``.
-            mask: (U, 1, 1, S) additive, or None.
-        """
-        queries = packing.unpack(queries)
-        queries = queries.unflatten(-1, (self.num_heads, self.head_size))
-        return packing.pack(attend(queries, memory, mask))
 
     def _before(self, norm: Norm | NativeNorm, hidden: torch.Tensor) -> torch.Tensor:
         return norm(hidden) if self.norm_first else hidden
@@ -223,6 +204,21 @@ class LayerStack:
         for index, layer in enumerate(self.layers, first):
             hidden = layer.extend(hidden, packing, index, mask, *seen)
         return hidden
+
+
+def ask_memory(
+    queries: torch.Tensor, packing: Packing, memory: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """What queries find in their utterances' memory: (R, D) to (R, D).
+
+    Args:
+        queries: Packed.
+        packing: Whose they are.
+        memory: (U, S, 2, heads, size) keys and values.
+        mask: (U, 1, 1, S) additive, or None.
+    """
+    queries = packing.unpack(queries).unflatten(-1, memory.shape[-2:])
+    return packing.pack(attend(queries, memory, mask))
 
 
 def attend(

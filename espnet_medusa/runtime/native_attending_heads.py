@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.attending_heads import HeardMemory, PackedAttendingHeads
-from espnet_medusa.runtime.layer import PackedLayer, Packing
+from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
     ChainArguments,
@@ -17,7 +17,7 @@ from espnet_medusa.runtime.native.library import (
     pointer,
 )
 from espnet_medusa.runtime.native.linear import NativeLinear
-from espnet_medusa.runtime.native_layer import NativeLayer, NativeMemory
+from espnet_medusa.runtime.native_layer import NativeMemory
 from espnet_medusa.runtime.precision import INT8_LAYERS
 
 
@@ -26,27 +26,21 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
     Args:
         heads: Their weights; copied.
-        last_layer: The decoder's, which lends its keys and values of the memory.
         projection: Of the tokens that they draft, (D) to (V'); its rows are the embeddings.
     """
 
-    def __init__(
-        self,
-        heads: AttendingHeads,
-        last_layer: PackedLayer | NativeLayer,
-        projection: NativeLinear,
-    ):
-        super().__init__(heads, last_layer, INT8_LAYERS)
+    def __init__(self, heads: AttendingHeads, projection: NativeLinear):
+        super().__init__(heads, INT8_LAYERS)
         self.projection = projection
         norms = self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm
         linears = self.fuse, self.queries, self.found, self.inner, self.outer
         self.arguments = AttendingHeadsArguments(*(part.arguments for part in norms + linears))
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> HeardMemory:
-        heard = super().hear(memory, memory_lengths)
+    def hear(self, heard: HeardMemory) -> HeardMemory:
         if isinstance(heard.keys_values, NativeMemory):
             return heard
-        return heard._replace(keys_values=NativeMemory.pack(heard.keys_values))
+        mask = None if heard.mask is None else heard.mask.float()
+        return HeardMemory(NativeMemory.pack(heard.keys_values), mask, heard.utterances)
 
     def _find(self, queries: torch.Tensor, packing: Packing, heard: HeardMemory) -> torch.Tensor:
         return heard.keys_values.ask(queries, packing, heard.mask)

@@ -48,7 +48,7 @@ class NativeMemory:
     def ask(
         self, queries: torch.Tensor, packing: Packing, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """As ``PackedLayer.ask_memory``."""
+        """As ``ask_memory`` of layer.py."""
         queries, num_heads = queries.contiguous(), self.packed.size(1)
         first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
         call = CallArguments(
@@ -100,16 +100,6 @@ class NativeLayer:
             *(self.num_heads, packed.data_ptr(), torch.get_num_threads()),
         )
         return NativeMemory(packed, frames)
-
-    def ask_memory(
-        self,
-        queries: torch.Tensor,
-        packing: Packing,
-        memory: NativeMemory,
-        mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """As ``PackedLayer``'s."""
-        return memory.ask(queries, packing, mask)
 
 
 class NativeStack(LayerStack):

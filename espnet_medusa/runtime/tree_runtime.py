@@ -18,9 +18,11 @@ from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
+from espnet_medusa.runtime.native.best_token import native_best_tokens
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native_attending_heads import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
+from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
@@ -173,6 +175,12 @@ class TreeRuntime(TreeDecoder):
             hidden = self.base_head(hidden)
         return self.projection(hidden)
 
+    def best_tokens(
+        self, logits: torch.Tensor, restriction: Restriction | None = None
+    ) -> BestTokens:
+        native = self._has_kernels and logits.dtype == torch.float32
+        return (native_best_tokens if native else best_tokens)(logits, restriction)
+
     def surrogate(
         self, vocabulary: torch.Tensor | None = None, precision: str | None = None
     ) -> Surrogate | None:
@@ -194,9 +202,9 @@ class TreeRuntime(TreeDecoder):
             return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
             if chosen.int8_layers:
-                layer = NativeAttendingHeads(self.heads, self.layers[-1], projection)
+                layer = NativeAttendingHeads(self.heads, projection)
             else:
-                layer = PackedAttendingHeads(self.heads, self.layers[-1], chosen)
+                layer = PackedAttendingHeads(self.heads, chosen)
             return AttendingHeadsSurrogate(layer, self.embed_tokens, projection, vocabulary)
         tables = pack_tables(self.heads, projection, vocabulary, chosen)
         return ParallelHeadsSurrogate(tables, self.num_heads, vocabulary)

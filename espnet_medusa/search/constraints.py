@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.tree.best_token import Restriction
 
 
 @dataclass(frozen=True)
@@ -94,22 +95,38 @@ class Constraints:
         Returns:
             (R, V); ``scores`` itself when there is nothing to apply.
         """
+        restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
+        return scores if restriction is None else restriction.apply(scores)
+
+    def restrict(
+        self,
+        eos_scores: torch.Tensor,
+        lengths: torch.Tensor,
+        min_lengths: torch.Tensor | None = None,
+    ) -> Restriction | None:
+        """What ``apply`` does to scores; None when there is nothing to apply.
+
+        Args:
+            eos_scores: (R,) the end symbol's.
+            lengths: As ``apply``'s.
+            min_lengths: As ``apply``'s.
+        """
         if self.is_empty and min_lengths is None:
-            return scores
-        if self.blocked is None:
-            scores = scores.clone()
-        else:
-            blocked = self.blocked.to(scores.device)
+            return None
+        blocked = rows = None
+        if self.blocked is not None:
+            blocked = self.blocked.to(eos_scores.device)
             rows = lengths.clamp(max=len(blocked) - 1)
-            scores = scores.masked_fill(blocked[rows], -torch.inf)
+        if min_lengths is None and self.penalty is None:
+            return Restriction(self.eos, blocked, rows)
         # transformers penalises before it suppresses: the same, as -inf is not penalised.
-        eos = scores[:, self.eos]
+        if blocked is not None:
+            eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
         if min_lengths is not None:
-            eos = eos.masked_fill(lengths < min_lengths, -torch.inf)
+            eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
-            eos = _penalised(eos, lengths, *self.penalty)
-        scores[:, self.eos] = eos
-        return scores
+            eos_scores = _penalised(eos_scores, lengths, *self.penalty)
+        return Restriction(self.eos, blocked, rows, eos_scores)
 
 
 def _penalised(

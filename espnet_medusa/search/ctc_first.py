@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,7 +31,6 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy, GreedyWalk
 from espnet_medusa.search.loop import share_seconds
-from espnet_medusa.search.scores import Scoring
 from espnet_medusa.search.walk import Draft, prompt_draft
 
 if TYPE_CHECKING:
@@ -128,7 +127,8 @@ class CTCFirstSearch(GreedySearch):
         self.ctc_first = ctc_first
         if ctc_first.rule is not None:
             strategy = self.strategy
-            strategy = VerifyingStrategy(strategy.scoring, rule, strategy.width, ctc_first.rule)
+            parts = strategy.scoring, rule, strategy.best_tokens, strategy.width
+            strategy = VerifyingStrategy(*parts, first_rule=ctc_first.rule)
             self.drafter = VerifyingRunAhead(strategy, surrogate, shape)
 
     def _undecided(self, walks: Sequence[GreedyWalk], heard: Sequence[torch.Tensor]) -> list[int]:
@@ -140,14 +140,12 @@ class VerifyingStrategy(GreedyStrategy):
     """Another rule for the first call, in which CTC's hypothesis is verified.
 
     Args:
-        scoring, rule, draft_width: As ``GreedyStrategy``'s.
+        scoring, rule, best_tokens, draft_width: As ``GreedyStrategy``'s.
         first_rule: Of the first call.
     """
 
-    def __init__(
-        self, scoring: Scoring, rule: AcceptanceRule, draft_width: int, first_rule: AcceptanceRule
-    ):
-        super().__init__(scoring, rule, draft_width)
+    def __init__(self, *parts: Any, first_rule: AcceptanceRule):
+        super().__init__(*parts)
         self.first_rule = first_rule
 
     def rule_of(self, walks: Sequence[GreedyWalk]) -> AcceptanceRule:

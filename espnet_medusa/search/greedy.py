@@ -3,7 +3,7 @@
 With the exact rule the text is that of plain greedy search, whatever was drafted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.walk import Draft, EndedHypothesis, Hypothesis, Strategy, Walk
+from espnet_medusa.tree.best_token import BestTokens, Restriction
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -43,7 +44,7 @@ class GreedySearch(Search):
         shape: DraftShape = PLAIN,
     ):
         scoring = Scoring({DECODER: 1.0}, constraints.eos, constraints, constrain_logits=True)
-        strategy = GreedyStrategy(scoring, rule, shape.width)
+        strategy = GreedyStrategy(scoring, rule, decoder.best_tokens, shape.width)
         super().__init__(decoder, RunAhead(strategy, surrogate, shape))
 
     def _begin(
@@ -110,14 +111,21 @@ class GreedyStrategy(Strategy):
     Args:
         scoring: The decoder alone, and constraints.
         rule: Which drafts stand.
+        best_tokens: The decoder's.
         draft_width: Candidates kept for a drafted tree of this width.
     """
 
     best_first = True
 
-    def __init__(self, scoring: Scoring, rule: AcceptanceRule, draft_width: int = 1):
+    def __init__(
+        self,
+        scoring: Scoring,
+        rule: AcceptanceRule,
+        best_tokens: Callable[[torch.Tensor, Restriction | None], BestTokens],
+        draft_width: int = 1,
+    ):
         super().__init__(scoring, draft_width)
-        self.rule = rule
+        self.rule, self.best_tokens = rule, best_tokens
         self.needs_draft_scores = not rule.verifies
 
     def rule_of(self, walks: Sequence[GreedyWalk]) -> AcceptanceRule:
@@ -129,24 +137,25 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(walks)
         requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        scores = self.scoring.constrain(requests, logits)
+        restriction = self.scoring.restrict(requests, logits)
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
         parents = torch.tensor([rows[prefix.parent] for prefix in drafts], device=logits.device)
         tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device)
         # One read: best tokens and verdicts, with the base head's own log-probabilities.
-        _, best = scores.max(dim=-1)  # several times faster than argmax
+        best, normalizers = self.best_tokens(logits, restriction)
         of, chosen = torch.arange(len(prefixes), device=logits.device), best
         verdicts = torch.ones_like(best)
         if drafts:
             if rule.best_only:
                 allowed = best[parents] == tokens
             else:
+                scores = logits if restriction is None else restriction.apply(logits.float())
                 allowed = rule.allowed(scores[parents], tokens)
             of, chosen = torch.cat([of, parents]), torch.cat([chosen, tokens])
             verdicts = torch.cat([verdicts, allowed.long()])
-        log_probs = logits[of, chosen].float() - logits.float().logsumexp(dim=-1)[of]
+        log_probs = logits[of, chosen].float() - normalizers[of]
         table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
         for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
             prefix.memo[BEST] = (int(token), log_prob)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -35,6 +35,7 @@ class Drafter(Protocol):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
+        heard: Any,
     ) -> Drafter:
         """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
 
@@ -86,7 +87,7 @@ def run(
     state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
     share_seconds(walks, started)
     started = time.perf_counter()
-    drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs)
+    drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs, state.heard)
     drafter.draft_prompt(walks)
     share_seconds(walks, started, drafting=True)
     rows = [Row(walk, tokens) for walk, tokens in zip(walks, prompts, strict=True)]

@@ -10,6 +10,7 @@ import torch
 
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
+from espnet_medusa.tree.best_token import Restriction
 from espnet_medusa.tree.prefix import Prefix
 
 DECODER, CTC = "decoder", "ctc"
@@ -142,14 +143,20 @@ class Scoring:
 
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
         """(R, V) scores with what must not come at -inf."""
+        restriction = self.restrict(requests, scores)
+        return scores if restriction is None else restriction.apply(scores.float())
+
+    def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
+        """What ``constrain`` does to scores (R, V); None: nothing."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
-        if self.constraints.is_empty and not any(least):
-            return scores
+        limited = any(least)
+        if self.constraints.is_empty and not limited:
+            return None
         lengths = [prefix.length for request in requests for prefix in request.prefixes]
-        return self.constraints.apply(
-            scores.float(),
+        return self.constraints.restrict(
+            scores[:, self.constraints.eos].float(),
             torch.tensor(lengths, device=scores.device),
-            torch.tensor(least, device=scores.device),
+            torch.tensor(least, device=scores.device) if limited else None,
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:

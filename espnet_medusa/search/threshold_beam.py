@@ -16,6 +16,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import torch
 
@@ -202,12 +203,13 @@ class ThresholdDrafts:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
+        heard: Any,
     ) -> "ThresholdDrafts":
         """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
         if self.shape.depth == 0:
             return self
         begun, roots = copy.copy(self), [walk.root for walk in walks]
-        begun.surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+        begun.surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs, heard)
         return begun
 
     def draft_prompt(self, walks: Sequence[ThresholdWalk]) -> None:

@@ -10,7 +10,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
+    from typing import Any, Self
 
     from espnet_medusa.tree.prefix import Prefix
 
@@ -73,6 +73,7 @@ class Surrogate(ABC):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> Surrogate:
         """The surrogate of one run of a search; one that remembers utterances returns another.
 
@@ -81,6 +82,7 @@ class Surrogate(ABC):
             memory: (U, S, D) the main model's encoder output.
             memory_lengths: (U,) frames.
             draft_inputs: U, for draft models.
+            heard: ``TreeState.heard`` of the decoder, for heads that attend as it does.
         """
         return self
 

@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree
@@ -37,6 +39,8 @@ class TreeState:
         memory_mask: (U, 1, 1, S) additive mask of what is padding in either, or None.
         with_heads: Whether ``extend`` also computes what the heads start from.
         offsets: U, positions before the first node: that prefix.
+        heard: Of all utterances that have begun, whoever leaves: what the last layer attends to,
+            as the runtime's heads read it; None where no head does.
         calls: Decoder calls so far.
         nodes: Nodes they evaluated, of all utterances.
     """
@@ -47,6 +51,7 @@ class TreeState:
     memory_mask: torch.Tensor | None
     with_heads: bool
     offsets: list[int]
+    heard: Any = None
     calls: int = 0
     nodes: int = 0
 
@@ -114,6 +119,12 @@ class TreeDecoder(ABC):
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Base head: (..., D) to (..., V)."""
+
+    def best_tokens(
+        self, logits: torch.Tensor, restriction: Restriction | None = None
+    ) -> BestTokens:
+        """Of ``logits`` (R, V) the best token of each row that may come, as ``best_tokens``."""
+        return best_tokens(logits, restriction)
 
     @abstractmethod
     def surrogate(

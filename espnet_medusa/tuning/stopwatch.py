@@ -192,8 +192,9 @@ class TimedSurrogate(Timed):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
+        heard: Any = None,
     ) -> Surrogate:
-        begun = self.part.begin(roots, memory, memory_lengths, draft_inputs)
+        begun = self.part.begin(roots, memory, memory_lengths, draft_inputs, heard)
         return self if begun is self.part else TimedSurrogate(begun, self.log)
 
     @property
@@ -230,8 +231,9 @@ class TimedRunAhead(Timed):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
+        heard: Any,
     ) -> "TimedRunAhead":
-        inputs = walks, memory, memory_lengths, draft_inputs
+        inputs = walks, memory, memory_lengths, draft_inputs, heard
         begun = self.log.claim("begin", lambda: self.part.begin(*inputs))
         return TimedRunAhead(begun, self.log)
 

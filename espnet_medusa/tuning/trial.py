@@ -140,7 +140,7 @@ def redraft(task: Task, setting: DraftSetting) -> Search:
     old = task.search.strategy
     shape = draft_shape(options, task.search.decoder, surrogate, width=task.beam_size or 1)
     if isinstance(task.search, GreedySearch):
-        strategy = GreedyStrategy(old.scoring, old.rule, shape.width)
+        strategy = GreedyStrategy(old.scoring, old.rule, old.best_tokens, shape.width)
     else:
         strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
     changed.drafter = RunAhead(strategy, surrogate, shape)

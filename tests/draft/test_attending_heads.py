@@ -24,6 +24,12 @@ def teacher_forced(decoder, seed, frames):
     return memory, lengths, labels, outputs, unrolled
 
 
+def begun(runtime, roots, memory, lengths, precision, vocabulary=None):
+    """What drafts for these utterances."""
+    heard = runtime.start(memory, lengths).heard
+    return runtime.surrogate(vocabulary, precision).begin(roots, memory, lengths, None, heard)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
@@ -57,8 +63,7 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
     decoder = tiny_decoder(1, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
     roots = [Prefix(0) for _ in frames]
-    surrogate = build_runtime(decoder, precision).surrogate(precision=precision)
-    surrogate = surrogate.begin(roots, memory, lengths)
+    surrogate = begun(build_runtime(decoder, precision), roots, memory, lengths, precision)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     prefixes = [roots[row].child(position) for row, position in places]
@@ -84,8 +89,7 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
-    surrogate = build_runtime(decoder).surrogate(precision="float32")
-    surrogate = surrogate.begin(roots, memory, lengths)
+    surrogate = begun(build_runtime(decoder), roots, memory, lengths, precision="float32")
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5])
@@ -129,8 +133,8 @@ def test_a_chain_is_the_best_token_of_each_step(seed, vocabulary, precision):
     vocabulary = vocabulary and torch.tensor(vocabulary)
     memory, lengths = random_memory(seed, [6, 3, 9, 1])
     roots = [Prefix(0) for _ in lengths]
-    surrogate = build_runtime(decoder, precision).surrogate(vocabulary, "int8")
-    surrogate = surrogate.begin(roots, memory, lengths)
+    runtime = build_runtime(decoder, precision)
+    surrogate = begun(runtime, roots, memory, lengths, "int8", vocabulary)
     prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0

@@ -206,7 +206,7 @@ def test_bfloat16_stays_near_float32(heads):
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
         behind = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
-        surrogate, states = states_behind(runtime.surrogate(), *behind)
+        surrogate, states = states_behind(runtime, *behind)
         drafted = surrogate.advance(states, torch.tensor([5, 1, 6, 7, 8]))
         logits = runtime.logits(outputs.hidden), surrogate.logits(drafted)
         found[name] = (outputs.hidden, outputs.head_input, *logits)

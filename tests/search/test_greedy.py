@@ -149,7 +149,7 @@ def test_batch_equals_singles():
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
     """The rules' oracle: each draft is judged by a forward of everything before it."""
     written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
-    surrogate = build_runtime(decoder).surrogate()
+    runtime = build_runtime(decoder)
     with torch.no_grad():
         while len(written) < max_length:
             outputs = decoder.hidden_states(memory, lengths, torch.tensor([[*PROMPT, *written]]))
@@ -164,16 +164,16 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
                 left = max(max_length - len(written) - 2, 0)
                 behind = outputs.head_input[0, -1:], memory, lengths
                 count = min(num_heads, left)
-                drafts = draft_chain(surrogate, behind, token, count, len(written), constraints)
+                drafts = draft_chain(runtime, behind, token, count, len(written), constraints)
             if token == EOS:
                 return written
             written.append(token)
     return written
 
 
-def draft_chain(surrogate, behind, token, count, length, constraints):
-    """The surrogate's best tokens behind ``token``, up to the end symbol."""
-    surrogate, states = states_behind(surrogate, *behind)
+def draft_chain(runtime, behind, token, count, length, constraints):
+    """The heads' best tokens behind ``token``, up to the end symbol."""
+    surrogate, states = states_behind(runtime, *behind)
     drafts = []
     while len(drafts) < count and token != EOS:
         states = surrogate.advance(states, torch.tensor([token]))
@@ -242,7 +242,7 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     bold = build_rule(AcceptanceOptions("threshold", threshold=1e-9))
     found = decode(decoder, memory, lengths, [31], rule=bold)[0]
     # Every call writes the base token and all drafts.
-    expected, counts, surrogate = [], found.statistics, build_runtime(decoder).surrogate()
+    expected, counts, runtime = [], found.statistics, build_runtime(decoder)
     with torch.no_grad():
         while len(expected) < 31 and EOS not in expected:
             prefix = torch.tensor([[*PROMPT, *expected]])
@@ -250,7 +250,7 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
             token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
             left = max(31 - len(expected) - 2, 0)
             behind = outputs.head_input[0, -1:], memory, lengths
-            expected += [token, *draft_chain(surrogate, behind, token, min(4, left), 0, None)]
+            expected += [token, *draft_chain(runtime, behind, token, min(4, left), 0, None)]
     expected = expected[: expected.index(EOS)] if EOS in expected else expected
     assert found.tokens == expected
     assert counts.tokens == counts.decoder_calls + sum(counts.accepted)

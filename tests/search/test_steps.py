@@ -187,9 +187,8 @@ def assert_drafted_from(vocabulary, watched):
 @torch.no_grad()
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
-    whole, some = runtime.surrogate(), runtime.surrogate(torch.tensor(VOCABULARY))
     behind = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
-    pairs = (states_behind(surrogate, *behind) for surrogate in (some, whole))
+    pairs = (states_behind(runtime, *behind, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)

@@ -3,18 +3,23 @@
 from espnet_medusa.tree.prefix import Prefix
 
 
-def states_behind(surrogate, head_input, memory, lengths, rows=None):
+def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
     """The surrogate of these utterances, and its states behind (R, D) hidden states.
 
+    It computes as the decoder does, in numbers that can be compared.
+
     Args:
-        surrogate: Of a runtime.
+        runtime: Of a decoder with heads.
         head_input: (R, D).
         memory: (U, S, D).
         lengths: (U,).
         rows: R, whose they are; None: all the first's.
+        vocabulary: (V',) tokens that may be drafted; None: all.
     """
     roots = [Prefix(0) for _ in memory]
-    begun = surrogate.begin(roots, memory, lengths)
+    heard = runtime.start(memory, lengths).heard
+    own = str(runtime.dtype).removeprefix("torch.")
+    begun = runtime.surrogate(vocabulary, own).begin(roots, memory, lengths, None, heard)
     prefixes = [roots[row].child(place) for place, row in enumerate(rows or [0] * len(head_input))]
     for place, prefix in enumerate(prefixes):
         prefix.head_input = head_input, place

@@ -55,7 +55,7 @@ def test_head_losses_pair_with_labels_further_on(heads):
     data = batch()
     _, stats, _ = model(**data)
     memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-    surrogate = build_runtime(model.decoder).surrogate()
+    runtime = build_runtime(model.decoder)
     expected = []
     for row, length in enumerate(data["text_lengths"]):
         labels = [*data["text"][row, :length].tolist(), EOS]
@@ -64,7 +64,7 @@ def test_head_losses_pair_with_labels_further_on(heads):
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
             behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
-            begun, states = states_behind(surrogate, *behind)
+            begun, states = states_behind(runtime, *behind)
             for token in labels[position : position + 2]:
                 states = begun.advance(states, torch.tensor([token]))
             log_probs = begun.logits(states)[0].log_softmax(-1)

@@ -66,7 +66,7 @@ class ChargedSurrogate(PathSurrogate):
         self.offer, self.prices = offer, prices
         self.needs_head_input = offer.kind == HEADS
 
-    def begin(self, roots, memory, memory_lengths, draft_inputs=None):
+    def begin(self, roots, memory, memory_lengths, draft_inputs=None, heard=None):
         self.prices.spent += self.offer.begin
         return self
 

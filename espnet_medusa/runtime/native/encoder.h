@@ -108,6 +108,29 @@ void each_block(long rows, long threads, Visit visit) {
     for (long row = 0; row < rows; row += size) visit(row, std::min(size, rows - row));
 }
 
+// Memory (utterances, frames, D) to cross-attention keys and values as Memory has them. A block's
+// are laid out while they are in the cache of the thread that has computed them.
+inline void project_frames(
+    const Linear& linear, const Frames& memory, const float* from, char* packed) {
+    const long width = memory.width(), size = memory.head_size, count = memory.frames;
+    const long most = block_rows(memory.rows(), memory.threads);
+    static thread_local Scratch scratch;
+    scratch.reset(Block::bytes(linear.inputs) + Scratch::bytes_of<float>(BLOCK_ROWS * 2 * width));
+    const Block block(scratch, linear.inputs);
+    float* keys_values = scratch.take<float>(BLOCK_ROWS * 2 * width);
+#pragma omp for schedule(dynamic) collapse(2)
+    for (long utterance = 0; utterance < memory.utterances; ++utterance)
+        for (long first = 0; first < count; first += most) {
+            const long some = std::min(most, count - first);
+            const float* rows = from + (utterance * count + first) * linear.inputs;
+            multiply_block(linear, nullptr, rows, linear.inputs, some, block, nullptr, keys_values);
+            for (long head = 0; head < memory.heads; ++head)
+                pack_head({keys_values + head * size, 2 * width, width, size}, first, some, count,
+                          packed + (utterance * memory.heads + head) *
+                                       Memory::bytes_per_head(count, size));
+        }
+}
+
 // Keys and values of (rows, 3, heads, head size) to each head's layout; the team shares heads.
 inline void pack_keys_values(const Frames& frames, const float* joined, char* packed) {
     const long width = frames.width(), size = frames.head_size;
@@ -115,7 +138,8 @@ inline void pack_keys_values(const Frames& frames, const float* joined, char* pa
 #pragma omp for schedule(dynamic)
     for (long head = 0; head < frames.heads_in_all(); ++head) {
         const float* first = joined + head / frames.heads * frames.frames * 3 * width;
-        pack_head(first + width + head % frames.heads * size, 3 * width, width, frames.frames, size,
+        const float* keys = first + width + head % frames.heads * size;
+        pack_head({keys, 3 * width, width, size}, 0, frames.frames, frames.frames,
                   packed + head * bytes);
     }
 }

@@ -1,4 +1,5 @@
 // What Python calls: a decoder layer over new nodes, and its parts.
+#include "best_token.h"
 #include "draft_chain.h"
 #include "encoder.h"
 #include "linear.h"
@@ -139,32 +140,31 @@ void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t 
 void project_memory(
     const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
     char* packed, int64_t threads) {
-    const long size = linear->outputs / (2 * heads);
-    static thread_local Scratch scratch;
-    scratch.reset(
-        QuantizedRows::bytes(frames, linear->inputs) +
-        Scratch::bytes_of<float>(frames * linear->outputs));
-    const QuantizedRows rows(scratch, frames, linear->inputs);
-    float* keys_values = scratch.take<float>(frames * linear->outputs);
+    const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, threads};
 #pragma omp parallel num_threads(threads)
-    for (long utterance = 0; utterance < utterances; ++utterance) {
-        multiply_normalized(
-            *linear, nullptr, memory + utterance * frames * linear->inputs, frames, nullptr, rows,
-            nullptr, keys_values);
-        pack_memory(
-            keys_values, frames, heads, size,
-            packed + utterance * heads * Memory::bytes_per_head(frames, size));
-    }
+    project_frames(*linear, all, memory, packed);
+}
+
+// Logits (count, size) to the best token and the normalizer of each row.
+void best_tokens(
+    const float* logits, int64_t count, int64_t size, const Restriction* restriction,
+    int64_t* tokens, float* normalizers, int64_t threads) {
+#pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
+    for (long row = 0; row < count; ++row)
+        find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
 }
 
 // Keys and values (utterances, frames, 2, heads, head size) as Memory has them.
 void pack_memories(
     const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
     char* packed, int64_t threads) {
-#pragma omp parallel num_threads(threads)
-    for (long utterance = 0; utterance < utterances; ++utterance)
-        pack_memory(keys_values + utterance * frames * 2 * heads * size, frames, heads, size,
-                    packed + utterance * heads * Memory::bytes_per_head(frames, size));
+    const long width = heads * size;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long head = 0; head < utterances * heads; ++head) {
+        const float* keys = keys_values + head / heads * frames * 2 * width + head % heads * size;
+        pack_head({keys, 2 * width, width, size}, 0, frames, frames,
+                  packed + head * Memory::bytes_per_head(frames, size));
+    }
 }
 
 // The best columns of the projection behind states (rows, D), step by step: (rows, steps).

@@ -104,6 +104,15 @@ class ChainArguments(ctypes.Structure):
     )
 
 
+class RestrictionArguments(ctypes.Structure):
+    """``Restriction`` in best_token.h."""
+
+    _fields_ = (
+        *(("blocked", c_void_p), ("rows", c_void_p)),
+        *(("eos", c_int64), ("eos_scores", c_void_p)),
+    )
+
+
 @cache
 def kernels() -> ctypes.CDLL | None:
     """The kernels with the types of their arguments; None where there are none."""
@@ -137,6 +146,9 @@ def kernels() -> ctypes.CDLL | None:
         )
         library.normalize_rows.argtypes = (
             *(POINTER(NormArguments), pointer, *(number,) * 2, pointer),
+        )
+        library.best_tokens.argtypes = (
+            *(pointer, *(number,) * 2, POINTER(RestrictionArguments), *(pointer,) * 2, number),
         )
         library.attend_memory_rows.argtypes = (POINTER(CallArguments), pointer, pointer)
         library.extend_layers.argtypes = (

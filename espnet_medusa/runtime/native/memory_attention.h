@@ -159,35 +159,38 @@ inline void pack_key(const float* key, long size, long steps, uint32_t* to) {
     }
 }
 
-// Lays out one head's keys and values: of every frame `stride` numbers, in which the head's key stands
-// first and its value `apart` behind it.
+// Keys and values of some frames and one head: of every frame `stride` numbers, in which the head's
+// key stands first and its value `apart` behind it.
+struct KeysValues {
+    const float* keys;
+    long stride, apart, size;
+
+    const float* key(long frame) const { return keys + frame * stride; }
+    const float* value(long frame) const { return key(frame) + apart; }
+};
+
+// Lays out `count` of a head's `frames` from `first` on, a multiple of PANEL; with the last of them
+// zeros behind the end.
 inline void pack_head(
-    const float* keys, long stride, long apart, long frames, long size, char* packed) {
-    const long columns = Memory::columns(size), padded = Memory::padded(frames);
+    const KeysValues& from, long first, long count, long frames, char* packed) {
+    const long columns = Memory::columns(from.size), padded = Memory::padded(frames);
     const long steps = columns / PANEL, value_steps = padded / PANEL;
-    // Of frames behind the end nothing is read.
-    auto key = [&](long frame) { return keys + std::min(frame, frames - 1) * stride; };
     auto* to_keys = (uint32_t*)packed;
     uint32_t* to_values = to_keys + padded * columns / 2;
-    for (long frame = 0; frame < padded; ++frame)
-        pack_key(key(frame), frame < frames ? size : 0, steps,
-                 to_keys + (frame / TILE * steps * TILE * TILE) + frame % TILE);
-    for (long frame = 0; frame < padded; frame += 2)
+    for (long place = 0; place < Memory::padded(count); place += 2) {
+        const long frame = first + place, last = count - place;  // 1: the odd one is not there
+        // Of frames behind the end nothing is read.
+        const long even = last > 0 ? place : 0, odd = last > 1 ? place + 1 : 0;
+        const long even_size = last > 0 ? from.size : 0, odd_size = last > 1 ? from.size : 0;
+        uint32_t* to_key = to_keys + frame / TILE * steps * TILE * TILE + frame % TILE;
+        pack_key(from.key(even), even_size, steps, to_key);
+        pack_key(from.key(odd), odd_size, steps, to_key + 1);
         for (long at = 0; at < columns; at += LANES) {
-            const long last = frames - frame;  // 1: the odd one is not there
-            const __m512 even = load(key(frame) + apart, at, last > 0 ? size : 0);
-            const __m512 odd = load(key(frame + 1) + apart, at, last > 1 ? size : 0);
             const long block = at / TILE * value_steps + frame / PANEL;
+            const __m512 first_value = load(from.value(even), at, even_size);
             _mm512_storeu_si512(
-                to_values + (block * TILE + frame % PANEL / 2) * TILE, to_pairs(even, odd));
+                to_values + (block * TILE + frame % PANEL / 2) * TILE,
+                to_pairs(first_value, load(from.value(odd), at, odd_size)));
         }
-}
-
-// Lays out one utterance's keys and values (frames, 2, heads, head size); the team shares heads.
-inline void pack_memory(
-    const float* keys_values, long frames, long heads, long size, char* packed) {
-#pragma omp for schedule(static)
-    for (long head = 0; head < heads; ++head)
-        pack_head(keys_values + head * size, 2 * heads * size, heads * size, frames, size,
-                  packed + head * Memory::bytes_per_head(frames, size));
+    }
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
 from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
@@ -60,12 +60,13 @@ class RunAhead:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
+        heard: Any,
     ) -> RunAhead:
         """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
         if self.steps is None:
             return self
         roots = [walk.root for walk in walks]
-        surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs)
+        surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs, heard)
         begun = copy.copy(self)
         begun.surrogate, begun.steps = surrogate, copy.copy(self.steps)
         begun.steps.surrogate, begun.steps.device = surrogate, memory.device
