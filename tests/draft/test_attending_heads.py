@@ -6,7 +6,10 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.captured import CapturedWhisperRuntime
 from espnet_medusa.runtime.native.library import kernels
+from espnet_medusa.runtime.precision import resolve_precision
+from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.prefix import Prefix
 
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
@@ -151,6 +154,41 @@ def test_a_chain_is_the_best_token_of_each_step(seed, vocabulary, precision):
     for row in range(len(prefixes)):
         alone = surrogate.chain(states.select(torch.tensor([row])), depth)
         assert torch.equal(alone[0], tokens[row])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [WhisperRuntime, CapturedWhisperRuntime])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_what_heads_hear_stays_when_utterances_leave(kind, precision):
+    """They attend to the decoder's own keys and values, whatever becomes of its state."""
+    if kind is CapturedWhisperRuntime and precision == "int8":
+        pytest.skip("only a GPU has graphs")
+    decoder = tiny_decoder(2, "attending", NUM_HEADS)
+    runtime = kind(decoder, resolve_precision(precision, torch.device("cpu"), torch.float32))
+    memory, lengths = random_memory(2, [7, 4, 40, 12])
+    roots = [Prefix(0) for _ in memory]
+    state = runtime.start(memory, lengths)
+    surrogate = runtime.surrogate().begin(roots, memory, lengths, None, state.heard)
+    for root in roots:
+        root.head_input = torch.randn(1, HIDDEN_SIZE), 0
+    tokens = torch.tensor([3, 5, 1, 2])
+    states = surrogate.start(roots)
+    before = surrogate.logits(surrogate.advance(states, tokens))
+    assert not torch.allclose(before[0], before[1], **CLOSE)
+    for going in ([1, 2, 3], [1, 2], [1]):
+        runtime.select(state, going)
+        left = surrogate.advance(states, tokens)
+        torch.testing.assert_close(surrogate.logits(left), before, rtol=0.0, atol=0.0)
+
+
+def test_only_heads_that_attend_are_given_what_the_decoder_hears():
+    memory, lengths = random_memory(0, [5])
+    for heads in ("linear", "block", "attending", "none"):
+        runtime = build_runtime(tiny_decoder(0, heads))
+        state = runtime.start(memory, lengths)
+        assert (state.heard is not None) == (heads == "attending")
+        assert runtime.start(memory, lengths, with_heads=False).heard is None
+        assert state.heard is None or state.heard.keys_values is state.memory[-1], "not a copy"
 
 
 def test_decoders_without_cross_attention_are_refused():

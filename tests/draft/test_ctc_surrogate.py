@@ -355,17 +355,17 @@ def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
 
 
 @torch.no_grad()
-def test_a_mixture_adds_probabilities():
-    runtime = build_runtime(tiny_decoder(2, "recurrent"))
+@pytest.mark.parametrize("heads", ["recurrent", "attending"])
+def test_a_mixture_adds_probabilities(heads):
+    runtime = build_runtime(tiny_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedSurrogate(ctc, runtime.surrogate(), 0.3)
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
         root.head_input = (torch.randn(2, memory.size(-1)), row)
-    parts = [
-        surrogate.begin(roots, memory, lengths) for surrogate in (ctc, runtime.surrogate(), mixed)
-    ]
+    begin = roots, memory, lengths, None, runtime.start(memory, lengths).heard
+    parts = [surrogate.begin(*begin) for surrogate in (ctc, runtime.surrogate(), mixed)]
     tokens = torch.tensor([4, 2])
     first, second, both = (
         part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts

@@ -56,7 +56,7 @@ def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("search", ["greedy", "beam"])
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent"])
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 @pytest.mark.parametrize("seed", range(2))
 def test_searches_find_the_same(seed, heads, search, device):
     decoder = tiny_decoder(seed, heads)

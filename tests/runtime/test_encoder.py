@@ -44,14 +44,6 @@ def rounded(rows: torch.Tensor, kind: type) -> torch.Tensor:
     return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 @with_kernels
 @pytest.mark.parametrize("kind", [NativeLinear, NativeRoundedLinear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from kernel_kinds import forget, some_threads
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.masks import padding_mask
@@ -22,7 +23,6 @@ from espnet_medusa.search.build import SearchOptions, build_greedy
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT
 
-KINDS = {"": None, " -DPORTABLE=1": "AVX512_VNNI, AVX512_BF16", " -DPORTABLE=2": "AVX512_VNNI"}
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
 ROWS = [1, 2, 11, 16, 17, 32, 40]
 INT8_MAX = 127
@@ -30,26 +30,6 @@ INT8_MAX = 127
 pytestmark = pytest.mark.skipif(
     build.load_library() is None, reason="no kernels of our own on this machine"
 )
-
-
-@pytest.fixture(params=KINDS)
-def kind(request, monkeypatch):
-    """Kernels as this processor runs them, and as lesser ones would."""
-    compiler = " ".join(build.find_compiler())
-    monkeypatch.setenv("CXX", compiler + request.param)
-    forget()
-    found = library.kernels()
-    if KINDS[request.param] == "AVX512_VNNI, AVX512_BF16" and found.kind() == b"AVX512_VNNI":
-        pytest.skip("this processor has no instructions for bfloat16")
-    assert KINDS[request.param] in (None, found.kind().decode())
-    yield request.param
-    monkeypatch.undo()
-    forget()
-
-
-def forget():
-    library.kernels.cache_clear()
-    build.load_library.cache_clear()
 
 
 def rounded(rows: torch.Tensor) -> torch.Tensor:
@@ -162,6 +142,35 @@ def test_a_layer_is_the_float_layer(kind, heads, head_size, known, sizes, frames
     assert torch.equal(found[1][1][:, :, :known], found[0][1][:, :, :known])
 
 
+def laid_out(packed: torch.Tensor, frames: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values (U, heads, padded frames, padded size) of the kernels' layout."""
+    padded, columns = -(-frames // 32) * 32, -(-size // 32) * 32
+    keys, values = packed.view(torch.bfloat16).unflatten(-1, (2, -1)).unbind(2)
+    # Blocks of 16 columns, in which pairs of neighbours in depth stand column by column.
+    keys = keys.unflatten(-1, (padded // 16, columns // 32, 16, 16, 2)).permute(0, 1, 2, 5, 3, 4, 6)
+    values = values.unflatten(-1, (columns // 16, padded // 32, 16, 16, 2))
+    values = values.permute(0, 1, 3, 4, 6, 2, 5)
+    return tuple(part.reshape(*packed.shape[:2], padded, columns) for part in (keys, values))
+
+
+@pytest.mark.parametrize("utterances", [1, 3])
+@pytest.mark.parametrize(
+    ("heads", "head_size", "frames"),
+    [(2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500)],
+)
+@torch.no_grad()
+def test_the_memory_is_the_product_of_few_rows(kind, heads, head_size, frames, utterances, threads):
+    layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
+    generator = torch.Generator().manual_seed(frames)
+    memory = torch.randn(utterances, frames, heads * head_size, generator=generator)
+    packed = layer.attend_memory(memory).packed
+    expected = layer.memory_keys_values(memory.flatten(0, 1)).bfloat16()
+    expected = expected.view(utterances, frames, 2, heads, head_size).permute(2, 0, 3, 1, 4)
+    for found, rows in zip(laid_out(packed, frames, head_size), expected, strict=True):
+        assert torch.equal(found[:, :, :frames, :head_size], rows)
+        assert not found[:, :, frames:].any() and not found[..., head_size:].any()
+
+
 @torch.no_grad()
 def test_frames_behind_the_end_and_other_utterances_count_for_nothing(kind):
     decoder = tiny_decoder(0)
@@ -187,12 +196,10 @@ def test_a_decoder_is_near_the_trained_one(kind, heads):
     assert isinstance(runtime.layers[0], NativeLayer)
     found = []
     for threads in (1, 2, 2):
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        state = runtime.start(memory, lengths)
-        runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
-        outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
-        torch.set_num_threads(before)
+        with some_threads(threads):
+            state = runtime.start(memory, lengths)
+            runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+            outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
         found.append((outputs.hidden, outputs.head_input, runtime.logits(outputs.hidden)))
     for one, other, again in zip(*found, strict=True):
         assert torch.equal(one, other) and torch.equal(one, again), "the same each time"

@@ -117,7 +117,7 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
-        surrogate = runtime.surrogate(vocabulary_of(rng, 2))
+        surrogate = runtime.surrogate(vocabulary_of(rng, 2), "float32")
         search = greedy_search(runtime, surrogate, DraftShape(4, width), "top_m")
         assert type(search.drafter.steps) is DecoderSteps
         every.append(Watched(search))
@@ -166,7 +166,8 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
         # A vocabulary that is smaller than the width narrows what follows known prefixes, too.
         small = not constraints and shape.width < VOCAB_SIZE
-        surrogate = runtime.surrogate(vocabulary_of(rng, max(shape.width, 2)) if small else None)
+        tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
+        surrogate = runtime.surrogate(tokens, "float32")
         search = beam_search(runtime, surrogate, shape, beam_size, **constraints)
         assert type(search.drafter.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
@@ -249,7 +250,7 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     drafted = []
     for vocabulary in (None, order):
-        surrogate, weighted = runtime.surrogate(vocabulary), make_weights(**weights)
+        surrogate, weighted = runtime.surrogate(vocabulary, "float32"), make_weights(**weights)
         search = beam_search(runtime, surrogate, DraftShape(4, 4), 4, 1, weighted, **constraints)
         watched = Watched(search, [])
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))

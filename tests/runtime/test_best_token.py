@@ -1,0 +1,105 @@
+"""Which token is the best that may come: torch's way and the kernels'."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.native.best_token import native_best_tokens
+from espnet_medusa.runtime.native.library import kernels
+from espnet_medusa.search.build import SearchOptions, build_greedy
+from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.tree.best_token import Restriction, best_tokens
+
+with_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
+WAYS = [best_tokens, pytest.param(native_best_tokens, marks=with_kernels)]
+
+
+KINDS_OF_NUMBERS = {
+    "ties": [0.0, 1.0, 2.0],
+    "infinite": [-1.0, 0.5, math.inf, -math.inf],
+    "impossible": [-math.inf],
+    "no numbers": [math.nan, 3.0, 4.0, -math.inf],
+    "any": None,
+}
+
+
+def rows_to_judge(values, random):
+    """Logits (R, V) of such numbers, and a restriction of them, or None."""
+    rows, size = random.integers(0, 6), random.integers(2, 70)
+
+    def numbers(*shape):
+        if values is None:
+            return torch.from_numpy(random.normal(0, 20, shape).astype(np.float32))
+        return torch.from_numpy(random.choice(values, shape).astype(np.float32))
+
+    logits, eos = numbers(rows, size), int(random.integers(size))
+    blocked, chosen = random.random((3, size)) < random.random(), random.integers(0, 3, rows)
+    blocks = (torch.from_numpy(blocked), torch.from_numpy(chosen))
+    blocks = blocks if random.random() < 0.7 else (None, None)
+    eos_scores = numbers(rows) if random.random() < 0.5 else None
+    return logits, random.choice([None, Restriction(eos, *blocks, eos_scores)])
+
+
+@pytest.mark.parametrize("find", WAYS)
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("values", KINDS_OF_NUMBERS.values(), ids=KINDS_OF_NUMBERS)
+def test_best_tokens_are_those_of_numpy(find, values, seed):
+    logits, restriction = rows_to_judge(values, np.random.default_rng(seed))
+    scores, exact = logits.numpy().copy(), logits.numpy().astype(np.float64)
+    for row in range(len(scores)):
+        if restriction is not None and restriction.blocked is not None:
+            scores[row, restriction.blocked[restriction.rows[row]]] = -np.inf
+        if restriction is not None and restriction.eos_scores is not None:
+            scores[row, restriction.eos] = restriction.eos_scores[row]
+    found = find(logits, restriction)
+    assert found.tokens.tolist() == [int(row.argmax()) for row in scores]
+    sums = [np.nan if np.isnan(row).any() else np.logaddexp.reduce(row) for row in exact]
+    np.testing.assert_allclose(found.normalizers.numpy(), sums, rtol=1e-6, atol=1e-6)
+
+
+@with_kernels
+def test_best_tokens_of_a_large_vocabulary(kind, threads):
+    size, eos = 51865, 50257
+    generator = torch.Generator().manual_seed(threads)
+    blocked = torch.rand(2, size, generator=generator) < 0.5
+    for rows in (1, 9):
+        logits = 5 * torch.randn(rows, size, generator=generator)
+        eos_scores = 20 * torch.randn(rows, generator=generator)
+        chosen = torch.arange(rows) % 2
+        for restriction in (None, Restriction(eos, blocked, chosen, eos_scores)):
+            found = native_best_tokens(logits, restriction)
+            scores = logits if restriction is None else restriction.apply(logits)
+            assert torch.equal(found.tokens, scores.argmax(-1))
+            sums = logits.double().logsumexp(-1)
+            torch.testing.assert_close(found.normalizers.double(), sums, rtol=1e-6, atol=0)
+
+
+@with_kernels
+@pytest.mark.parametrize("acceptance", ["exact", "typical"])
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]},
+        {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]},
+        {"forced_prefix": [8, 2]},
+    ],
+    ids=str,
+)
+def test_greedy_writes_the_same_by_kernels_and_by_torch(acceptance, constraints):
+    runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
+    memory, lengths = random_memory(0, [20, 9, 4])
+    prompt, texts, scores = torch.full((3, 1), EOS), [], []
+    limits = [LengthLimits(-30, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
+    options = SearchOptions(search="greedy", acceptance=acceptance, **constraints)
+    for way in (runtime.best_tokens, best_tokens):
+        search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
+        search.strategy.best_tokens = way
+        walks = search(memory, lengths, prompt, limits)
+        texts.append([walk.tokens for walk in walks])
+        scores.append([walk.hypothesis.score for walk in walks])
+    assert texts[0] == texts[1]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
