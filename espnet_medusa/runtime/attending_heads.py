@@ -88,14 +88,12 @@ class PackedAttendingHeads:
     def _ask(
         self, queries: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor
     ) -> torch.Tensor:
+        seen = heard.keys_values, heard.mask
         if heard.utterances == 1:
-            return self._find(queries, Packing(None, (1, len(queries))), heard)
+            return ask_memory(queries, Packing(None, (1, len(queries))), *seen)
         order = utterances.argsort(stable=True)
-        found = self._find(queries[order], packing_of(utterances, heard.utterances), heard)
+        found = ask_memory(queries[order], packing_of(utterances, heard.utterances), *seen)
         return torch.empty_like(found).index_copy_(0, order, found)
-
-    def _find(self, queries: torch.Tensor, packing: Packing, heard: HeardMemory) -> torch.Tensor:
-        return ask_memory(queries, packing, heard.keys_values, heard.mask)
 
 
 def packing_of(utterances: torch.Tensor, count: int) -> Packing:

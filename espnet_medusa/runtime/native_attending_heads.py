@@ -1,15 +1,16 @@
-"""Attending heads in kernels of our own: chains of drafts without a step in Python."""
+"""Attending heads in kernels of our own: a step, or a chain of them, is one call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import addressof, c_int32
 from itertools import accumulate
 
 import torch
 
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.runtime.attending_heads import HeardMemory, PackedAttendingHeads
-from espnet_medusa.runtime.layer import Packing
+from espnet_medusa.runtime.attending_heads import HeardMemory
+from espnet_medusa.runtime.linear import GELU, pack_module
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
     ChainArguments,
@@ -17,51 +18,99 @@ from espnet_medusa.runtime.native.library import (
     pointer,
 )
 from espnet_medusa.runtime.native.linear import NativeLinear
+from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.native_layer import NativeMemory
 from espnet_medusa.runtime.precision import INT8_LAYERS
 
 
-class NativeAttendingHeads(PackedAttendingHeads):
+class NativeAttendingHeads:
     """Attending heads in 8 bits, whatever the decoder computes in.
 
     Args:
         heads: Their weights; copied.
-        projection: Of the tokens that they draft, (D) to (V'); its rows are the embeddings.
+        projection: Of the tokens that they draft, (D) to (V'); its rows are the embeddings of
+            chains.
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear):
-        super().__init__(heads, INT8_LAYERS)
+        layer, attention = heads.layer, heads.layer.encoder_attn
         self.projection = projection
-        norms = self.state_norm, self.token_norm, self.cross_norm, self.feed_forward_norm, self.norm
-        linears = self.fuse, self.queries, self.found, self.inner, self.outer
-        self.arguments = AttendingHeadsArguments(*(part.arguments for part in norms + linears))
+        self.output = NativeNorm(heads.norm)
+        norms = heads.state_norm, heads.token_norm
+        norms += layer.encoder_attn_layer_norm, layer.final_layer_norm
+        linears = heads.fuse, attention.q_proj, attention.out_proj
+        self.parts = [
+            *(*map(NativeNorm, norms), self.output),
+            *(pack_module(module, INT8_LAYERS) for module in linears),
+            *(pack_module(layer.fc1, INT8_LAYERS, GELU), pack_module(layer.fc2, INT8_LAYERS)),
+        ]
+        self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
 
     def hear(self, heard: HeardMemory) -> HeardMemory:
+        """What all steps attend to, in the kernels' layout."""
         if isinstance(heard.keys_values, NativeMemory):
             return heard
         mask = None if heard.mask is None else heard.mask.float()
         return HeardMemory(NativeMemory.pack(heard.keys_values), mask, heard.utterances)
 
-    def _find(self, queries: torch.Tensor, packing: Packing, heard: HeardMemory) -> torch.Tensor:
-        return heard.keys_values.ask(queries, packing, heard.mask)
+    def advance(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        heard: HeardMemory,
+        utterances: torch.Tensor,
+    ) -> torch.Tensor:
+        """As ``PackedAttendingHeads``'s."""
+
+        def advance(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor):
+            advanced = torch.empty_like(states)
+            pointers = map(pointer, (states, embedded, advanced))
+            kernels().advance_states(self.arguments, call, *pointers)
+            return advanced
+
+        return in_order(advance, heard, utterances, 1, states, embedded)
 
     def chain(
         self, states: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor, depth: int
-    ) -> torch.Tensor | None:
-        if bool((utterances.diff() < 0).any()):
-            return None
-        count, packed = heard.utterances, heard.keys_values.packed
-        sizes = utterances.bincount(minlength=count).tolist()
-        first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
-        states = states.float().contiguous()
-        call = ChainArguments(
-            *(count, packed.size(1), states.size(1) // packed.size(1), addressof(first_rows)),
-            *(packed.data_ptr(), heard.keys_values.frames, pointer(heard.mask)),
-            *(depth, torch.get_num_threads()),
-        )
-        columns = torch.empty(len(states), depth, dtype=torch.long)
-        kernels().draft_chain(
-            *(self.arguments, self.projection.arguments, call),
-            *(states.data_ptr(), columns.data_ptr()),
-        )
-        return columns
+    ) -> torch.Tensor:
+        """(R, depth) best columns of the projection behind (R, D), one after the other."""
+
+        def draft(call: ChainArguments, states: torch.Tensor):
+            columns = torch.empty(len(states), depth, dtype=torch.long)
+            pointers = map(pointer, (states, columns))
+            kernels().draft_chain(self.arguments, self.projection.arguments, call, *pointers)
+            return columns
+
+        return in_order(draft, heard, utterances, depth, states)
+
+
+def in_order(
+    work: Callable[..., torch.Tensor],
+    heard: HeardMemory,
+    utterances: torch.Tensor,
+    steps: int,
+    *rows: torch.Tensor,
+) -> torch.Tensor:
+    """What ``work(call, *rows)`` makes of R rows, utterance by utterance.
+
+    Args:
+        work: Calls a kernel.
+        heard: Of ``NativeAttendingHeads.hear``.
+        utterances: (R,) whose the rows are, in any order.
+        steps: That the kernel takes.
+        rows: (R, D) each.
+    """
+    order = None if heard.utterances == 1 else utterances.argsort(stable=True)
+    rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
+    count, width = heard.utterances, rows[0].size(1)
+    sizes = utterances.bincount(minlength=count).tolist()
+    first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
+    memory = heard.keys_values
+    num_heads = memory.packed.size(1)
+    call = ChainArguments(
+        *(count, num_heads, width // num_heads, addressof(first_rows)),
+        *(pointer(memory.packed), memory.frames, pointer(heard.mask)),
+        *(steps, torch.get_num_threads()),
+    )
+    found = work(call, *rows)
+    return found if order is None else torch.empty_like(found).index_copy_(0, order, found)

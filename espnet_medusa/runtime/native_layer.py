@@ -45,21 +45,6 @@ class NativeMemory:
         )
         return NativeMemory(packed, frames)
 
-    def ask(
-        self, queries: torch.Tensor, packing: Packing, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """As ``ask_memory`` of layer.py."""
-        queries, num_heads = queries.contiguous(), self.packed.size(1)
-        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
-        call = CallArguments(
-            *(packing.shape[0], num_heads, queries.size(1) // num_heads, addressof(first_rows)),
-            *(None, None, 0, 0, None, 0),
-            *(self.packed.data_ptr(), self.frames, pointer(mask), torch.get_num_threads()),
-        )
-        found = torch.empty_like(queries)
-        kernels().attend_memory_rows(call, queries.data_ptr(), found.data_ptr())
-        return found
-
 
 def empty_memory(num_utterances: int, frames: int, num_heads: int, size: int) -> torch.Tensor:
     """Room for keys and values in the kernels' layout, (U, heads, bytes)."""

@@ -42,16 +42,16 @@ struct ChainRows {
     static long widest(const AttendingHeads& heads) {
         return std::max(heads.fuse.inputs, heads.outer.inputs);
     }
-    static size_t bytes(const AttendingHeads& heads, const Linear& projection, long count) {
+    // `outputs`: of the projection; 0 where nobody asks for the best column.
+    static size_t bytes(const AttendingHeads& heads, long outputs, long count) {
         const long size = heads.fuse.outputs;
         return 5 * Scratch::bytes_of<float>(count * size) +
                Scratch::bytes_of<float>(count * 2 * size) +
                Scratch::bytes_of<float>(count * heads.inner.outputs) +
-               Scratch::bytes_of<float>(count * projection.outputs) +
+               Scratch::bytes_of<float>(count * outputs) +
                QuantizedRows::bytes(count, widest(heads));
     }
-    ChainRows(
-        Scratch& scratch, const AttendingHeads& heads, const Linear& projection, long count)
+    ChainRows(Scratch& scratch, const AttendingHeads& heads, long outputs, long count)
         : count(count), size(heads.fuse.outputs),
           states(scratch.take<float>(count * size)),
           joined(scratch.take<float>(count * 2 * size)),
@@ -59,7 +59,7 @@ struct ChainRows {
           hidden(scratch.take<float>(count * size)),
           queries(scratch.take<float>(count * size)),
           inner(scratch.take<float>(count * heads.inner.outputs)),
-          logits(scratch.take<float>(count * projection.outputs)),
+          logits(scratch.take<float>(count * outputs)),
           rows(scratch, count, widest(heads)) {}
 };
 
@@ -74,10 +74,10 @@ inline void choose(
         best[row * stride] = best_column(chain.logits + row * projection.outputs, projection.outputs);
 }
 
-// States one token further: that of each row's column, whose embedding the projection has.
-inline void go_on(
-    const AttendingHeads& heads, const Linear& projection, const Chain& call,
-    const ChainRows& chain, const int64_t* columns, long stride) {
+// States one token further; `embed(row, to)` writes the embedding of each row's.
+template <class Embed>
+void go_on(
+    const AttendingHeads& heads, const Chain& call, const ChainRows& chain, Embed embed) {
     const long size = chain.size, count = chain.count;
     auto product = [&](const Linear& linear, const Norm* norm, const float* from,
                        const float* residual, float* to) {
@@ -90,7 +90,7 @@ inline void go_on(
         float* both = chain.joined + row * 2 * size;
         normalize(chain.states + row * size, size, heads.state_norm, state);
         std::copy(state, state + size, both);
-        unpack_output(projection, columns[row * stride], both + size);
+        embed(row, both + size);
         normalize(both + size, size, heads.token_norm, both + size);
     }
     product(heads.fuse, nullptr, chain.joined, chain.hidden, chain.states);

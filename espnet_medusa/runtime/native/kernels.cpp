@@ -173,21 +173,33 @@ void draft_chain(
     int64_t* columns) {
     const long count = call->nodes.rows(), steps = call->steps;
     static thread_local Scratch scratch;
-    scratch.reset(ChainRows::bytes(*heads, *projection, count));
-    const ChainRows chain(scratch, *heads, *projection, count);
+    scratch.reset(ChainRows::bytes(*heads, projection->outputs, count));
+    const ChainRows chain(scratch, *heads, projection->outputs, count);
     std::copy(states, states + count * chain.size, chain.states);
 #pragma omp parallel num_threads(call->threads)
     for (long step = 0; step < steps; ++step) {
         if (step > 0)
-            go_on(*heads, *projection, *call, chain, columns + step - 1, steps);
+            go_on(*heads, *call, chain, [&](long row, float* to) {
+                unpack_output(*projection, columns[row * steps + step - 1], to);
+            });
         choose(*heads, *projection, chain, columns + step, steps);
     }
 }
 
-// Queries (rows, D) to what they find in their utterances' memory (rows, D).
-void attend_memory_rows(const Call* call, const float* queries, float* to) {
+// States (rows, D) one token further, by the tokens' embeddings (rows, D).
+void advance_states(
+    const AttendingHeads* heads, const Chain* call, const float* states, const float* embedded,
+    float* to) {
+    const long count = call->nodes.rows();
+    static thread_local Scratch scratch;
+    scratch.reset(ChainRows::bytes(*heads, 0, count));
+    const ChainRows chain(scratch, *heads, 0, count);
+    std::copy(states, states + count * chain.size, chain.states);
 #pragma omp parallel num_threads(call->threads)
-    attend_memory(call->nodes, call->memory, queries, to);
+    go_on(*heads, *call, chain, [&](long row, float* place) {
+        std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
+    });
+    std::copy(chain.states, chain.states + count * chain.size, to);
 }
 
 }  // extern "C"

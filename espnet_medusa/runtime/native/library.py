@@ -144,13 +144,15 @@ def kernels() -> ctypes.CDLL | None:
             *(POINTER(AttendingHeadsArguments), POINTER(LinearArguments)),
             *(POINTER(ChainArguments), *(pointer,) * 2),
         )
+        library.advance_states.argtypes = (
+            *(POINTER(AttendingHeadsArguments), POINTER(ChainArguments), *(pointer,) * 3),
+        )
         library.normalize_rows.argtypes = (
             *(POINTER(NormArguments), pointer, *(number,) * 2, pointer),
         )
         library.best_tokens.argtypes = (
             *(pointer, *(number,) * 2, POINTER(RestrictionArguments), *(pointer,) * 2, number),
         )
-        library.attend_memory_rows.argtypes = (POINTER(CallArguments), pointer, pointer)
         library.extend_layers.argtypes = (
             *(POINTER(LayerArguments), number, POINTER(CallArguments), POINTER(pointer)),
             *(pointer,) * 2,
