@@ -145,7 +145,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
             storage.memory_mask,
             with_heads,
             state.offsets,
-            state.heard,  # not in the storage, where rows move up when utterances leave
+            heard=state.heard,  # not in the storage, where rows move up when utterances leave
             storage=storage,
         )
         storage.user = weakref.ref(state)

@@ -123,7 +123,7 @@ class TreeDecoder(ABC):
     def best_tokens(
         self, logits: torch.Tensor, restriction: Restriction | None = None
     ) -> BestTokens:
-        """Of ``logits`` (R, V) the best token of each row that may come, as ``best_tokens``."""
+        """What ``best_tokens`` of ``tree.best_token`` says of ``logits`` (R, V)."""
         return best_tokens(logits, restriction)
 
     @abstractmethod

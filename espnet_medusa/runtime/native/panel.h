@@ -158,23 +158,30 @@ void multiply_rows(const Rows& rows, const char* block, long steps, typename Typ
     for (int row = 0; row < COUNT; ++row) _mm512_storeu_si512(sums + row * PANEL, total[row]);
 }
 
+constexpr int MOST_ROWS = 11;  // of whose sums registers hold enough to hide the product's latency
+
+// The first `count` rows, MOST_ROWS or fewer, all at a time.
+template <class Type, int COUNT = MOST_ROWS>
+void multiply_few(
+    const Rows& rows, int count, const char* block, long steps, typename Type::Sum* sums) {
+    if (count == COUNT)
+        multiply_rows<Type, COUNT>(rows, block, steps, sums);
+    else if constexpr (COUNT > 1)
+        multiply_few<Type, COUNT - 1>(rows, count, block, steps, sums);
+}
+
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
     for (int half = 0; half < 2; ++half) {
         const char* block = blocks + half * depth * BLOCK_BYTES;
-        int row = 0;
-        auto take = [&](auto count) {
-            constexpr int COUNT = decltype(count)::value;
-            for (; rows.count - row >= COUNT; row += COUNT)
-                multiply_rows<Type, COUNT>(
-                    rows.from(row), block, steps, sums + row * PANEL + half * TILE);
-        };
-        // A whole panel is 11 + 11 + 10: as many sums as hide the product's latency.
-        take(std::integral_constant<int, 11>{});
-        take(std::integral_constant<int, 10>{});
-        take(std::integral_constant<int, 4>{});
-        take(std::integral_constant<int, 1>{});
+        // Even shares: of a whole panel 11, 11 and 10.
+        for (int row = 0, some; row < rows.count; row += some) {
+            const int left = rows.count - row, shares = (left + MOST_ROWS - 1) / MOST_ROWS;
+            some = (left + shares - 1) / shares;
+            multiply_few<Type>(
+                rows.from(row), some, block, steps, sums + row * PANEL + half * TILE);
+        }
     }
 }
 
