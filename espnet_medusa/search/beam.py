@@ -119,6 +119,7 @@ class BeamSearch(Search):
             running=[Hypothesis(root, 0.0, nothing)],
             min_length=limits.least(frames),
             prompt_length=len(prompt),
+            eos=self.strategy.scoring.eos,
             ranking=self.ranking,
             detect_end=limits.maxlenratio == 0,
         )
@@ -134,12 +135,14 @@ class BeamWalk(Walk):
 
     Attributes:
         min_length: Hypotheses that end earlier are dropped.
+        eos: End symbol.
         ranking: Which running hypotheses may still get into the n-best list.
         detect_end: Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0).
         ended: Finished hypotheses, in the order in which they ended.
     """
 
     min_length: int = 0
+    eos: int = -1
     ranking: Ranking = Ranking()
     detect_end: bool = True
     ended: list[EndedHypothesis] = field(default_factory=list)
@@ -153,16 +156,16 @@ class BeamWalk(Walk):
     def done(self) -> bool:
         return self.stopped or not self.running or self.steps >= self.max_length
 
-    def finish_step(self, beam: list[Hypothesis], eos: int) -> None:
+    def finish_step(self, beam: list[Hypothesis]) -> None:
         """What ESPnet's ``post_process`` and end detection do."""
         step, self.steps = self.steps, self.steps + 1
         last = self.steps == self.max_length
         self.running = []
         for hypothesis in beam:
-            if hypothesis.prefix.token != eos and not last:
+            if hypothesis.prefix.token != self.eos and not last:
                 self.running.append(hypothesis)
             elif step >= self.min_length:
-                tokens = hypothesis.prefix.tokens() + [eos] * last
+                tokens = hypothesis.prefix.tokens() + [self.eos] * last
                 length = self.prompt_length + len(tokens)
                 self.ended.append(
                     EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
@@ -176,6 +179,15 @@ class BeamWalk(Walk):
     def hopeful(self) -> list[Hypothesis]:
         """Running hypotheses that may still get into the n-best list."""
         return self.ranking.hopeful(self.running, self.ended, self.max_length, self.prompt_length)
+
+    def drafted(self, beam: list[Hypothesis]) -> list[Hypothesis]:
+        ends = self.draft.ends | {h.prefix: h.score for h in beam if h.prefix.token == self.eos}
+        ended = [
+            EndedHypothesis([], score, (), self.prompt_length + prefix.length)
+            for prefix, score in ends.items()
+            if prefix.length > self.min_length
+        ]
+        return self.ranking.hopeful(beam, self.ended + ended, self.max_length, self.prompt_length)
 
 
 class BeamStrategy(Strategy):
@@ -233,7 +245,7 @@ class BeamStrategy(Strategy):
                 return False
         for hypothesis in known:
             walk.scorers.settle(hypothesis.prefix)
-        walk.finish_step(beam, self.scoring.eos)
+        walk.finish_step(beam)
         return True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,6 +55,15 @@ class Constraints:
         """Whether ``apply`` without ``min_lengths`` returns its input."""
         return self.blocked is None and self.penalty is None
 
+    @cached_property
+    def _sometimes_blocked(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(C,) tokens that must not come at some position, few as a rule, and ``blocked`` of them.
+
+        To mask all V of every row would cost more than to find its best.
+        """
+        columns = self.blocked.any(dim=0).nonzero()[:, 0]
+        return columns, self.blocked[:, columns]
+
     def restricted(self, vocabulary: torch.Tensor | None) -> Constraints:
         """The same over columns (V',) of the vocabulary, ``eos`` among them; None: over all."""
         if vocabulary is None:
@@ -96,12 +106,11 @@ class Constraints:
         """
         if self.is_empty and min_lengths is None:
             return scores
-        if self.blocked is None:
-            scores = scores.clone()
-        else:
-            blocked = self.blocked.to(scores.device)
+        scores = scores.clone()
+        if self.blocked is not None:
+            columns, blocked = (part.to(scores.device) for part in self._sometimes_blocked)
             rows = lengths.clamp(max=len(blocked) - 1)
-            scores = scores.masked_fill(blocked[rows], -torch.inf)
+            scores[:, columns] = scores[:, columns].masked_fill(blocked[rows], -torch.inf)
         # transformers penalises before it suppresses: the same, as -inf is not penalised.
         eos = scores[:, self.eos]
         if min_lengths is not None:

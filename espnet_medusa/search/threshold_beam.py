@@ -113,7 +113,8 @@ class ThresholdBeamSearch(BeamSearch):
             [DraftedHypothesis(walk.root, 0.0, (0.0,))],
             min_length=walk.min_length,
             prompt_length=walk.prompt_length,
-            ranking=self.ranking,
+            eos=walk.eos,
+            ranking=walk.ranking,
         )
 
 
@@ -125,15 +126,15 @@ class ThresholdWalk(BeamWalk):
     def done(self) -> bool:
         return not self.running
 
-    def go_on(self, beam: Sequence[DraftedHypothesis], eos: int) -> None:
+    def go_on(self, beam: Sequence[DraftedHypothesis]) -> None:
         """Tell who has ended and who runs on."""
         self.running = []
         for hypothesis in beam:
             prefix, last = hypothesis.prefix, hypothesis.prefix.length == self.max_length
-            if prefix.token != eos and not last:
+            if prefix.token != self.eos and not last:
                 self.running.append(hypothesis)
             elif prefix.length > self.min_length:
-                tokens = prefix.tokens() + [eos] * last
+                tokens = prefix.tokens() + [self.eos] * last
                 length = self.prompt_length + len(tokens)
                 self.ended.append(
                     EndedDraftedHypothesis(
@@ -162,7 +163,7 @@ class ThresholdStrategy(BeamStrategy):
             DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
             for h in beam
         ]
-        walk.go_on(longer, self.scoring.eos)
+        walk.go_on(longer)
 
 
 class ThresholdDrafts:
@@ -213,7 +214,7 @@ class ThresholdDrafts:
         chains = iter(self._chains(walks))
         for walk in walks:
             beam = [self._prolonged(walk, hypothesis, next(chains)) for hypothesis in walk.running]
-            walk.go_on(beam, self.strategy.scoring.eos)
+            walk.go_on(beam)
             walk.draft = Draft(walk.running)
             for hypothesis in walk.running:
                 ancestors = hypothesis.prefix.ancestors()
