@@ -1,4 +1,4 @@
-"""Who gets into the n-best list: the rank of ended hypotheses, and the best that running ones reach.
+"""Who gets into the n-best list: how ended hypotheses rank, and how far running ones can reach.
 
 With ended hypotheses for every place, a running one that cannot come before the last of them is
 hopeless, and so are all its continuations: what a score can still reach only falls from step to
@@ -57,20 +57,21 @@ class Ranking:
         if self.nbest is None or len(ended) < self.nbest:
             return [*running]
         last = heapq.nlargest(self.nbest, map(self._rank_of, ended))[-1]
-        longest = prompt_length + max_length + 1
         return [
             hypothesis
             for hypothesis in running
-            if self._rank(self._reach(hypothesis, max_length), longest) >= last - MARGIN
+            if self._within_reach(hypothesis, max_length, prompt_length) >= last - MARGIN
         ]
 
-    def _reach(self, hypothesis: Hypothesis, max_length: int) -> float:
-        """The score of its best continuation is at most this.
+    def _within_reach(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
+        """A rank that none of its continuations exceeds.
 
-        Its rank is at most this score's over the greatest length: score over length grows with
-        every token that adds the full gain, as no token before it has added more.
+        Score over length grows with every token that adds the full gain, as none before it has
+        added more; the end symbol that the maximum length appends adds nothing but length.
         """
-        return hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
+        score = hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
+        longest = prompt_length + max_length
+        return max(self._rank(score, longest), self._rank(score, longest + 1))
 
     def _rank_of(self, ended: EndedHypothesis) -> float:
         return self._rank(ended.score, ended.length)

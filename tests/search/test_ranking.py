@@ -4,11 +4,16 @@ import math
 import random
 
 import pytest
+import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from searches import compare, our_search
-from tiny import random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.build import SearchOptions, build_beam
+from espnet_medusa.search.drafters import NO_SOURCES
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.ranking import Ranking
 from espnet_medusa.search.walk import EndedHypothesis, Hypothesis
@@ -110,6 +115,24 @@ def test_nobody_hopeless_would_have_got_in(seed, normalize):
             gets_in = any(one in ranking.best([*found, one]) for one in more)
             assert gets_in <= (hypothesis in kept)
     assert hopeless > 50
+
+
+@pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
+def test_options_say_how_many(rule):
+    decoder = build_runtime(tiny_decoder(12, "none"))
+
+    def build(nbest):
+        options = SearchOptions(draft_depth=0, **rule)
+        return build_beam(
+            *(options, decoder, {}, None, {"decoder": 1.0}, 3, VOCAB_SIZE, EOS, False),
+            *(torch.device("cpu"), NO_SOURCES, nbest),
+        )
+
+    memory, lengths = random_memory(12, [9])
+    for nbest in (1, 2, 3):
+        assert len(build(nbest)(memory, lengths, torch.tensor([[EOS]]))[0].n_best) == nbest
+    with pytest.raises(InputError, match=r"^nbest: 0 is too small; allowed: 1 or more"):
+        build(0)
 
 
 def test_equals_stay_in_the_order_in_which_they_ended():
