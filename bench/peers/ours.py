@@ -106,7 +106,7 @@ class Ours(Contestant):
             return build_greedy(options, runtime, *sizes, torch.device(device), sources)
         return build_beam(
             *(options, runtime, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
-            *(torch.device(device), sources),
+            *(torch.device(device), sources, 1),
         )
 
     def _sources(self, drafter: str | None) -> DraftSources:

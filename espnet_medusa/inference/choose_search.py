@@ -22,6 +22,7 @@ def choose_search(
     espnet_options: Mapping[str, Any],
     model: torch.nn.Module,
     espnet: torch.nn.Module | None,
+    nbest: int,
     sources: DraftSources,
     device: torch.device,
 ) -> Search | None:
@@ -32,6 +33,7 @@ def choose_search(
         espnet_options: ESPnet's, as they were given.
         model: ESPnet's, trained.
         espnet: The search that ESPnet made of its options.
+        nbest: Hypotheses asked for.
         sources: What can draft beside heads.
         device: Where decoding happens.
 
@@ -71,6 +73,7 @@ def choose_search(
             espnet.normalize_length,
             device,
             sources,
+            nbest,
         )
     logger.info(f"{type(search).__name__}, drafts: {search.drafter.shape}")
     return search

@@ -98,6 +98,7 @@ class Speech2Text(ESPnetSpeech2Text):
             options,
             model,
             self.beam_search,
+            self.nbest,
             self.draft_sources(),
             torch.device(self.device),
         )

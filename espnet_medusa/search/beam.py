@@ -16,6 +16,7 @@ from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
+from espnet_medusa.search.ranking import MARGIN, Ranking
 from espnet_medusa.search.scores import CANDIDATES, CTC, DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.walk import (
@@ -31,7 +32,6 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
 LENGTH_BONUS = "length_bonus"  # 1 for every token
-MARGIN = 1e-4  # rounding of scores
 END_LENGTHS = 3  # lengths in a row whose best hypotheses are hopeless,
 END_GAP = -10.0  # that is, so far below the best of all
 SHORTER = 0.1  # ESPnet's step of minlenratio when no hypothesis was long enough
@@ -50,6 +50,7 @@ class BeamSearch(Search):
         surrogate: Drafts; None with ``shape.depth`` 0.
         shape: How far and how wide to draft.
         normalize_length: Rank finished hypotheses by score over length.
+        nbest: Hypotheses asked for; the search ends when they are decided. None: all that end.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class BeamSearch(Search):
         surrogate: Surrogate | None = None,
         shape: DraftShape = PLAIN,
         normalize_length: bool = False,
+        nbest: int | None = None,
     ):
         names = [DECODER, *scorers, *([CTC] if ctc is not None else [])]
         weights = {name: weights[name] for name in names if weights.get(name, 0) != 0}
@@ -71,7 +73,7 @@ class BeamSearch(Search):
         super().__init__(decoder, RunAhead(strategy, surrogate, shape))
         self.scorers = {name: scorer for name, scorer in scorers.items() if name in weights}
         self.ctc = ctc if CTC in weights else None
-        self.normalize_length = normalize_length
+        self.ranking = Ranking(nbest, strategy.gain, normalize_length)
 
     def __call__(
         self,
@@ -117,16 +119,14 @@ class BeamSearch(Search):
             running=[Hypothesis(root, 0.0, nothing)],
             min_length=limits.least(frames),
             prompt_length=len(prompt),
+            eos=self.strategy.scoring.eos,
+            ranking=self.ranking,
             detect_end=limits.maxlenratio == 0,
         )
 
     def _finish(self, walk: "BeamWalk") -> None:
-        walk.ended.sort(key=self._rank, reverse=True)
+        walk.ended = self.ranking.best(walk.ended)
         walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
-
-    def _rank(self, hypothesis: EndedHypothesis) -> float:
-        length = hypothesis.length - 1 if self.normalize_length else 1
-        return hypothesis.score / length
 
 
 @dataclass
@@ -135,11 +135,15 @@ class BeamWalk(Walk):
 
     Attributes:
         min_length: Hypotheses that end earlier are dropped.
+        eos: End symbol.
+        ranking: Which running hypotheses may still get into the n-best list.
         detect_end: Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0).
         ended: Finished hypotheses, in the order in which they ended.
     """
 
     min_length: int = 0
+    eos: int = -1
+    ranking: Ranking = Ranking()
     detect_end: bool = True
     ended: list[EndedHypothesis] = field(default_factory=list)
     stopped: bool = False
@@ -152,21 +156,38 @@ class BeamWalk(Walk):
     def done(self) -> bool:
         return self.stopped or not self.running or self.steps >= self.max_length
 
-    def finish_step(self, beam: list[Hypothesis], eos: int) -> None:
+    def finish_step(self, beam: list[Hypothesis]) -> None:
         """What ESPnet's ``post_process`` and end detection do."""
         step, self.steps = self.steps, self.steps + 1
         last = self.steps == self.max_length
         self.running = []
         for hypothesis in beam:
-            if hypothesis.prefix.token != eos and not last:
+            if hypothesis.prefix.token != self.eos and not last:
                 self.running.append(hypothesis)
             elif step >= self.min_length:
-                tokens = hypothesis.prefix.tokens() + [eos] * last
+                tokens = hypothesis.prefix.tokens() + [self.eos] * last
                 length = self.prompt_length + len(tokens)
                 self.ended.append(
                     EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
                 )
         self.stopped = self.detect_end and end_detected(self.ended, step)
+        hopeful = self.hopeful()
+        # End detection looks at hopeless hypotheses, too.
+        if not (hopeful and self.detect_end):
+            self.running = hopeful
+
+    def hopeful(self) -> list[Hypothesis]:
+        """Running hypotheses that may still get into the n-best list."""
+        return self.ranking.hopeful(self.running, self.ended, self.max_length, self.prompt_length)
+
+    def drafted(self, beam: list[Hypothesis]) -> list[Hypothesis]:
+        ends = self.draft.ends | {h.prefix: h.score for h in beam if h.prefix.token == self.eos}
+        ended = [
+            EndedHypothesis([], score, (), self.prompt_length + prefix.length)
+            for prefix, score in ends.items()
+            if prefix.length > self.min_length
+        ]
+        return self.ranking.hopeful(beam, self.ended + ended, self.max_length, self.prompt_length)
 
 
 class BeamStrategy(Strategy):
@@ -176,6 +197,9 @@ class BeamStrategy(Strategy):
         scoring: Weights and constraints.
         beam_size: B.
         draft_width: Candidates are kept for a drafted beam of this width, too.
+
+    Attributes:
+        gain: Most that one more token adds to a score, 0 or more; inf: unknown.
     """
 
     def __init__(self, scoring: Scoring, beam_size: int, draft_width: int = 0):
@@ -183,9 +207,9 @@ class BeamStrategy(Strategy):
         self.beam_size = beam_size
         self.needs_draft_scores = beam_size > 1  # hypotheses compete for a lone draft
         weights = dict(scoring.weights)
-        self.gain = weights.pop(LENGTH_BONUS, 0.0)
+        self.gain = max(weights.pop(LENGTH_BONUS, 0.0), 0.0)
         falling = all(name in NEVER_GAIN and weight >= 0 for name, weight in weights.items())
-        if not falling or self.gain < 0 or scoring.constraints.can_raise:
+        if not falling or scoring.constraints.can_raise:
             self.gain = math.inf
 
     def judge(self, walks: Sequence[BeamWalk], logits: torch.Tensor) -> None:
@@ -221,7 +245,7 @@ class BeamStrategy(Strategy):
                 return False
         for hypothesis in known:
             walk.scorers.settle(hypothesis.prefix)
-        walk.finish_step(beam, self.scoring.eos)
+        walk.finish_step(beam)
         return True
 
 

@@ -222,6 +222,7 @@ def build_beam(
     normalize_length: bool,
     device: torch.device,
     sources: DraftSources = NO_SOURCES,
+    nbest: int | None = None,
 ) -> BeamSearch:
     """Beam search with ESPnet's scorers, or with unverified drafts and without other scorers.
 
@@ -231,10 +232,13 @@ def build_beam(
         ctc: ESPnet's CTC module, None when it does not score.
         weights: Of all scorers.
         sources: What drafts beside its heads.
+        nbest: Hypotheses asked for; None: all that end.
 
     Raises:
         InputError: The model cannot draft like that, or a scorer has no place in this search.
     """
+    if nbest is not None:
+        check_at_least(nbest, 1, "nbest")
     if options.acceptance == THRESHOLD:
         _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights)
     surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
@@ -249,6 +253,7 @@ def build_beam(
             beam_size,
             shape.depth,
             normalize_length,
+            nbest,
         )
     return BeamSearch(
         decoder,
@@ -260,6 +265,7 @@ def build_beam(
         surrogate,
         shape,
         normalize_length,
+        nbest,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,6 +55,11 @@ class Constraints:
     def is_empty(self) -> bool:
         """Whether ``apply`` without ``min_lengths`` returns its input."""
         return self.blocked is None and self.penalty is None
+
+    @cached_property
+    def _columns(self) -> torch.Tensor:
+        """(C,) tokens that must not come at some position: few as a rule."""
+        return self.blocked.any(dim=0).nonzero()[:, 0]
 
     def restricted(self, vocabulary: torch.Tensor | None) -> Constraints:
         """The same over columns (V',) of the vocabulary, ``eos`` among them; None: over all."""
@@ -113,12 +119,14 @@ class Constraints:
         """
         if self.is_empty and min_lengths is None:
             return None
-        blocked = rows = None
+        blocked = rows = columns = None
         if self.blocked is not None:
-            blocked = self.blocked.to(eos_scores.device)
+            blocked, columns = (
+                part.to(eos_scores.device) for part in (self.blocked, self._columns)
+            )
             rows = lengths.clamp(max=len(blocked) - 1)
         if min_lengths is None and self.penalty is None:
-            return Restriction(self.eos, blocked, rows)
+            return Restriction(self.eos, blocked, rows, columns=columns)
         # transformers penalises before it suppresses: the same, as -inf is not penalised.
         if blocked is not None:
             eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
@@ -126,7 +134,7 @@ class Constraints:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
             eos_scores = _penalised(eos_scores, lengths, *self.penalty)
-        return Restriction(self.eos, blocked, rows, eos_scores)
+        return Restriction(self.eos, blocked, rows, eos_scores, columns)
 
 
 def _penalised(

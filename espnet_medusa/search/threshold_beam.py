@@ -12,7 +12,6 @@ token sequence comes twice or is expanded twice.
 """
 
 import copy
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -74,9 +73,10 @@ class ThresholdBeamSearch(BeamSearch):
         constraints: Which tokens may come where.
         surrogate: Drafts; None with ``depth`` 0.
         threshold: Least probability of a draft, in (0, 1].
-        beam_size: B, hypotheses that run, and that are returned.
+        beam_size: B, hypotheses that run.
         depth: Most tokens drafted behind the base head's; 0 drafts nothing.
         normalize_length: Rank finished hypotheses by score over length.
+        nbest: Hypotheses asked for, at most B; None: B.
     """
 
     def __init__(
@@ -88,23 +88,25 @@ class ThresholdBeamSearch(BeamSearch):
         beam_size: int,
         depth: int,
         normalize_length: bool = False,
+        nbest: int | None = None,
     ):
-        weights = {DECODER: 1.0}
         super().__init__(
-            decoder, {}, None, weights, beam_size, constraints, normalize_length=normalize_length
+            decoder,
+            {},
+            None,
+            {DECODER: 1.0},
+            beam_size,
+            constraints,
+            normalize_length=normalize_length,
+            nbest=beam_size if nbest is None else min(nbest, beam_size),
         )
         strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
         self.drafter = ThresholdDrafts(strategy, surrogate, threshold, depth)
-
-    def _finish(self, walk: "ThresholdWalk") -> None:
-        super()._finish(walk)
-        del walk.ended[self.strategy.beam_size :]
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> "ThresholdWalk":
         walk = super()._begin(memory, prompt, limits)
-        scores_fall = self.strategy.gain == 0 and not self.normalize_length
         return ThresholdWalk(
             walk.root,
             walk.scorers,
@@ -112,43 +114,35 @@ class ThresholdBeamSearch(BeamSearch):
             [DraftedHypothesis(walk.root, 0.0, (0.0,))],
             min_length=walk.min_length,
             prompt_length=walk.prompt_length,
-            enough=self.strategy.beam_size if scores_fall else None,
+            eos=walk.eos,
+            ranking=walk.ranking,
         )
 
 
 @dataclass
 class ThresholdWalk(BeamWalk):
-    """An utterance under threshold beam search.
-
-    Attributes:
-        enough: Hypotheses which are no better than so many ended ones are let go; None: none are,
-            as they might still become better.
-    """
-
-    enough: int | None = None
+    """An utterance under threshold beam search."""
 
     @property
     def done(self) -> bool:
         return not self.running
 
-    def go_on(self, beam: Sequence[DraftedHypothesis], eos: int) -> None:
+    def go_on(self, beam: Sequence[DraftedHypothesis]) -> None:
         """Tell who has ended and who runs on."""
         self.running = []
         for hypothesis in beam:
             prefix, last = hypothesis.prefix, hypothesis.prefix.length == self.max_length
-            if prefix.token != eos and not last:
+            if prefix.token != self.eos and not last:
                 self.running.append(hypothesis)
             elif prefix.length > self.min_length:
-                tokens = prefix.tokens() + [eos] * last
+                tokens = prefix.tokens() + [self.eos] * last
                 length = self.prompt_length + len(tokens)
                 self.ended.append(
                     EndedDraftedHypothesis(
                         tokens, hypothesis.score, hypothesis.parts, length, hypothesis.heads
                     )
                 )
-        if self.enough is not None and len(self.ended) >= self.enough:
-            least = heapq.nlargest(self.enough, (ended.score for ended in self.ended))[-1]
-            self.running = [hypothesis for hypothesis in self.running if hypothesis.score > least]
+        self.running = self.hopeful()
 
 
 class ThresholdStrategy(BeamStrategy):
@@ -170,7 +164,7 @@ class ThresholdStrategy(BeamStrategy):
             DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
             for h in beam
         ]
-        walk.go_on(longer, self.scoring.eos)
+        walk.go_on(longer)
 
 
 class ThresholdDrafts:
@@ -222,7 +216,7 @@ class ThresholdDrafts:
         chains = iter(self._chains(walks))
         for walk in walks:
             beam = [self._prolonged(walk, hypothesis, next(chains)) for hypothesis in walk.running]
-            walk.go_on(beam, self.strategy.scoring.eos)
+            walk.go_on(beam)
             walk.draft = Draft(walk.running)
             for hypothesis in walk.running:
                 ancestors = hypothesis.prefix.ancestors()

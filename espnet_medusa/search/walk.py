@@ -139,6 +139,10 @@ class Walk(ABC):
     def done(self) -> bool:
         """Whether nothing is left to decide."""
 
+    def drafted(self, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+        """Those of a drafted beam that the search would go on with, were the draft right."""
+        return beam
+
 
 class Strategy(ABC):
     """How walks go on: greedy search with an acceptance rule, or beam search.

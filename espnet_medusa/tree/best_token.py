@@ -15,19 +15,23 @@ class Restriction:
         blocked: (M, V) bool, tokens that must not come; None: all may.
         rows: (R,) which row of ``blocked`` holds behind each prefix.
         eos_scores: (R,) of the end symbol, -inf where it must not come; None: as scores have them.
+        columns: (C,) tokens that a row of ``blocked`` bars, as to mask all costs more than to find
+            the best of them; None: not known.
     """
 
     eos: int
     blocked: torch.Tensor | None = None
     rows: torch.Tensor | None = None
     eos_scores: torch.Tensor | None = None
+    columns: torch.Tensor | None = None
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
         """A copy of scores (R, V) with what must not come at -inf."""
-        if self.blocked is None:
-            scores = scores.clone()
-        else:
-            scores = scores.masked_fill(self.blocked[self.rows], -torch.inf)
+        scores = scores.clone()
+        if self.blocked is not None:
+            columns = slice(None) if self.columns is None else self.columns
+            barred = self.blocked[:, columns][self.rows]
+            scores[:, columns] = scores[:, columns].masked_fill(barred, -torch.inf)
         if self.eos_scores is not None:
             scores[:, self.eos] = self.eos_scores
         return scores

@@ -44,6 +44,11 @@ def random_shape(rng, decoder, beam_size):
     )
 
 
+def random_nbest(rng, beam_size):
+    """All hypotheses that end, or some: one, a beam, more."""
+    return rng.choice([None, rng.randint(1, beam_size), beam_size + 3])
+
+
 @pytest.mark.parametrize("seed", range(160))
 def test_nbest_equals_batch_beam_search(seed):
     rng = random.Random(seed)
@@ -55,7 +60,8 @@ def test_nbest_equals_batch_beam_search(seed):
     memory, lengths = random_memory(seed, frames)
     normalize = {"normalize_length": rng.random() < 0.3}
     shape = random_shape(rng, decoder, beam_size)
-    search = our_search(decoder, seed, weights, beam_size, shape, **normalize)
+    nbest = random_nbest(rng, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
     compare(search, memory, lengths, oracle, limits)
 
@@ -72,7 +78,8 @@ def test_nbest_with_a_draft_model(seed, kind):
     limits = LengthLimits(rng.choice([0.0, 0.9, -6]), rng.choice([0.0, 0.2, -2]))
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 5))])
     shape = random_shape(rng, runtime, beam_size)
-    search = our_search(runtime, seed, weights, beam_size, shape)
+    nbest = random_nbest(rng, beam_size)
+    search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, limits)
 
@@ -110,7 +117,8 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     beam_size = rng.randint(1, 4)
     constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
     shape = random_shape(rng, decoder, beam_size)
-    search = our_search(decoder, seed, weights, beam_size, shape, constraints)
+    nbest = random_nbest(rng, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)
     scorer = UncachedScorer(decoder, constraints)
     oracle = espnet_search(scorer, seed, weights, beam_size)
     compare(search, memory, lengths, oracle, LengthLimits(-7))

@@ -71,6 +71,7 @@ def test_nbest_equals_the_definition(seed, heads):
         limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
         constraints=constraints_of(**rng.choice(CONSTRAINTS)),
         normalize_length=rng.random() < 0.2,
+        nbest=rng.choice([None, 1, 2, 7]),
     )
     compare(decoder, memory, lengths, setting)
 

@@ -57,6 +57,7 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
 
 
 def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
+    """Search a batch; each utterance has to have the oracle's best, as many as are asked for."""
     walks = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits)
     for row, walk in enumerate(walks):
         with torch.no_grad():
@@ -66,6 +67,7 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
                 minlenratio=limits.minlenratio,
             )
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
+        expected = expected[: search.ranking.nbest]
         found = [([*prompt, *ended.tokens], ended.score) for ended in walk.ended]
         # What has no probability fills beams that lack candidates; among it order means nothing.
         assert_same_nbest(

@@ -29,13 +29,14 @@ class Setting:
     limits: LengthLimits = LengthLimits(-9)
     constraints: object = constraints_of()
     normalize_length: bool = False
+    nbest: int | None = None
     vocabulary: torch.Tensor | None = None  # that heads draft from; None: all
 
     def search(self, decoder) -> ThresholdBeamSearch:
         decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
         return ThresholdBeamSearch(
             decoder, self.constraints, decoder.surrogate(self.vocabulary), self.threshold,
-            self.beam_size, self.depth, self.normalize_length,
+            self.beam_size, self.depth, self.normalize_length, self.nbest,
         )  # fmt: skip
 
 
@@ -98,8 +99,13 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
     """
     forward = Forward(decoder, memory, setting, prompt)
     width = setting.beam_size
-    may_rise = setting.normalize_length or setting.constraints.can_raise
+    may_rise = setting.constraints.can_raise
+    places = min(setting.nbest or width, width)
     known = len(setting.constraints.forced_prefix[: max_length - 1])
+
+    def rank(score, tokens):
+        return score / (len(tokens) + len(prompt) - 1) if setting.normalize_length else score
+
     running, ended, expanded, calls = {(): ((), 0.0)}, {}, set(), 0
     while running:
         calls += not 0 < min(map(len, running)) <= known  # a forced prefix came with the prompt
@@ -124,13 +130,13 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
                 tokens += (EOS,) * last
             if tokens not in found or score > found[tokens][1]:
                 found[tokens] = heads, score
-        scores = sorted((score for _, score in ended.values()), reverse=True)
+        ranks = sorted((rank(score, tokens) for tokens, (_, score) in ended.items()), reverse=True)
         best = max((score for _, score in running.values()), default=-math.inf)
-        if not may_rise and len(scores) >= width and best <= scores[width - 1]:
+        longest = range(max_length + 1)
+        if not may_rise and len(ranks) >= places and rank(best, longest) <= ranks[places - 1]:
             break
     lists = [(tokens, heads, score) for tokens, (heads, score) in ended.items()]
-    length = lambda row: len(row[0]) + len(prompt) - 1 if setting.normalize_length else 1  # noqa: E731
-    return sorted(lists, key=lambda row: row[2] / length(row), reverse=True)[:width], calls
+    return sorted(lists, key=lambda row: rank(row[2], row[0]), reverse=True)[:places], calls
 
 
 def prolonged(forward, setting, max_length, tokens, heads, score):

@@ -325,4 +325,4 @@ def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> N
                 if prefix is not None
             ]
             walk.draft.depth += 1
-            walk.draft.visit(reached, walk.max_length, eos)
+            walk.draft.visit(walk.drafted(reached), walk.max_length, eos)

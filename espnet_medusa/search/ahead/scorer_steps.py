@@ -30,7 +30,7 @@ class ScorerSteps(Steps):
                 rows = [candidates[hypothesis.prefix] for hypothesis in walk.draft.beam]
                 beam = best_continuations(walk.draft.beam, rows, self.shape.width, self.scoring.eos)
                 walk.draft.depth += 1
-                walk.draft.visit(beam, walk.max_length, self.scoring.eos)
+                walk.draft.visit(walk.drafted(beam), walk.max_length, self.scoring.eos)
 
     def _candidates(self, walks: Sequence[Walk], states: PrefixStates) -> dict[Prefix, Candidates]:
         """What follows the beams: the decoder's word where it is known, else the surrogate's."""

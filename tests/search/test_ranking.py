@@ -1,0 +1,141 @@
+"""The search ends when the n-best list is decided: ESPnet's list, and fewer calls."""
+
+import math
+import random
+
+import pytest
+import torch
+from beam_oracle import UncachedScorer, espnet_search, make_weights
+from searches import compare, our_search
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.build import SearchOptions, build_beam
+from espnet_medusa.search.drafters import NO_SOURCES
+from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.ranking import Ranking
+from espnet_medusa.search.walk import EndedHypothesis, Hypothesis
+from espnet_medusa.tree.prefix import Prefix
+
+WEIGHTS = {
+    "decoder": {},
+    "CTC, LM": {"ctc": 0.3, "lm": 0.4},
+    "bonus": {"length_bonus": 0.6},
+    "malus": {"length_bonus": -0.4, "ngram": 0.2},
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_fewer_calls_never_more(kind):
+    """Of each n-best list ESPnet's first ones; whoever asks for fewer has them sooner."""
+    weights, beam_size = make_weights(**WEIGHTS[kind]), 4
+    decoder = tiny_decoder(12, "recurrent", 4)
+    memory, lengths = random_memory(12, [13, 9])
+    total = dict.fromkeys((None, 6, 4, 2, 1), 0)
+    for limits in (LengthLimits(0.0), LengthLimits(0.9)):
+        oracle = once(espnet_search(UncachedScorer(decoder), 12, weights, beam_size))
+        for depth in (0, 4):
+            before, shape = [math.inf] * 2, DraftShape(depth, beam_size)
+            for nbest in total:
+                search = our_search(decoder, 12, weights, beam_size, shape, nbest=nbest)
+                walks = compare(search, memory, lengths, oracle, limits)
+                assert all(len(walk.n_best) <= (nbest or math.inf) for walk in walks)
+                calls = [walk.statistics.decoder_calls for walk in walks]
+                assert all(now <= then for now, then in zip(calls, before, strict=True))
+                before, total[nbest] = calls, total[nbest] + sum(calls)
+    assert total[1] < total[4] < total[None]
+
+
+def once(oracle):
+    """The same oracle, asked once for each utterance; their lengths differ."""
+    answers = {}
+
+    def answer(memory, **limits):
+        if len(memory) not in answers:
+            answers[len(memory)] = oracle(memory, **limits)
+        return answers[len(memory)]
+
+    return answer
+
+
+def running(*scores, length=2):
+    return [
+        Hypothesis(Prefix(token, Prefix(0), length), score) for token, score in enumerate(scores)
+    ]
+
+
+def ended(*scores, length=5):
+    return [EndedHypothesis([], score, (), length) for score in scores]
+
+
+def hopeful(ranking, hypotheses, found, max_length=10):
+    return [hyp.score for hyp in ranking.hopeful(hypotheses, found, max_length, prompt_length=1)]
+
+
+def test_who_is_hopeful():
+    going, found = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
+    assert hopeful(Ranking(None), going, found) == [-1.0, -2.0, -3.0]
+    assert hopeful(Ranking(4), going, found) == [-1.0, -2.0, -3.0]
+    assert hopeful(Ranking(3), going, found) == [-1.0, -2.0]
+    assert hopeful(Ranking(2), going, found) == [-1.0]
+    assert hopeful(Ranking(1), going, found) == []
+    # Eight tokens more are 0.8 more.
+    assert hopeful(Ranking(1, 0.1), going, found) == [-1.0]
+    assert hopeful(Ranking(1, math.inf), going, found) == [-1.0, -2.0, -3.0]
+    # The best rank ended is -0.125; of ten tokens and the end -1.0 would be -0.091.
+    assert hopeful(Ranking(1, 0.0, True), going, found) == [-1.0]
+    assert hopeful(Ranking(1, 0.0, True), going, found, max_length=4) == []
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_hopeless_would_have_got_in(seed, normalize):
+    """The best of all ways to go on, tried out, ends behind the last place."""
+    rng, hopeless = random.Random(seed), 0
+    for _ in range(300):
+        gain, length, most = rng.choice([0.0, 0.3]), rng.randint(1, 6), rng.randint(7, 10)
+        ranking = Ranking(rng.randint(1, 4), gain, normalize)
+        # No token has added more than the gain.
+        sofar = [gain * length - rng.uniform(0, 6) for _ in range(4)]
+        found = [
+            *(EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1)
+              for n in (rng.randint(1, 6) for _ in range(rng.randint(0, 6)))),
+        ]  # fmt: skip
+        going = running(*sofar, length=length)
+        kept = ranking.hopeful(going, found, most, 1)
+        hopeless += len(going) - len(kept)
+        for hypothesis in going:
+            more = [
+                EndedHypothesis([], hypothesis.score + gain * n, (), 1 + length + n + at_last)
+                for n in range(1, most - length + 1)
+                for at_last in {False, n == most - length}
+            ]
+            gets_in = any(one in ranking.best([*found, one]) for one in more)
+            assert gets_in <= (hypothesis in kept)
+    assert hopeless > 50
+
+
+@pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
+def test_options_say_how_many(rule):
+    decoder = build_runtime(tiny_decoder(12, "none"))
+
+    def build(nbest):
+        options = SearchOptions(draft_depth=0, **rule)
+        return build_beam(
+            *(options, decoder, {}, None, {"decoder": 1.0}, 3, VOCAB_SIZE, EOS, False),
+            *(torch.device("cpu"), NO_SOURCES, nbest),
+        )
+
+    memory, lengths = random_memory(12, [9])
+    for nbest in (1, 2, 3):
+        assert len(build(nbest)(memory, lengths, torch.tensor([[EOS]]))[0].n_best) == nbest
+    with pytest.raises(InputError, match=r"^nbest: 0 is too small; allowed: 1 or more"):
+        build(0)
+
+
+def test_equals_stay_in_the_order_in_which_they_ended():
+    found = [*ended(-1.0), *ended(-1.0, length=7), *ended(-0.5)]
+    assert Ranking(2).best(found) == [found[2], found[0]]
+    assert Ranking().best(found) == [found[2], *found[:2]]
