@@ -28,9 +28,9 @@ from espnet_medusa.runtime.allocator import keep_freed_memory
 HELP = {
     "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "
     "verifies; greedy: an acceptance rule decides",
-    "drafter": "heads, ctc (the model's CTC branch), model (draft_model) or ctc+heads; none: heads "
-    "where there are, else a draft model",
-    "ctc_draft_share": "of CTC in ctc+heads, 0 to 1",
+    "drafter": "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads or "
+    "ctc+model; none: heads where there are, else a draft model",
+    "ctc_draft_share": "of CTC in ctc+heads or ctc+model, 0 to 1",
     "draft_model": "experiment of ESPnet (folder or config.yaml), or a Whisper: hub name, folder, "
     ".pt file",
     "draft_model_file": "weights of the experiment; none: those that training leaves beside it",

@@ -22,10 +22,10 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.ctc_first import CTC_THRESHOLDS
-from espnet_medusa.search.drafters import DRAFTERS, FIXED, MODEL
+from espnet_medusa.search.drafters import FIXED, MODEL
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.tuning.available import Available, DraftModelFiles, available
+from espnet_medusa.tuning.available import KINDS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
 from espnet_medusa.tuning.report import circumstances, headline, summary, write_config, write_report
@@ -61,7 +61,7 @@ def get_parser() -> argparse.ArgumentParser:
     source.add_argument("--wav_scp", type=Path, help="held-out utterances")
     parser.add_argument("--num_utterances", type=positive, default=30, help="taken evenly")
     parser.add_argument(
-        "--drafters", nargs="+", choices=DRAFTERS, default=[*DRAFTERS], help="to try; none: all"
+        "--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="to try; none: all"
     )
     parser.add_argument(
         "--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model takes them"

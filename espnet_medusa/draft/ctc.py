@@ -225,7 +225,7 @@ class CTCSurrogate(Surrogate):
         if draft_inputs is None:
             memories = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         else:
-            memories = [one.memory for one in draft_inputs]
+            memories = [one.heard for one in draft_inputs]
         hypotheses = [
             root.memo.get(HYPOTHESIS) or self.hear(rows)[0]
             for root, rows in zip(roots, memories, strict=True)

@@ -37,7 +37,7 @@ from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options
 from espnet_medusa.search.build import check_options
 from espnet_medusa.search.draft_defaults import with_draft_defaults
-from espnet_medusa.search.drafters import DraftSources, hide_tokens
+from espnet_medusa.search.drafters import CTC_MODEL, DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
@@ -307,18 +307,24 @@ class Speech2Text(ESPnetSpeech2Text):
             prompt: (U, P) of ``prompts``.
         """
         if self.draft_model is None:
-            return self._of_speech_alone(audio, prompt)
+            if self.encoder.whisper is None:
+                return None
+            rows = zip(self._speech(audio), prompt.tolist(), strict=True)
+            return [DraftInput(speech, tokens) for speech, tokens in rows]
         tokens = None if self.whisper is None else self.whisper.tokens
-        return self.draft_model.read(audio, prompt.tolist(), tokens)
+        inputs = self.draft_model.read(audio, prompt.tolist(), tokens)
+        if self.search_options.drafter != CTC_MODEL:
+            return inputs
+        rows = zip(inputs, self._speech(audio), strict=True)
+        return [replace(one, speech=speech) for one, speech in rows]
 
-    def _of_speech_alone(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
-        """Memory without the silence that fills Whisper's window: CTC hears nothing there."""
-        if self.encoder.whisper is None:
-            return None
+    def _speech(self, audio: AudioBatch) -> list[torch.Tensor]:
+        """U memories without the silence that fills Whisper's window: CTC hears nothing there."""
         memory, frames = self.encode(audio)
-        spoken = torch.minimum(self.encoder.whisper.frames_of_speech(audio.lengths), frames)
-        rows = zip(memory, spoken.tolist(), prompt.tolist(), strict=True)
-        return [DraftInput(row[:length], tokens) for row, length, tokens in rows]
+        if self.encoder.whisper is not None:
+            spoken = self.encoder.whisper.frames_of_speech(audio.lengths)
+            frames = torch.minimum(spoken, frames)
+        return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
 
     def _log(
         self, speeches: Sequence, decodings: Sequence[Decoding], began: float, seconds: float

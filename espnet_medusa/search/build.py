@@ -53,8 +53,8 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions, CTCFirstOptions):
     # beam: exact beam search, with acceptance: threshold one of drafts that nothing verifies;
     # greedy: an acceptance rule decides
     search: str = BEAM
-    drafter: str | None = None  # heads, ctc, model, ctc+heads; None: heads, else a draft model
-    ctc_draft_share: float = 0.3  # of CTC in ctc+heads
+    drafter: str | None = None  # DRAFTERS; None: heads, else a draft model
+    ctc_draft_share: float = 0.3  # of CTC in ctc+heads, ctc+model
     lookahead: str = FIXED  # fixed: always draft_depth; acceptance, cost: up to it
     draft_depth: int | None = None  # steps drafted ahead; None: the drafter's own, 0: no drafts
     draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam

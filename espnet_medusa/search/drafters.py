@@ -19,8 +19,9 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 logger = logging.getLogger(__name__)
 
-HEADS, CTC, MODEL, CTC_HEADS = "heads", "ctc", "model", "ctc+heads"
-DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS)
+HEADS, CTC, MODEL = "heads", "ctc", "model"
+CTC_HEADS, CTC_MODEL = f"{CTC}+{HEADS}", f"{CTC}+{MODEL}"
+DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
 FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
 LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
 
@@ -97,30 +98,30 @@ def build_surrogate(
     drafter = options.drafter
     if drafter is None:
         drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
-    if drafter == MODEL:
-        return _draft_model(options, sources)
-    if sources.model is not None:
+    names = drafter.split("+")
+    if MODEL not in names and sources.model is not None:
         logger.warning(f"draft_model is not used: drafter: {drafter}; set drafter: model")
     vocabulary = None
-    if options.draft_vocab_size is not None:
+    if options.draft_vocab_size is not None and MODEL not in names:
         vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
-    heads = ctc = None
-    if drafter in (HEADS, CTC_HEADS):
-        heads = decoder.surrogate(vocabulary, options.draft_precision)
-        if heads is None and options.drafter is not None:
+    main = None
+    if HEADS in names:
+        main = decoder.surrogate(vocabulary, options.draft_precision)
+        if main is None and options.drafter is not None:
             raise InputError(
                 f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
             )
-    if drafter in (CTC, CTC_HEADS):
-        if sources.ctc is None:
-            raise InputError(
-                f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
-                f"{_allowed(sources, decoder)}"
-            )
-        ctc = build_ctc(sources, vocab_size, eos, vocabulary)
-    if heads is None or ctc is None:
-        return heads or ctc
-    return MixedSurrogate(ctc, heads, options.ctc_draft_share)
+    if MODEL in names:
+        main = _draft_model(options, sources)
+    if CTC not in names:
+        return main
+    if sources.ctc is None:
+        raise InputError(
+            f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
+            f"{_allowed(sources, decoder)}"
+        )
+    ctc = build_ctc(sources, vocab_size, eos, vocabulary)
+    return ctc if main is None else MixedSurrogate(ctc, main, options.ctc_draft_share)
 
 
 def build_ctc(
@@ -141,7 +142,8 @@ def build_ctc(
 def _draft_model(options: DrafterOptions, sources: DraftSources) -> Surrogate:
     if sources.model is None:
         raise InputError(
-            "drafter: model needs draft_model: an experiment folder of ESPnet or a Whisper"
+            f"drafter: {options.drafter or MODEL} needs draft_model: an experiment folder of "
+            "ESPnet or a Whisper"
         )
     if options.draft_vocab_size is not None:
         raise InputError(
@@ -166,7 +168,7 @@ def default_depth(surrogate: Surrogate | None, decoder: TreeDecoder, greedy: boo
         decoder: Says how many heads there are.
         greedy: Whether the search has one hypothesis.
     """
-    if isinstance(surrogate, DraftModelSurrogate):
+    if _has_model(surrogate):
         return MODEL_DEPTH
     if _has_ctc(surrogate):
         return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
@@ -180,6 +182,11 @@ def default_budget(surrogate: Surrogate | None, greedy: bool) -> int | None:
 
 def _has_ctc(surrogate: Surrogate | None) -> bool:
     return isinstance(surrogate, CTCSurrogate | MixedSurrogate)
+
+
+def _has_model(surrogate: Surrogate | None) -> bool:
+    found = surrogate.second if isinstance(surrogate, MixedSurrogate) else surrogate
+    return isinstance(found, DraftModelSurrogate)
 
 
 def build_lookahead(name: str, most: int) -> Lookahead | None:

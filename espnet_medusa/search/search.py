@@ -58,7 +58,7 @@ class Search(ABC):
         ]
         heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         if draft_inputs is not None:
-            heard = [one.memory for one in draft_inputs]
+            heard = [one.heard for one in draft_inputs]
         rows = self._undecided(walks, heard)
         if 0 < len(rows) < len(walks):
             memory, memory_lengths, prompt = memory[rows], memory_lengths[rows], prompt[rows]

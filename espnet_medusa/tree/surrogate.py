@@ -27,15 +27,22 @@ class States(Protocol):
 
 @dataclass(frozen=True)
 class DraftInput:
-    """What a draft model reads of one utterance; it may differ from what the main model reads.
+    """What a draft model or CTC reads of one utterance; the decoder may read something else.
 
     Attributes:
         memory: (S, D) output of the draft model's encoder.
         prompt: P tokens to start from.
+        speech: (S', D') output of the main model's encoder for CTC; None: ``memory`` is.
     """
 
     memory: torch.Tensor
     prompt: list[int]
+    speech: torch.Tensor | None = None
+
+    @property
+    def heard(self) -> torch.Tensor:
+        """What CTC hears."""
+        return self.memory if self.speech is None else self.speech
 
 
 class DraftCost(NamedTuple):
@@ -81,7 +88,7 @@ class Surrogate(ABC):
             roots: Prompts of U utterances; ``Prefix.root`` leads back to them.
             memory: (U, S, D) the main model's encoder output.
             memory_lengths: (U,) frames.
-            draft_inputs: U, for draft models.
+            draft_inputs: U, for draft models and CTC.
             heard: ``TreeState.heard`` of the decoder, for heads that attend as it does.
         """
         return self

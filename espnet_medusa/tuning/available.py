@@ -24,6 +24,7 @@ from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tuning.setting import DraftSetting
 
 OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
+KINDS = (*OWN, MODEL)
 SHARES = (0.3, 0.6)  # of CTC where heads draft, too
 
 
