@@ -1,6 +1,7 @@
 """Kernels of our own: what they compute, on every kind of processor, and what is done without."""
 
 import logging
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,7 +20,7 @@ from espnet_medusa.runtime.native import build, library
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.whisper import whisper_weights
-from espnet_medusa.search.build import SearchOptions, build_greedy
+from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT
 
@@ -211,19 +212,77 @@ def test_a_decoder_is_near_the_trained_one(kind, heads):
         assert error < 0.06
 
 
-def test_drafts_change_no_text():
-    """A node's outputs do not depend on the nodes beside it: with drafts or without, the same."""
+def grow(rng, paths):
+    """Some new nodes behind those of ``paths`` (by slot, None: empty): tokens and parents."""
+    tokens, parents = [], []
+    for _ in range(rng.randint(1, 9)):
+        parent = rng.choice([slot for slot, path in enumerate(paths) if path] or [ROOT])
+        tokens.append(rng.randrange(VOCAB_SIZE))
+        paths.append([*(paths[parent] if parent != ROOT else []), tokens[-1]])
+        parents.append(parent)
+    return tokens, parents
+
+
+def some_to_keep(rng, paths):
+    """Slots of some nodes and of all before them."""
+    tips = rng.choices([path for path in paths if path], k=2)
+    before = [tip[:length] for tip in tips for length in range(1, len(tip) + 1)]
+    return [slot for slot, path in enumerate(paths) if path in before]
+
+
+def fill(paths):
+    width = max(map(len, paths))
+    for row in paths:
+        row += [None] * (width - len(row))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@torch.no_grad()
+def test_what_a_node_gives_depends_on_its_path_alone(kind, seed):
+    """Bit for bit: whatever stands beside it in the tree, in the batch, and wherever it lies."""
+    rng = random.Random(seed)
+    memory, lengths = random_memory(seed, [20, 9, 1])
+    runtime = build_runtime(tiny_decoder(seed, "block"), "int8")
+    state, paths = runtime.start(memory, lengths), [[], [], []]
+    for _ in range(5):
+        first = len(paths[0])
+        tokens, parents = zip(*(grow(rng, row) for row in paths), strict=True)
+        outputs = runtime.extend(state, tokens, parents)
+        found = iter(zip(outputs.hidden, outputs.head_input, strict=True))
+        for row, of_row in enumerate(paths):
+            one = lengths[row : row + 1]
+            for path in of_row[first:]:
+                alone = runtime.start(memory[row : row + 1, : int(one)], one)
+                for place, token in enumerate(path):
+                    expected = runtime.extend(alone, [[token]], [[place - 1]])
+                hidden, head_input = next(found)
+                assert torch.equal(hidden, expected.hidden[0])
+                assert torch.equal(head_input, expected.head_input[0])
+        fill(paths)
+        kept = [some_to_keep(rng, row) for row in paths]
+        runtime.keep(state, kept)
+        paths = [[row[slot] for slot in slots] for row, slots in zip(paths, kept, strict=True)]
+        fill(paths)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+def test_drafts_change_neither_text_nor_scores(heads, beam_size):
     memory, lengths = random_memory(0, [20, 9])
-    prompt = torch.full((2, 1), EOS)
-    for heads in ("linear", "recurrent"):
-        decoder, found = tiny_decoder(1, heads), []
-        for depth in (0, None):
-            options = SearchOptions(search="greedy", draft_depth=depth)
-            runtime = build_runtime(decoder, "int8")
-            search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
-            walks = search(memory, lengths, prompt, LengthLimits(-30))
-            found.append([walk.tokens for walk in walks])
-        assert found[0] == found[1]
+    prompt, sizes = torch.full((2, 1), EOS), (VOCAB_SIZE, EOS)
+    decoder, found = tiny_decoder(1, heads), []
+    for depth in (0, None):
+        options = SearchOptions(search="greedy" if beam_size == 1 else "beam", draft_depth=depth)
+        runtime, device = build_runtime(decoder, "int8"), torch.device("cpu")
+        if beam_size == 1:
+            search = build_greedy(options, runtime, *sizes, device)
+        else:
+            weights = {"decoder": 1.0}
+            parts = options, runtime, {}, None, weights, beam_size, *sizes, False, device
+            search = build_beam(*parts)
+        walks = search(memory, lengths, prompt, LengthLimits(-30))
+        found.append([[(one.tokens, one.score) for one in walk.n_best] for walk in walks])
+    assert found[0] == found[1]
 
 
 def test_without_a_compiler_torch_computes(monkeypatch, caplog):

@@ -24,15 +24,13 @@ struct Tree {
     }
 };
 
-// Scores to weights, not normalized, 0 for slots that are not seen; their sum. Whole vectors are
-// stored: what masks have stored can be read only later.
-inline float softmax(const uint8_t* seen, long count, float* scores) {
+// Scores to weights, not normalized; their sum. Whole vectors are stored: what masks have stored can
+// be read only later.
+inline float softmax(long count, float* scores) {
     __m512 largest = constant(-FLT_MAX), total = _mm512_setzero_ps();
     for (long at = 0; at < count; at += LANES) {
-        __mmask16 there = lanes(at, count);
-        if (seen != nullptr) there &= seen[at / 8] | seen[at / 8 + 1] << 8;
         const __m512 some =
-            _mm512_mask_loadu_ps(constant(-INFINITY), there, scores + at);
+            _mm512_mask_loadu_ps(constant(-INFINITY), lanes(at, count), scores + at);
         largest = _mm512_max_ps(largest, some);
         _mm512_storeu_ps(scores + at, some);
     }
@@ -63,18 +61,38 @@ struct Slots {
     long count, stride, size;
 };
 
+// The slots that a node sees: its path from the root. In its order, so that sums are the same
+// wherever the path lies in the tree.
+struct Path {
+    const int32_t* slots;
+    long count;
+
+    long at(long place) const { return slots[std::min(place, count - 1)]; }
+};
+
+inline Path list_path(const uint8_t* seen, long count, int32_t* slots) {
+    long found = 0;
+    for (long first = 0; first < count; first += LANES) {
+        unsigned bits = lanes(first, count);
+        if (seen != nullptr) bits &= seen[first / 8] | seen[first / 8 + 1] << 8;
+        for (; bits != 0; bits &= bits - 1) slots[found++] = first + __builtin_ctz(bits);
+    }
+    return {slots, found};
+}
+
 // Whisper's head size, which the compiler may unroll; other sizes are numbers.
 using UsualSize = std::integral_constant<long, 64>;
 
-// One query's products with all keys, rounded up to 4 of them.
+// One query's products with the path's keys, rounded up to 4 of them.
 template <class Size>
 void multiply_keys(
-    const float* query, const Slots& slots, Size size, float scale, float* scores) {
-    for (long slot = 0; slot < slots.count; slot += 4) {
+    const float* query, const Slots& slots, const Path& path, Size size, float scale,
+    float* scores) {
+    for (long place = 0; place < path.count; place += 4) {
         const float* keys[4];
         __m512 sums[4];
         for (int i = 0; i < 4; ++i) {
-            keys[i] = slots.keys + std::min(slot + i, slots.count - 1) * slots.stride;
+            keys[i] = slots.keys + path.at(place + i) * slots.stride;
             sums[i] = _mm512_setzero_ps();
         }
         for (long at = 0; at < size; at += LANES) {
@@ -83,27 +101,29 @@ void multiply_keys(
                 sums[i] = _mm512_fmadd_ps(some, load(keys[i], at, size), sums[i]);
         }
         const __m128 products = reduce(sums[0], sums[1], sums[2], sums[3]);
-        _mm_storeu_ps(scores + slot, _mm_mul_ps(products, _mm_set1_ps(scale)));
+        _mm_storeu_ps(scores + place, _mm_mul_ps(products, _mm_set1_ps(scale)));
     }
 }
 
 // The values' weighted sum, times `scale`.
 template <class Size>
-void add_values(const float* weights, const Slots& slots, Size size, float scale, float* to) {
+void add_values(
+    const float* weights, const Slots& slots, const Path& path, Size size, float scale,
+    float* to) {
     constexpr int TOGETHER = 4;
     for (long begin = 0; begin < size; begin += TOGETHER * LANES) {
         __m512 even[TOGETHER] = {}, odd[TOGETHER] = {};  // a sum waits for the one before it
-        auto add = [&](long slot, __m512* sums) {
-            const float* values = slots.values + slot * slots.stride;
-            const __m512 weight = constant(weights[slot]);
+        auto add = [&](long place, __m512* sums) {
+            const float* values = slots.values + path.slots[place] * slots.stride;
+            const __m512 weight = constant(weights[place]);
             for (int i = 0; i < TOGETHER; ++i)
                 sums[i] = _mm512_fmadd_ps(weight, load(values, begin + i * LANES, size), sums[i]);
         };
-        for (long slot = 0; slot + 1 < slots.count; slot += 2) {
-            add(slot, even);
-            add(slot + 1, odd);
+        for (long place = 0; place + 1 < path.count; place += 2) {
+            add(place, even);
+            add(place + 1, odd);
         }
-        if (slots.count % 2) add(slots.count - 1, even);
+        if (path.count % 2) add(path.count - 1, even);
         for (int i = 0; i < TOGETHER; ++i) {
             const __m512 sum = _mm512_add_ps(even[i], odd[i]);
             store(to, begin + i * LANES, size, _mm512_mul_ps(sum, constant(scale)));
@@ -114,11 +134,11 @@ void add_values(const float* weights, const Slots& slots, Size size, float scale
 // One node and head. `scores` has room for LANES more.
 template <class Size>
 void attend_slots(
-    const float* query, const Slots& slots, Size size, const uint8_t* seen, float* scores,
+    const float* query, const Slots& slots, const Path& path, Size size, float* scores,
     float* to) {
-    multiply_keys(query, slots, size, 1.0f / std::sqrt((float)size), scores);
-    const float total = softmax(seen, slots.count, scores);
-    add_values(scores, slots, size, total > 0 ? 1 / total : 0.0f, to);
+    multiply_keys(query, slots, path, size, 1.0f / std::sqrt((float)size), scores);
+    const float total = softmax(path.count, scores);
+    add_values(scores, slots, path, size, total > 0 ? 1 / total : 0.0f, to);
 }
 
 inline void copy(const float* from, long size, float* to) {
@@ -160,14 +180,17 @@ inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
             fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
             Slots slots{keys, keys + width, known, 2 * width, size};
             scratch.reset(Scratch::bytes_of<float>(known + LANES) +
+                          Scratch::bytes_of<int32_t>(known) +
                           Scratch::bytes_of<float>(known * 2 * size));
             float* scores = scratch.take<float>(known + LANES);
+            int32_t* places = scratch.take<int32_t>(known);
             if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
             auto attend = [&](auto fixed) {
-                for (long node = 0; node < count; ++node)
-                    attend_slots(
-                        joined + node * 3 * width, slots, fixed, tree.seen_by(utterance, node),
-                        scores, to + (first + node) * width + head * size);
+                for (long node = 0; node < count; ++node) {
+                    const Path path = list_path(tree.seen_by(utterance, node), known, places);
+                    attend_slots(joined + node * 3 * width, slots, path, fixed, scores,
+                                 to + (first + node) * width + head * size);
+                }
             };
             size == UsualSize::value ? attend(UsualSize{}) : attend(size);
         }
