@@ -12,7 +12,8 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.build import EXACT, GREEDY
+from espnet_medusa.search.acceptance import EXACT
+from espnet_medusa.search.build import GREEDY
 from espnet_medusa.search.drafters import FIXED
 
 logger = logging.getLogger(__name__)

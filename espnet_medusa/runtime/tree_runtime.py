@@ -182,12 +182,16 @@ class TreeRuntime(TreeDecoder):
         return (native_best_tokens if native else best_tokens)(logits, restriction)
 
     def surrogate(
-        self, vocabulary: torch.Tensor | None = None, precision: str | None = None
+        self,
+        vocabulary: torch.Tensor | None = None,
+        precision: str | None = None,
+        verified: bool = False,
     ) -> Surrogate | None:
         if self.heads is None:
             return None
-        if precision is None and isinstance(self.heads, AttendingHeads) and self._has_kernels:
-            precision = INT8  # the fastest, and the text is the decoder's
+        native = isinstance(self.heads, AttendingHeads) and self._has_kernels
+        if precision is None and verified and native:
+            precision = INT8
         chosen = draft_precision(precision, self.precision, self.device)
         projection = self.projection
         if vocabulary is not None or chosen != self.precision:

@@ -13,12 +13,14 @@ import torch
 
 from espnet_medusa.options import check_above, check_at_least, check_choice
 
+EXACT, THRESHOLD = "exact", "threshold"
+
 
 @dataclass(frozen=True)
 class AcceptanceOptions:
     """Decode options of the acceptance rules."""
 
-    acceptance: str = "exact"  # exact, typical, top_m, threshold
+    acceptance: str = EXACT  # or typical, top_m, threshold
     typical_epsilon: float = 0.09  # probability that is always enough
     typical_alpha: float = 0.3  # share of exp(-entropy) that is enough
     top_m: int = 5  # ranks of the base head that are good enough

@@ -8,7 +8,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import EXACT, THRESHOLD, AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
@@ -31,7 +31,6 @@ from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEAM, GREEDY = "beam", "greedy"
-EXACT, THRESHOLD = "exact", "threshold"
 WEIGHT_OPTIONS = {  # ESPnet's, by scorer
     "ctc": "ctc_weight",
     "lm": "lm_weight",

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_at_least, check_choice
-from espnet_medusa.search.build import BEAM, DRAFT_MINIMA, GREEDY, THRESHOLD, SearchOptions
+from espnet_medusa.search.acceptance import THRESHOLD
+from espnet_medusa.search.build import BEAM, DRAFT_MINIMA, GREEDY, SearchOptions
 from espnet_medusa.search.drafters import HEADS
 
 WHERE = "decoder_conf.draft_conf"

@@ -13,6 +13,7 @@ from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
+from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -34,6 +35,7 @@ LOOKAHEAD_DEPTH = 15  # how far a lookahead may go at least, unless draft_depth 
 class DrafterOptions(Protocol):
     """What is read of the decode options."""
 
+    acceptance: str
     drafter: str | None
     ctc_draft_share: float
     lookahead: str
@@ -106,7 +108,8 @@ def build_surrogate(
         vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
     main = None
     if HEADS in names:
-        main = decoder.surrogate(vocabulary, options.draft_precision)
+        verified = options.acceptance != THRESHOLD
+        main = decoder.surrogate(vocabulary, options.draft_precision, verified)
         if main is None and options.drafter is not None:
             raise InputError(
                 f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"

@@ -128,13 +128,18 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def surrogate(
-        self, vocabulary: torch.Tensor | None = None, precision: str | None = None
+        self,
+        vocabulary: torch.Tensor | None = None,
+        precision: str | None = None,
+        verified: bool = False,
     ) -> Surrogate | None:
         """What drafts from ``head_input``; None without heads.
 
         Args:
             vocabulary: (V',) tokens that it may draft, ascending; None: all.
             precision: As the decode option ``draft_precision``; None: the decoder's.
+            verified: Whether the decoder checks the drafts: with no ``precision`` they may then be
+                computed in whatever is fast.
         """
 
     @property

@@ -31,7 +31,7 @@ class PathDecoder(TreeDecoder):
     def num_heads(self):
         return self.decoder.num_heads
 
-    def surrogate(self, vocabulary=None, precision=None):
+    def surrogate(self, vocabulary=None, precision=None, verified=False):
         return self.paths
 
     def start(self, memory, memory_lengths, with_heads=True):
