@@ -19,10 +19,9 @@ def main(cmd: list[str] | None = None) -> None:
         MedusaASRTask.main(cmd=cmd)
     except InputError as error:
         sys.exit(f"error: {error}")
-    finally:
-        # Whose threads may otherwise outlive the interpreter, which ends a process by SIGABRT.
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.destroy_process_group()
+    # Its threads may otherwise outlive the interpreter, which ends a process by SIGABRT.
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -52,6 +52,15 @@ def write_lines(path: Path, table: dict) -> None:
     path.write_text("".join(f"{key} {value}\n" for key, value in table.items()))
 
 
+def write_good_and_bad(folder: Path) -> Path:
+    """A data directory of two utterances, one of which is no audio."""
+    folder.mkdir()
+    write_noise(folder / "good.wav", 0.3)
+    (folder / "bad.wav").write_bytes(b"no audio")
+    write_lines(folder / "wav.scp", {"bad": folder / "bad.wav", "good": folder / "good.wav"})
+    return folder
+
+
 def command_of(corpus, output, system, text="text", **changes) -> list[str]:
     """asr_train's options: the YAML, the tiny Whisper and data in the place of the real ones."""
     config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))

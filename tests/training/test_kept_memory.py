@@ -8,8 +8,8 @@ import pytest
 import soundfile
 import torch
 import yaml
-from experiment import read_lines, write_noise
-from whisper_training import losses, make_corpus, shapes, weights, write_lines
+from experiment import read_lines
+from whisper_training import losses, make_corpus, shapes, weights, write_good_and_bad, write_lines
 
 from espnet_medusa.bin import asr_train
 from espnet_medusa.inference import kept_memory
@@ -165,11 +165,7 @@ def test_memory_that_does_not_fit_is_refused(corpus, kept, tmp_path, changes, wi
 
 
 def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
-    data = tmp_path / "data"
-    data.mkdir()
-    write_noise(data / "good.wav", 0.3)
-    (data / "bad.wav").write_bytes(b"no audio")
-    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
+    data = write_good_and_bad(tmp_path / "data")
     with pytest.raises(SystemExit) as end:
         keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)
     assert end.value.code == keep_memory.SOME_FAILED

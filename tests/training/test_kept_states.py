@@ -10,8 +10,17 @@ import pytest
 import soundfile
 import torch
 import yaml
-from experiment import read_lines, write_noise
-from whisper_training import command_of, losses, make_corpus, shapes, train, weights, write_lines
+from experiment import read_lines
+from whisper_training import (
+    command_of,
+    losses,
+    make_corpus,
+    shapes,
+    train,
+    weights,
+    write_good_and_bad,
+    write_lines,
+)
 
 from espnet_medusa.bin import asr_train, convert
 from espnet_medusa.inference import kept_shards, kept_states
@@ -250,11 +259,7 @@ def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts
 
 
 def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
-    data = tmp_path / "data"
-    data.mkdir()
-    write_noise(data / "good.wav", 0.3)
-    (data / "bad.wav").write_bytes(b"no audio")
-    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
+    data = write_good_and_bad(tmp_path / "data")
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
     with pytest.raises(SystemExit) as end:
