@@ -22,10 +22,10 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.ctc_first import CTC_THRESHOLDS
-from espnet_medusa.search.drafters import FIXED, MODEL
+from espnet_medusa.search.drafters import FIXED
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.tuning.available import KINDS, Available, DraftModelFiles, available
+from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
 from espnet_medusa.tuning.report import circumstances, headline, summary, write_config, write_report
@@ -153,8 +153,11 @@ def draft_models(own: argparse.Namespace, options: dict[str, Any]) -> list[Draft
     if options["draft_model"] is not None:
         one = DraftModelFiles(options["draft_model"], options["draft_model_file"])
         given = [one, *(files for files in given if files.name != one.name)]
-    if given and MODEL not in own.drafters:
-        raise InputError(f"draft_models: {given[0].name}; allowed with model among --drafters")
+    if given and not {*MODELS} & {*own.drafters}:
+        raise InputError(
+            f"draft_models: {given[0].name}; allowed with one of {', '.join(MODELS)} among "
+            "--drafters"
+        )
     return [*dict.fromkeys(given)]
 
 

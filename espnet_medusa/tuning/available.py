@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -15,6 +16,7 @@ from espnet_medusa.search.build import GREEDY, draft_shape
 from espnet_medusa.search.drafters import (
     CTC,
     CTC_HEADS,
+    CTC_MODEL,
     HEADS,
     MODEL,
     build_surrogate,
@@ -24,7 +26,8 @@ from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tuning.setting import DraftSetting
 
 OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
-KINDS = (*OWN, MODEL)
+MODELS = (MODEL, CTC_MODEL)
+KINDS = (*OWN, *MODELS)
 SHARES = (0.3, 0.6)  # of CTC where heads draft, too
 
 
@@ -75,7 +78,7 @@ class Available:
     Attributes:
         drafters: By name.
         left_out: Why the others are not among them, a line each.
-        readers: Who reads what a draft model drafts from, by the drafter's name.
+        readers: Who reads what a draft model or CTC drafts from, by the drafter's name.
     """
 
     drafters: dict[str, Drafter] = field(default_factory=dict)
@@ -104,28 +107,60 @@ def available(
     """
     found, options = Available(), speech2text.search_options
     for kind in [kind for kind in OWN if kind in kinds]:
-        shares = [None]
-        if kind == CTC_HEADS:
-            shares = [*dict.fromkeys((options.ctc_draft_share, *SHARES))]
+        shares = _shares(options) if kind == CTC_HEADS else [None]
         try:
             surrogates = {share: _surrogate(speech2text, kind, share) for share in shares}
         except InputError as error:
             found.left_out.append(str(error))
             continue
         found.drafters[kind] = _drafter(kind, kind, surrogates, options)
-    if MODEL in kinds:
-        names = _short_names([files.name for files in draft_models])
-        for name, files in zip(names, draft_models, strict=True):
-            reader = copy.copy(speech2text)
-            reader.search_options = replace(
-                options, draft_model=files.name, draft_model_file=files.weights
-            )
-            surrogates = {None: _surrogate(reader, MODEL, None)}
-            found.drafters[name] = _drafter(name, MODEL, surrogates, options, files)
-            found.readers[name] = reader
-        if not draft_models:
-            found.left_out.append("drafter: model; no draft model is given; see --draft_models")
+        if kind != HEADS:
+            found.readers[kind] = speech2text
+    with_models = [kind for kind in MODELS if kind in kinds]
+    names = _short_names([files.name for files in draft_models])
+    for name, files in zip(names, draft_models, strict=True):
+        _add_model(found, speech2text, with_models, name, files)
+    if with_models and not draft_models:
+        found.left_out.append("drafter: model; no draft model is given; see --draft_models")
     return found
+
+
+def _add_model(
+    found: Available,
+    speech2text: Speech2Text,
+    kinds: Sequence[str],
+    name: str,
+    files: DraftModelFiles,
+) -> None:
+    """Open a draft model once, for what it drafts alone and with CTC."""
+    # Both have all tokens of the draft model.
+    options = replace(speech2text.search_options, draft_vocab_size=None)
+    reader = copy.copy(speech2text)
+    reader.search_options = replace(
+        options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
+    )
+    model = _surrogate(reader, MODEL, None)
+    surrogates = {MODEL: {None: model}}
+    if CTC_MODEL in kinds:
+        try:
+            listener = copy.copy(speech2text)
+            listener.search_options = options
+            ctc = _surrogate(listener, CTC, None)
+        except InputError as error:
+            found.left_out.append(str(error))
+        else:
+            surrogates[CTC_MODEL] = {
+                share: MixedSurrogate(ctc, model, share) for share in _shares(options)
+            }
+    for kind in [kind for kind in kinds if kind in surrogates]:
+        full = f"{kind} {name}"
+        found.drafters[full] = _drafter(full, kind, surrogates[kind], options, files)
+        found.readers[full] = reader
+
+
+def _shares(options: DecodeOptions) -> list[float]:
+    """Of CTC, the option's own first."""
+    return [*dict.fromkeys((options.ctc_draft_share, *SHARES))]
 
 
 def _drafter(
@@ -149,8 +184,6 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
     options = replace(speech2text.search_options, drafter=kind, draft_depth=1)
     if share is not None:
         options = replace(options, ctc_draft_share=share)
-    if kind == MODEL:  # it has its own tokens
-        options = replace(options, draft_vocab_size=None)
     model, decoder = speech2text.asr_model, speech2text.search.decoder
     surrogate = build_surrogate(
         options, decoder, len(model.token_list), model.eos, speech2text.draft_sources()
@@ -163,4 +196,4 @@ def _short_names(names: Sequence[str]) -> list[str]:
     """Last parts of paths where they differ."""
     short = [Path(name).name if Path(name).exists() else name for name in names]
     kept = short if len({*short}) == len({*names}) else names
-    return [f"model {name}" for name in kept]
+    return [*kept]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 
-from espnet_medusa.search.drafters import MODEL
+from espnet_medusa.tuning.available import MODELS
 from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.held_out import HeldOutBatch
@@ -160,7 +160,7 @@ def write_config(
     """
     chosen = draft_config(tuning, tuning.chosen)
     replaced = {*DRAFT_KEYS}
-    if chosen.get("drafter") == MODEL:  # it has its own tokens
+    if chosen.get("drafter") in MODELS:  # it has its own tokens
         replaced.add("draft_vocab_size")
     config = {name: value for name, value in given.items() if name not in replaced} | chosen
     comment = [f"Tuned by: {about.command}", f"Model: {about.asr_model_file}"]

@@ -78,7 +78,7 @@ def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> li
         num_heads: K, as trained.
         max_steps: How far the surrogate can go; None without limit.
     """
-    if kind == MODEL:
+    if MODEL in kind.split("+"):
         return [*MODEL_DEPTHS]
     if kind in (CTC, CTC_HEADS):
         return [*(CTC_DEPTHS if greedy else CTC_BEAM_DEPTHS)]
