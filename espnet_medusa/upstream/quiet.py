@@ -2,11 +2,13 @@
 
 Whoever imports ESPnet imports all of it: a phonemizer that asks the network for a dictionary, an
 attention that prints which optional package is missing, decorators of a name that torch renamed,
-and typeguard, which rewrites every function so that it checks its arguments. Exactly these are
-kept back. The phonemizer comes, dictionary and all, when it is used.
+typeguard, which rewrites every function so that it checks its arguments, aligners with their
+compiler, speech enhancement, translation and its metrics. Exactly these are kept back; what has a
+use comes when it is used.
 """
 
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from io import StringIO
@@ -27,6 +29,47 @@ class OnDemand(SourceFileLoader):
             return getattr(module, name)
 
         module.__getattr__ = load
+
+
+class Later:
+    """A class or a function of a module that has not run yet.
+
+    Args:
+        find: ``name -> the real one``, which runs the module.
+        name: In the module.
+    """
+
+    def __init__(self, find: Callable[[str], object], name: str):
+        self._find, self._name = find, name
+
+    def __call__(self, *args, **options) -> object:
+        return self._find(self._name)(*args, **options)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._find(self._name), name)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._find(self._name))
+
+
+class NamesOnDemand(SourceFileLoader):
+    """Runs a module when a name of it is used: called, looked into, or asked for its instances."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave ``Later`` in the place of names that others import."""
+
+        def find(name: str) -> object:
+            if "__getattr__" in vars(module):
+                del module.__getattr__
+                super(NamesOnDemand, self).exec_module(module)
+            return getattr(module, name)
+
+        def later(name: str) -> Later:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Later(find, name)
+
+        module.__getattr__ = later
 
 
 class WithoutFlashAttention(SourceFileLoader):
@@ -67,6 +110,11 @@ def module_of(target: object) -> str:
 UNCHECKED = ("espnet.", "espnet2.", "inflect")  # ESPnet imports inflect
 LOADERS = {
     "g2p_en": OnDemand,
+    "hydra": OnDemand,
+    "scipy.signal": OnDemand,
+    "whisper.timing": NamesOnDemand,  # of openai-whisper, whose normalizers ESPnet imports
+    "espnet2.gan_tts.jets.alignments": NamesOnDemand,
+    "espnet2.tasks.enh_s2t": NamesOnDemand,
     "typeguard": Unchecked,
     # In ESPnet 202511, and in its master.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,

@@ -7,7 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from espnet_medusa.upstream.quiet import OnDemand, WithoutFlashAttention
+from espnet_medusa.upstream.quiet import NamesOnDemand, OnDemand, WithoutFlashAttention
 
 NOISE = ("nltk", "Flash Attention", "autocast", "Warning")
 
@@ -69,6 +69,41 @@ def test_a_module_on_demand_runs_once_something_is_asked_for(tmp_path, capsys):
     assert capsys.readouterr().out == "runs\n"
     with pytest.raises(AttributeError):
         _ = module.other
+
+
+def test_names_on_demand_are_what_they_stand_for_once_they_are_used(tmp_path, capsys):
+    path = tmp_path / "names.py"
+    path.write_text(
+        "print('runs')\nclass Voice:\n    kind = 'tenor'\n    def __init__(self, n): self.n = n\n"
+    )
+    module = load(path, NamesOnDemand)
+    voice = module.Voice
+    assert capsys.readouterr().out == "" and not hasattr(module, "__wrapped__")
+    assert not isinstance(3, voice)
+    assert capsys.readouterr().out == "runs\n"
+    assert voice.kind == "tenor" and voice(2).n == voice(n=2).n == 2
+    assert isinstance(voice(1), voice) and isinstance(voice(1), module.Voice)
+    assert type(voice(1)) is module.Voice and capsys.readouterr().out == ""
+    with pytest.raises(AttributeError):
+        _ = module.other
+
+
+KEPT_BACK = """
+import sys
+from espnet_medusa import Speech2Text
+for name in ("numba", "nltk", "hydra.utils", "espnet2.enh.separator.tfgridnet_separator"):
+    assert name not in sys.modules, name
+import torch
+from espnet2.main_funcs.calculate_all_attentions import AlignmentModule
+module = AlignmentModule(8, 4)
+assert isinstance(module, torch.nn.Module) and isinstance(module, AlignmentModule)
+from espnet2.bin.asr_inference import EnhS2TTask
+assert EnhS2TTask.class_choices_list and "numba" in sys.modules
+"""
+
+
+def test_what_decoding_does_not_need_comes_when_it_is_used():
+    run("-c", KEPT_BACK)
 
 
 def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
