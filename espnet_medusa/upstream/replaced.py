@@ -1,7 +1,12 @@
 """What the plugin puts into modules of ESPnet once they are loaded; no file is changed."""
 
+from functools import partial
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+
+import yaml
+
+from espnet_medusa.options import LOADER
 
 
 class Changing(SourceFileLoader):
@@ -27,6 +32,16 @@ class Registering(Changing):
         from espnet_medusa.plugin import register  # imports torch, ESPnet, transformers
 
         register()
+
+
+class WithFastYAML(Changing):
+    """ESPnet's tasks, which read an experiment's tokens with them."""
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """Give it a PyYAML that reads in C."""
+        fast = {"safe_load": partial(yaml.load, Loader=LOADER)}
+        module.yaml = SimpleNamespace(**vars(yaml) | fast)
 
 
 class WithOurTokenizer(Changing):
@@ -60,6 +75,7 @@ def replace_methods(theirs: type, ours: type) -> None:
 
 LOADERS: dict[str, type[Changing]] = {
     "espnet2.tasks.asr": Registering,
+    "espnet2.tasks.abs_task": WithFastYAML,
     "espnet2.text.whisper_tokenizer": WithOurTokenizer,
     "espnet2.text.whisper_token_id_converter": WithOurConverter,
 }

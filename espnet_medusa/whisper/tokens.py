@@ -5,7 +5,7 @@ Vocabulary and languages are those that openai-whisper carries.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,20 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     Raises:
         InputError: Another size.
     """
-    from transformers.convert_slow_tokenizer import TikTokenConverter
-    from whisper import tokenizer as openai  # Slow to import.
-
     if vocab_size not in VOCABULARIES:
         raise InputError(
             f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
             f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
         )
+    return _with_end(_openais(vocab_size))  # which copies it
+
+
+@cache
+def _openais(vocab_size: int) -> Tokenizer:
+    """Of openai-whisper's files: a second of work."""
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+    from whisper import tokenizer as openai  # Slow to import.
+
     name, num_languages = VOCABULARIES[vocab_size]
     encoding = openai.get_encoding(name, num_languages)
     ids = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
@@ -59,7 +65,7 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
         pattern=encoding._pat_str,
         extra_special_tokens=sorted(ids, key=ids.get),
     )
-    return _with_end(converter.converted())
+    return converter.converted()
 
 
 def _with_end(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:

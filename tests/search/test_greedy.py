@@ -1,5 +1,6 @@
 """Invariant 1, greedy part: exact drafts leave plain greedy text, whatever the shape."""
 
+import functools
 import random
 
 import pytest
@@ -76,6 +77,7 @@ def known_future(future: list[int]) -> PathSurrogate:
     return PathSurrogate(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
+@functools.cache
 def ending_seed(max_length: int) -> int:
     """A seed whose greedy text ends by itself after some tokens."""
     for seed in range(200):

@@ -10,6 +10,7 @@ import soundfile
 import torch
 import yaml
 
+from espnet_medusa.options import read_config
 from espnet_medusa.task import MedusaASRTask
 
 TOKENS = ["<blank>", "<unk>", "<space>", *"abcdefghij", "<sos/eos>"]
@@ -73,7 +74,7 @@ def make_experiment(
     command += ["--output_dir", folder, "--dry_run", "true", "--seed", seed]
     MedusaASRTask.main(cmd=list(map(str, command)))
     experiment = Experiment(folder)
-    config = yaml.safe_load(experiment.config.read_text())
+    config = read_config(experiment.config, "")
     if keep_weights:  # what was written names no pretrained model any more
         config |= changes
     model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))

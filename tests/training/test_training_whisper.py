@@ -35,7 +35,10 @@ TRAINED = {  # system: what its training changes
 }
 
 
-WARM = {"attending": {"scheduler_conf": {"warmup_steps": 1}}}
+WARM = {
+    system: {"scheduler_conf": {"warmup_steps": 1}}
+    for system in ("attending", "linear_frozen", "block", "recurrent")
+}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,7 @@ class Killed(Exception):
 
 def test_a_killed_run_resumes_to_the_same_weights(trained, corpus, tmp_path, monkeypatch):
     system, output = trained
-    optimizer = torch.optim.AdamW if system == "attending" else Adafactor
+    optimizer = torch.optim.AdamW if system in WARM else Adafactor
     steps, step = [], optimizer.step
 
     def second_step_fails(self, *arguments):
