@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 
+CONFIG = "config.yaml"
 CHECKPOINTS = (  # what conversion and training leave; the first that is there
     "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
     "valid.acc.best.pth", "valid.loss.best.pth",
@@ -37,11 +39,11 @@ def find_weights(folder: Path, option: str) -> Path:
     )
 
 
-def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:
+def read_weights(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:
     """Read the checkpoints safely before ESPnet reads them in a way that may run code.
 
     Returns:
-        The model's weights without their values: ESPnet holds them twice, which is enough.
+        The model's weights.
 
     Raises:
         InputError: A file is missing, or holds more than weights.
@@ -50,7 +52,21 @@ def read_sizes(model_file: Path | str | None, lm_file: Path | str | None) -> Wei
         raise InputError("asr_model_file: missing; give the trained model, such as valid.pth")
     if lm_file is not None:
         load_weights(Path(lm_file))
-    return {name: weight.to("meta") for name, weight in load_weights(Path(model_file)).items()}
+    return load_weights(Path(model_file))
+
+
+class Unwritten(TorchFunctionMode):
+    """Where models are made whose weights are read: no random ones take time and memory."""
+
+    # By name: transformers has its own of these, and tensors have some.
+    NAMES = frozenset(name for name in vars(torch.nn.init) if name.strip("_") == name[:-1])
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """torch's interface."""
+        kwargs = kwargs or {}
+        if getattr(function, "__name__", None) in self.NAMES:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 @contextmanager
@@ -74,17 +90,21 @@ def refusing(train_config: Path | str | None, model_file: Path | str) -> Iterato
         ) from error
 
 
-def check_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str) -> None:
-    """Refuse a checkpoint that does not hold all of a model and nothing else.
+def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str) -> None:
+    """Give a model its weights: they become the model's own, where kind and device are the same.
 
     Counts of training tokens may be missing: heads from elsewhere have none.
 
     Raises:
-        InputError: Names the first differences.
+        InputError: The checkpoint does not hold all of the model and nothing else; names the first
+            differences.
     """
+    state = model.state_dict()
     expected = {
         name: value
-        for name, value in model.state_dict().items()
+        for name, value in state.items()
         if name in weights or not name.endswith(TOKEN_COUNTS)
     }
     check_shapes(weights, expected, model_file, complete=True)
+    suited = {name: weight.to(state[name]) for name, weight in weights.items()}
+    model.load_state_dict(suited, strict=False, assign=True)

@@ -22,7 +22,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import check_weights, find_weights
+from espnet_medusa.inference.experiment import CONFIG, Unwritten, find_weights, put_weights
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
@@ -34,8 +34,6 @@ from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import tokenizer_of_type
 from espnet_medusa.whisper.token_files import read_text
 from espnet_medusa.whisper.tokens import read_whisper_tokens
-
-CONFIG = "config.yaml"
 
 
 class MainModel(Protocol):
@@ -126,7 +124,8 @@ def _open_experiment(
     weights = load_weights(weights_file)
     args = Namespace(**read_config(config, "give draft_model the folder that training left"))
     try:
-        model = ASRTask.build_model(args)
+        with Unwritten():
+            model = ASRTask.build_model(args)
     except (AttributeError, TypeError) as error:
         raise InputError(f"draft_model: {config}: {error}; give an experiment of ASR") from error
     decoder = searchable(getattr(model, "decoder", None))
@@ -135,8 +134,8 @@ def _open_experiment(
             f"draft_model: {name}: {unknown_part(getattr(model, 'decoder', None))}; allowed: "
             "decoder: whisper_medusa, speech_llama or ESPnet's transformer"
         )
-    check_weights(weights, model, weights_file)
-    model.load_state_dict(weights, strict=False)
+    put_weights(weights, model, weights_file)
+    del weights
     model.to(device=device, dtype=dtype).eval()
     whisper = None
     if whisper_labels(args) is not None:

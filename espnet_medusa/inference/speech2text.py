@@ -19,7 +19,13 @@ from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import check_weights, read_sizes, refusing
+from espnet_medusa.inference.experiment import (
+    CONFIG,
+    Unwritten,
+    put_weights,
+    read_weights,
+    refusing,
+)
 from espnet_medusa.inference.obstacles import (
     check_batch,
     check_encoder,
@@ -77,11 +83,17 @@ class Speech2Text(ESPnetSpeech2Text):
         batch_size = options.pop("batch_size", 1)
         check_batch(batch_size, options)
         check_options(self.search_options, options.get("beam_size", 20))
-        weights = read_sizes(asr_model_file, options.get("lm_file"))
-        with refusing(asr_train_config, asr_model_file):
-            super().__init__(**options)
+        weights = read_weights(asr_model_file, options.get("lm_file"))
         if not options.get("quantize_asr_model", False):
-            check_weights(weights, self.asr_model, asr_model_file)
+            # Not twice: ESPnet would read them again, into a model of random ones.
+            options |= {"asr_model_file": None}
+            if asr_train_config is None:
+                options |= {"asr_train_config": Path(asr_model_file).parent / CONFIG}
+        with refusing(asr_train_config, asr_model_file), Unwritten():
+            super().__init__(**options)
+        if options["asr_model_file"] is None:
+            put_weights(weights, self.asr_model, asr_model_file)
+        del weights
         model, train_args = self.asr_model, self.asr_train_args
         self.search_options = self._with_draft_defaults(options.get("beam_size", 20))
         check_scoring(
