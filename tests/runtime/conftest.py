@@ -4,19 +4,18 @@ import pytest
 from kernel_kinds import KINDS, forget, some_threads
 
 from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native.instruction_sets import VARIABLE
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=KINDS, ids="".join)
 def kind(request, monkeypatch):
     """Kernels as this processor runs them, and as lesser ones would."""
-    compiler = " ".join(build.find_compiler())
-    monkeypatch.setenv("CXX", compiler + request.param)
+    name, options = request.param
+    monkeypatch.setenv("CXX", " ".join(build.find_compiler()) + options)
+    monkeypatch.setenv(VARIABLE, name)
     forget()
-    found = library.kernels()
-    if KINDS[request.param] == "AVX512_VNNI, AVX512_BF16" and found.kind() == b"AVX512_VNNI":
-        pytest.skip("this processor has no instructions for bfloat16")
-    assert KINDS[request.param] in (None, found.kind().decode())
-    yield request.param
+    assert library.kernels() is not None
+    yield name + options
     monkeypatch.undo()
     forget()
 

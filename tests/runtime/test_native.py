@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 import torch
 from kernel_kinds import forget, some_threads
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime import linear as torch_linear
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
-from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native import build, instruction_sets, library
+from espnet_medusa.runtime.native.instruction_sets import VARIABLE
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.whisper import whisper_weights
@@ -285,56 +287,114 @@ def test_drafts_change_neither_text_nor_scores(heads, beam_size):
     assert found[0] == found[1]
 
 
-def test_without_a_compiler_torch_computes(monkeypatch, caplog):
-    monkeypatch.setenv("CXX", "no-such-compiler")
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Nothing is loaded or compiled yet; afterwards all is as it was."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     forget()
-    try:
-        runtime = build_runtime(tiny_decoder(0), "int8")
-        memory, lengths = random_memory(0, [5])
-        outputs = runtime.extend(runtime.start(memory, lengths), [[1]], [[ROOT]])
-        assert runtime.logits(outputs.hidden).shape == (1, VOCAB_SIZE)
-        assert outputs.hidden.size(1) == HIDDEN_SIZE
-    finally:
-        monkeypatch.undo()
-        forget()
-    assert isinstance(runtime.layers[0], PackedLayer)
-    assert isinstance(runtime.projection, torch_linear.Int8Linear)
-    assert "torch's kernels, which are slower: no C++ compiler (no-such-compiler)" in caplog.text
+    yield monkeypatch
+    monkeypatch.undo()
+    forget()
 
 
 @pytest.mark.parametrize(
-    ("flags", "compiler", "reason"),
+    ("variable", "value", "reason"),
     [
-        ({"avx2"}, "c++", "this processor lacks avx512_vnni, avx512bw, .*avx512vl"),
-        (build.NEEDED, "false", "false fails"),
+        ("CXX", "no-such-compiler", "no C++ compiler (no-such-compiler)"),
+        (VARIABLE, "none", "ESPNET_MEDUSA_CPU_ISA is none"),
     ],
 )
-def test_what_is_missing_is_said(monkeypatch, tmp_path, flags, compiler, reason):
-    monkeypatch.setattr(build, "processor_flags", lambda: flags)
-    monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(build.Unavailable, match=reason):
-        build.compiled(tmp_path)
+@torch.no_grad()
+def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
+    fresh.setenv(variable, value)
+    decoder = tiny_decoder(0, vocab_size=500)
+    memory, lengths = random_memory(0, [5, 9])
+    runtime = build_runtime(decoder, "int8")
+    tokens = [[1, 2], [3, 4]]
+    outputs = runtime.extend(runtime.start(memory, lengths), tokens, [[ROOT, 0]] * 2)
+    exact = decoder.hidden_states(memory, lengths, torch.tensor(tokens)).hidden.flatten(0, 1)
+    for found, expected in (
+        (outputs.hidden.float(), exact),
+        (runtime.logits(outputs.hidden).float(), decoder.logits(exact)),
+    ):
+        assert (found - expected).norm() / expected.norm() < 0.06
+    assert isinstance(runtime.layers[0], PackedLayer)
+    assert isinstance(runtime.projection, torch_linear.Int8Linear)
+    build_runtime(decoder, "int8")
+    assert caplog.text.count(f"torch's kernels, which are slower: {reason}") == 1, "said once"
 
 
-def test_a_folder_that_cannot_be_written_and_a_broken_file_are_said(tmp_path):
+def test_what_the_variable_may_name_is_said(fresh):
+    fresh.setenv(VARIABLE, "SSE9")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9' is not known.*AVX2, none"):
+        build.load_library()
+    fresh.setattr(instruction_sets, "processor_flags", lambda: instruction_sets.AVX2.flags)
+    fresh.setenv(VARIABLE, "AMX")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'AMX' is not known.*allowed: AVX2, none"):
+        build.load_library()
+
+
+@pytest.mark.parametrize("best", range(len(instruction_sets.BEST_FIRST)))
+def test_a_processor_gets_the_best_that_it_has(fresh, best):
+    fresh.delenv(VARIABLE, raising=False)
+    one = instruction_sets.BEST_FIRST[best]
+    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags, "sse2"})
+    found = instruction_sets.usable_sets()
+    assert found[0] is one and found[-1] is instruction_sets.AVX2
+    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags} - {"avx2"})
+    assert instruction_sets.usable_sets() == []
+
+
+def test_what_is_missing_is_said(fresh, tmp_path):
+    for module in (instruction_sets, build):
+        fresh.setattr(module, "processor_flags", lambda: {"avx2"})
+    with pytest.raises(build.Unavailable, match="this processor lacks bmi2, fma"):
+        build.open_best(instruction_sets.usable_sets())
+    with pytest.raises(build.Unavailable, match="false fails"):
+        build.compiled(instruction_sets.AVX2, ["false"], tmp_path)
+
+
+def test_a_lesser_set_where_the_compiler_does_not_know_the_best(fresh, caplog):
+    unknown = instruction_sets.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
+    with caplog.at_level(logging.INFO):
+        assert build.open_best([unknown, instruction_sets.AVX2])
+    assert "kernels of our own: AVX2; NEWER: " in caplog.text
+    assert "mnosuchinstructions" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_and_a_broken_file_are_said(tmp_path):
     (tmp_path / "file").write_text("no library")
-    with pytest.raises(build.Unavailable, match="cannot be written"):
-        build.compiled(tmp_path / "file")
+    with pytest.raises(build.Unavailable, match="cannot be made"):
+        build.library_folder(tmp_path / "file")
     with pytest.raises(build.Unavailable, match="cannot be loaded"):
         build.open_library(tmp_path / "file")
 
 
 def test_several_may_compile_at_once(tmp_path):
+    folder = build.library_folder(tmp_path / "new")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    arguments = instruction_sets.AVX2, build.find_compiler(), folder
     with ThreadPoolExecutor(2) as pool:
-        paths = [*pool.map(build.compiled, [tmp_path / "new"] * 2)]
-    assert paths[0] == paths[1] and [*(tmp_path / "new").iterdir()] == [paths[0]]
-    assert build.open_library(paths[0]).kind() == library.kernels().kind()
+        paths = [*pool.map(lambda _: build.compiled(*arguments), range(2))]
+    assert paths[0] == paths[1] and [*folder.iterdir()] == [paths[0]]
+    assert build.open_library(paths[0])
     compiled = paths[0].stat().st_mtime_ns
-    assert build.compiled(tmp_path / "new").stat().st_mtime_ns == compiled, "not made again"
+    assert build.compiled(*arguments).stat().st_mtime_ns == compiled, "not made again"
+    paths[0].chmod(0o775)
+    with pytest.raises(build.Unavailable, match=f"{paths[0]} is not used: others may write"):
+        build.compiled(*arguments)
 
 
-def test_the_log_says_which_kernels_run(caplog):
+def test_libraries_that_others_may_have_made_are_not_used(fresh, tmp_path, caplog):
+    folder = build.library_folder(tmp_path / "espnet_medusa")
+    folder.chmod(0o777)
+    assert library.kernels() is None and library.kernels() is None
+    said = f"{folder} is not used: others may write to it; run `chmod go-w {folder}`"
+    assert caplog.text.count(said) == 1 and not [*folder.iterdir()]
+
+
+def test_the_log_says_which_kernels_run(kind, caplog):
     forget()
     with caplog.at_level(logging.INFO):
         library.kernels()
-    assert "kernels of our own: " in caplog.text
+    assert f"kernels of our own: {kind.split()[0]}" in caplog.text

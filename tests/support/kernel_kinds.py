@@ -5,8 +5,13 @@ from contextlib import contextmanager
 import torch
 
 from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native.instruction_sets import AVX512_VNNI, usable_sets
 
-KINDS = {"": None, " -DPORTABLE=1": "AVX512_VNNI, AVX512_BF16", " -DPORTABLE=2": "AVX512_VNNI"}
+NAMES = [one.name for one in usable_sets()]
+# Instructions, and options for the compiler. AVX_VNNI's way is tested by the same instructions in
+# another encoding.
+KINDS = [(name, "") for name in NAMES]
+KINDS += [(AVX512_VNNI.name, " -DHALVES")] * (AVX512_VNNI.name in NAMES)
 
 
 def forget():
