@@ -174,8 +174,10 @@ inline Integers add_byte_products(Integers sums, Integers row, Integers columns)
 
 // Products of 2 signed words, added up in each lane.
 inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
-    return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(row.low, columns.low)),
+    sums = {_mm256_add_epi32(sums.low, _mm256_madd_epi16(row.low, columns.low)),
             _mm256_add_epi32(sums.high, _mm256_madd_epi16(row.high, columns.high))};
+    asm("" : "+x"(sums.low)); asm("" : "+x"(sums.high));
+    return sums;
 }
 // Signed bytes of even and of odd places to words.
 inline Integers even_bytes(Integers a) {

@@ -143,9 +143,7 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
     return library
 
 
-def compile_library(
-    compiler: Sequence[str], instructions: InstructionSet, library: Path
-) -> None:
+def compile_library(compiler: Sequence[str], instructions: InstructionSet, library: Path) -> None:
     """Make the library in a folder of its own, then move it where it is looked for."""
     with tempfile.TemporaryDirectory(dir=library.parent) as name:
         parts, whole = Path(name, "kernels.o"), Path(name, "kernels.so")

@@ -26,7 +26,8 @@ class InstructionSet:
     @property
     def options(self) -> list[str]:
         """For g++ and clang++."""
-        return ["-m" + flag.replace("_", "-" * flag.startswith("amx")) for flag in sorted(self.flags)]
+        named = [flag.replace("_", "-" * flag.startswith("amx")) for flag in self.flags]
+        return [f"-m{name}" for name in sorted(named)]
 
 
 def make(name: str, flags: str, lesser: Iterable[str] = ()) -> InstructionSet:
