@@ -176,7 +176,9 @@ inline Integers add_byte_products(Integers sums, Integers row, Integers columns)
 inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
     sums = {_mm256_add_epi32(sums.low, _mm256_madd_epi16(row.low, columns.low)),
             _mm256_add_epi32(sums.high, _mm256_madd_epi16(row.high, columns.high))};
-    asm("" : "+x"(sums.low)); asm("" : "+x"(sums.high));
+    // Else GCC adds up products before sums, for which there are not registers enough.
+    asm("" : "+x"(sums.low));
+    asm("" : "+x"(sums.high));
     return sums;
 }
 // Signed bytes of even and of odd places to words.

@@ -43,7 +43,13 @@ struct Block {
     static long stride_of(long steps) {
         return (steps + 1) * STEP_ROW<Type> * sizeof(typename Type::Row);
     }
-    static long widest_stride(long widest) { return stride_of<Bfloat16>(round_up(widest, PANEL) / PANEL); }
+    static long stride(const Linear& linear) {
+        const long steps = linear.steps();
+        return linear.rounded() ? stride_of<Bfloat16>(steps) : stride_of<Bytes>(steps);
+    }
+    static long widest_stride(long widest) {
+        return stride_of<Bfloat16>(round_up(widest, PANEL) / PANEL);
+    }
     static size_t bytes(long widest) {
         return Scratch::bytes_of<char>(BLOCK_ROWS * widest_stride(widest)) +
                Scratch::bytes_of<float>(BLOCK_ROWS) + Scratch::bytes_of<float>(widest);
@@ -64,7 +70,7 @@ inline void round_row(const float* row, long size, Bfloat16::Row* values) {
 template <class Type>
 void multiply_panels(
     const Linear& linear, const Block& block, long count, const float* residual, float* to) {
-    const long steps = linear.steps(), size = linear.outputs, stride = Block::stride_of<Type>(steps);
+    const long steps = linear.steps(), size = linear.outputs, stride = Block::stride(linear);
     Tiles tiles(count);
     alignas(64) typename Type::Sum sums[PANEL * PANEL];
     for (long column = 0; column < size; column += PANEL) {
@@ -82,9 +88,7 @@ void multiply_panels(
 inline void multiply_block(
     const Linear& linear, const Norm* norm, const float* from, long stride, long count,
     const Block& block, const float* residual, float* to) {
-    const long size = linear.inputs, steps = linear.steps();
-    const long block_stride = linear.rounded() ? Block::stride_of<Bfloat16>(steps)
-                                               : Block::stride_of<Bytes>(steps);
+    const long size = linear.inputs, block_stride = Block::stride(linear);
     for (long row = 0; row < count; ++row, from += stride) {
         const float* numbers = from;
         if (norm != nullptr) {

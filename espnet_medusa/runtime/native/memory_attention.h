@@ -39,7 +39,7 @@ struct Queries {
 
     Queries(const float* values, int count, long stride, long size, long padded, Scratch& scratch)
         : values(values), count(count), stride(stride), size(size),
-          weight_stride(padded + STEP_BYTES / 2) {
+          weight_stride(padded + STEP_BYTES / sizeof(Bfloat16::Row)) {
         const long of_rounded = PANEL * Memory::columns(size);
         scratch.reset(
             Scratch::bytes_of<Bfloat16::Row>(of_rounded) +
