@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
 
-from espnet_medusa.cache_folder import NotPrivate, cache_folder, check_private, make_private
+from espnet_medusa.cache_folder import cache_folder, check_private, make_private
 from espnet_medusa.runtime.native.instruction_sets import (
     AVX2,
     NONE,
@@ -108,9 +108,7 @@ def library_folder(folder: Path) -> Path:
     try:
         make_private(folder)
     except OSError as error:
-        raise Unavailable(f"{folder} cannot be made ({error})") from error
-    except NotPrivate as reason:
-        raise Unavailable(str(reason)) from reason
+        raise Unavailable(f"kernels cannot be kept ({error})") from error
     return folder
 
 
@@ -137,9 +135,7 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
             compile_library(compiler, instructions, library)
         check_private(library)
     except OSError as error:
-        raise Unavailable(f"{folder} cannot be written ({error})") from error
-    except NotPrivate as reason:
-        raise Unavailable(str(reason)) from reason
+        raise Unavailable(f"kernels cannot be kept ({error})") from error
     return library
 
 
