@@ -113,12 +113,15 @@ struct Tiles {
     explicit Tiles(int) {}
 };
 
-// COUNT rows with one block of columns: a vector of sums for each row.
+// COUNT rows with one block of columns: a vector of sums for each row. Meanwhile `next` comes nearer.
 template <class Type, int COUNT>
-void multiply_rows(const Rows& rows, const char* block, long steps, typename Type::Sum* sums) {
+void multiply_rows(
+    const Rows& rows, const char* block, const char* next, long steps,
+    typename Type::Sum* sums) {
     typename Type::Sums total[COUNT];
     for (int row = 0; row < COUNT; ++row) total[row] = constant(typename Type::Sum(0));
     for (long place = 0; place < steps * TILE; ++place) {
+        _mm_prefetch(next + place * STEP_BYTES, _MM_HINT_T0);
         const auto columns = Type::prepare(load((const int32_t*)block + place * TILE));
         for (int row = 0; row < COUNT; ++row) {
             const auto* values = (const typename Type::Row*)rows.at(row);
@@ -132,11 +135,12 @@ void multiply_rows(const Rows& rows, const char* block, long steps, typename Typ
 // enough to hide the product's latency.
 template <class Type, int COUNT = Type::MOST_ROWS>
 void multiply_few(
-    const Rows& rows, int count, const char* block, long steps, typename Type::Sum* sums) {
+    const Rows& rows, int count, const char* block, const char* next, long steps,
+    typename Type::Sum* sums) {
     if (count == COUNT)
-        multiply_rows<Type, COUNT>(rows, block, steps, sums);
+        multiply_rows<Type, COUNT>(rows, block, next, steps, sums);
     else if constexpr (COUNT > 1)
-        multiply_few<Type, COUNT - 1>(rows, count, block, steps, sums);
+        multiply_few<Type, COUNT - 1>(rows, count, block, next, steps, sums);
 }
 
 template <class Type>
@@ -149,8 +153,11 @@ void multiply(
             const int left = rows.count - row;
             const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
             some = (left + shares - 1) / shares;
+            // What is read once is fetched ahead by the processor, but not behind a block read again.
+            const bool again = row > 0 && some == left;
+            const char* next = again ? block + depth * BLOCK_BYTES : block;
             multiply_few<Type>(
-                rows.from(row), some, block, steps, sums + row * PANEL + half * TILE);
+                rows.from(row), some, block, next, steps, sums + row * PANEL + half * TILE);
         }
     }
 }
