@@ -440,11 +440,17 @@ def test_several_may_compile_at_once(small, tmp_path):
 
 
 def test_libraries_that_others_may_have_made_are_not_used(fresh, tmp_path, caplog):
-    folder = build.library_folder(tmp_path / "espnet_medusa")
+    folder = build.library_folder(tmp_path / "espnet_medusa" / "kernels")
     folder.chmod(0o777)
     assert library.kernels() is None and library.kernels() is None
     said = f"kernels cannot be kept ({folder}: others may write to it; run `chmod go-w {folder}`"
     assert caplog.text.count(said) == 1 and not [*folder.iterdir()]
+
+
+def test_models_kept_beside_kernels_may_be_a_groups(fresh, small, tmp_path):
+    (tmp_path / "espnet_medusa" / "models").mkdir(parents=True)
+    (tmp_path / "espnet_medusa").chmod(0o775)
+    assert build.open_best([AVX2])
 
 
 def test_the_log_says_which_kernels_run(kind, caplog):

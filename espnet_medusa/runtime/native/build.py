@@ -65,7 +65,7 @@ def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
     """
     if not sets:
         raise Unavailable(why_none())
-    compiler, folder, reasons = find_compiler(), library_folder(cache_folder()), []
+    compiler, folder, reasons = find_compiler(), library_folder(cache_folder() / "kernels"), []
     for instructions in sets:
         try:
             library = open_library(compiled(instructions, compiler, folder))
