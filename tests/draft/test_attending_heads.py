@@ -2,17 +2,16 @@
 
 import pytest
 import torch
+from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.captured import CapturedWhisperRuntime
-from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.prefix import Prefix
 
-needs_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
 
@@ -125,12 +124,12 @@ def best_rows(surrogate, states, count, depth):
     return torch.stack(tokens, 1), torch.stack(leads, 1)
 
 
-@needs_kernels
+@with_kernels
 @torch.no_grad()
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_chain_is_the_best_token_of_each_step(seed, vocabulary, precision):
+def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
     """Utterances of several rows, of one and of none, in audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     vocabulary = vocabulary and torch.tensor(vocabulary)

@@ -5,17 +5,24 @@ import math
 import numpy as np
 import pytest
 import torch
+from kernel_kinds import KINDS, running, with_kernels
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.best_token import native_best_tokens
-from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.search.build import SearchOptions, build_greedy
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.best_token import Restriction, best_tokens
 
-with_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
-WAYS = [best_tokens, pytest.param(native_best_tokens, marks=with_kernels)]
+
+@pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
+def find(request):
+    """Torch's way, and the kernels' on every kind of processor."""
+    if request.param is None:
+        yield best_tokens
+    else:
+        with running(request.param):
+            yield native_best_tokens
 
 
 KINDS_OF_NUMBERS = {
@@ -44,10 +51,13 @@ def rows_to_judge(values, random):
     return logits, random.choice([None, Restriction(eos, *blocks, eos_scores)])
 
 
-@pytest.mark.parametrize("find", WAYS)
-@pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("values", KINDS_OF_NUMBERS.values(), ids=KINDS_OF_NUMBERS)
-def test_best_tokens_are_those_of_numpy(find, values, seed):
+def test_best_tokens_are_those_of_numpy(find, values):
+    for seed in range(60):
+        check_best_tokens(find, values, seed)
+
+
+def check_best_tokens(find, values, seed):
     logits, restriction = rows_to_judge(values, np.random.default_rng(seed))
     scores, exact = logits.numpy().copy(), logits.numpy().astype(np.float64)
     for row in range(len(scores)):
@@ -89,7 +99,7 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
     ],
     ids=str,
 )
-def test_greedy_writes_the_same_by_kernels_and_by_torch(acceptance, constraints):
+def test_greedy_writes_the_same_by_kernels_and_by_torch(kind, acceptance, constraints):
     runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
     memory, lengths = random_memory(0, [20, 9, 4])
     prompt, texts, scores = torch.full((3, 1), EOS), [], []

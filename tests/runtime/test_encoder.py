@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kernel_kinds import with_kernels
 from tiny import tiny_encoder
 
 from espnet_medusa.errors import InputError
@@ -9,7 +10,6 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
-from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 from espnet_medusa.runtime.native_encoder import NativeConvolution, NativeEncoder
 
@@ -21,9 +21,7 @@ SHAPES = [  # of encoders: head sizes 8, 20, 64; widths that fill no panel
     {"output_size": 128, "attention_heads": 2, "linear_units": 320, "num_blocks": 3},
     {"subsampling": 4, "num_mel_bins": 128},
 ]
-KINDS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeRoundedLinear, 0.01)}
-
-with_kernels = pytest.mark.skipif(kernels() is None, reason="no kernels of our own here")
+PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeRoundedLinear, 0.01)}
 
 
 def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
@@ -36,25 +34,25 @@ def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
     return features
 
 
-def rounded(rows: torch.Tensor, kind: type) -> torch.Tensor:
+def rounded(rows: torch.Tensor, product: type) -> torch.Tensor:
     """As the kernels round rows and weights, in float64."""
-    if kind is NativeRoundedLinear:
+    if product is NativeRoundedLinear:
         return rows.bfloat16().double()
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
     return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
 
 
 @with_kernels
-@pytest.mark.parametrize("kind", [NativeLinear, NativeRoundedLinear])
+@pytest.mark.parametrize("product", [NativeLinear, NativeRoundedLinear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
-def test_many_rows_are_products_of_rounded_numbers(kind, size, out, threads):
+def test_many_rows_are_products_of_rounded_numbers(kind, product, size, out, threads):
     generator = torch.Generator().manual_seed(size)
     weight = torch.randn(out, size, generator=generator) / size**0.5
     bias = torch.randn(out, generator=generator)
-    linear = kind(weight, bias, GELU)
+    linear = product(weight, bias, GELU)
     for rows in (1, 31, 97, 300):
         hidden = torch.randn(rows, size, generator=generator)
-        exact = rounded(hidden, kind) @ rounded(weight, kind).T + bias.double()
+        exact = rounded(hidden, product) @ rounded(weight, product).T + bias.double()
         expected = torch.nn.functional.gelu(exact)
         found = multiply_rows(linear, hidden).double()
         torch.testing.assert_close(found, expected, rtol=0.0, atol=3e-5)
@@ -66,7 +64,7 @@ def test_many_rows_are_products_of_rounded_numbers(kind, size, out, threads):
 @with_kernels
 @pytest.mark.parametrize("stride", [1, 2])
 @torch.no_grad()
-def test_a_convolution_is_a_product(stride):
+def test_a_convolution_is_a_product(kind, stride):
     torch.manual_seed(stride)
     module = torch.nn.Conv1d(24, 40, 3, stride=stride, padding=1)
     for frames in (1, 2, 51, 100):
@@ -78,27 +76,26 @@ def test_a_convolution_is_a_product(stride):
 
 
 @with_kernels
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @torch.no_grad()
-def test_memory_is_near_the_trained_modules(shape, name, threads):
-    kind, most = KINDS[name]
-    for seed in range(2):
-        encoder = tiny_encoder(seed, **shape)
-        features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-        expected, lengths, _ = encoder(features, frames)
-        found, found_lengths = NativeEncoder(encoder.whisper, kind)(features, frames)
-        assert found_lengths.tolist() == lengths.tolist() and found.shape == expected.shape
-        for row, length in enumerate(lengths.tolist()):
-            error = found[row, :length] - expected[row, :length]
-            assert error.norm() < most * expected[row, :length].norm()
-        assert not torch.equal(found, expected)
+def test_memory_is_near_the_trained_modules(kind, shape, name):
+    product, most = PRODUCTS[name]
+    encoder = tiny_encoder(len(kind), **shape)
+    features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
+    expected, lengths, _ = encoder(features, frames)
+    found, found_lengths = NativeEncoder(encoder.whisper, product)(features, frames)
+    assert found_lengths.tolist() == lengths.tolist() and found.shape == expected.shape
+    for row, length in enumerate(lengths.tolist()):
+        error = found[row, :length] - expected[row, :length]
+        assert error.norm() < most * expected[row, :length].norm()
+    assert not torch.equal(found, expected)
 
 
 @with_kernels
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", PRODUCTS)
 @torch.no_grad()
-def test_a_batch_is_single_utterances_bit_for_bit_on_any_number_of_threads(name, threads):
+def test_a_batch_is_single_utterances_bit_for_bit_on_any_number_of_threads(kind, name, threads):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     features = features_of(encoder, LENGTHS)

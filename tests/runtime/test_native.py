@@ -7,16 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from kernel_kinds import forget, some_threads
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from kernel_kinds import KINDS, forget, running, some_threads, with_kernels
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, tiny_encoder
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime import linear as torch_linear
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
-from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native import build, instruction_sets, library
+from espnet_medusa.runtime.native.instruction_sets import AVX2, BEST_FIRST, VARIABLE
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.whisper import whisper_weights
@@ -26,11 +29,10 @@ from espnet_medusa.tree.token_tree import ROOT
 
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
 ROWS = [1, 2, 11, 16, 17, 32, 40]
+FLAGS = {one.name: one.flags for one in BEST_FIRST}
 INT8_MAX = 127
 
-pytestmark = pytest.mark.skipif(
-    build.load_library() is None, reason="no kernels of our own on this machine"
-)
+pytestmark = with_kernels
 
 
 def rounded(rows: torch.Tensor) -> torch.Tensor:
@@ -71,6 +73,14 @@ def test_nothing_and_large_numbers_stay_finite(kind):
         found = linear(torch.stack([torch.zeros(70), torch.full((70,), 1e6), torch.ones(70)]))
         assert torch.isfinite(found).all() and not found[0].any() and not found[:, 2].any()
         assert linear(torch.zeros(0, 70)).shape == (0, 40)
+
+
+def test_the_largest_integers_add_up(kind):
+    """Sums of their products do not fit 16 bits, not even of two."""
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = (torch.randn(rows, 640, generator=generator).sign() for rows in (70, 13))
+    hidden[0], weight[0], weight[1] = 1, 1, -1
+    torch.testing.assert_close(NativeLinear(weight, None)(hidden), hidden @ weight.T)
 
 
 def layer_of(heads: int, head_size: int) -> torch.nn.Module:
@@ -212,6 +222,43 @@ def test_a_decoder_is_near_the_trained_one(kind, heads):
         assert error < 0.06
 
 
+def outputs_of_all_kernels(seed):
+    """Products, memory and nodes of random networks."""
+    generator = torch.Generator().manual_seed(seed)
+    found = [
+        NativeLinear(torch.randn(out, size, generator=generator), None, activation)(
+            torch.randn(7, size, generator=generator)
+        )
+        for (size, out), activation in zip(SIZES, [None, "gelu", "silu", "relu"] * 2, strict=False)
+    ]
+    encoder = build_encoder_runtime(tiny_encoder(seed, output_size=40, attention_heads=2), "int8")
+    features = torch.randn(2, 90, 80, generator=generator)
+    memory, lengths = encoder(features, torch.tensor([90, 31]))
+    runtime = build_runtime(tiny_decoder(seed, "block", vocab_size=500), "int8")
+    state = runtime.start(*random_memory(seed, [60, 9]))
+    outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+    logits = runtime.logits(outputs.hidden)
+    best = runtime.best_tokens(logits)
+    rest = memory, outputs.hidden, outputs.head_input, logits, best.tokens, best.normalizers
+    return found, rest
+
+
+@pytest.mark.parametrize("seed", range(2))
+@torch.no_grad()
+def test_all_processors_give_the_same_numbers(seed):
+    """Bit for bit; but bfloat16 by instructions of its own rounds sums in another order."""
+    found = {}
+    for kind in KINDS:
+        with running(kind):
+            found[kind] = outputs_of_all_kernels(seed)
+    products, rest = found[KINDS[-1]]
+    for (name, _), (own_products, own_rest) in found.items():
+        pairs = [*zip(own_products, products, strict=True)]
+        if "avx512_bf16" not in FLAGS[name]:
+            pairs += zip(own_rest, rest, strict=True)
+        assert all(torch.equal(*pair) for pair in pairs), name
+
+
 def grow(rng, paths):
     """Some new nodes behind those of ``paths`` (by slot, None: empty): tokens and parents."""
     tokens, parents = [], []
@@ -267,7 +314,7 @@ def test_what_a_node_gives_depends_on_its_path_alone(kind, seed):
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
-def test_drafts_change_neither_text_nor_scores(heads, beam_size):
+def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
     memory, lengths = random_memory(0, [20, 9])
     prompt, sizes = torch.full((2, 1), EOS), (VOCAB_SIZE, EOS)
     decoder, found = tiny_decoder(1, heads), []
@@ -285,56 +332,129 @@ def test_drafts_change_neither_text_nor_scores(heads, beam_size):
     assert found[0] == found[1]
 
 
-def test_without_a_compiler_torch_computes(monkeypatch, caplog):
-    monkeypatch.setenv("CXX", "no-such-compiler")
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Nothing is loaded or compiled yet; afterwards all is as it was."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     forget()
-    try:
-        runtime = build_runtime(tiny_decoder(0), "int8")
-        memory, lengths = random_memory(0, [5])
-        outputs = runtime.extend(runtime.start(memory, lengths), [[1]], [[ROOT]])
-        assert runtime.logits(outputs.hidden).shape == (1, VOCAB_SIZE)
-        assert outputs.hidden.size(1) == HIDDEN_SIZE
-    finally:
-        monkeypatch.undo()
-        forget()
-    assert isinstance(runtime.layers[0], PackedLayer)
-    assert isinstance(runtime.projection, torch_linear.Int8Linear)
-    assert "torch's kernels, which are slower: no C++ compiler (no-such-compiler)" in caplog.text
+    yield monkeypatch
+    monkeypatch.undo()
+    forget()
 
 
 @pytest.mark.parametrize(
-    ("flags", "compiler", "reason"),
+    ("variable", "value", "reason"),
     [
-        ({"avx2"}, "c++", "this processor lacks avx512_vnni, avx512bw, .*avx512vl"),
-        (build.NEEDED, "false", "false fails"),
+        ("CXX", "no-such-compiler", "no C++ compiler (no-such-compiler)"),
+        (VARIABLE, "none", "ESPNET_MEDUSA_CPU_ISA is none"),
     ],
 )
-def test_what_is_missing_is_said(monkeypatch, tmp_path, flags, compiler, reason):
-    monkeypatch.setattr(build, "processor_flags", lambda: flags)
-    monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(build.Unavailable, match=reason):
-        build.compiled(tmp_path)
+@torch.no_grad()
+def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
+    fresh.setenv(variable, value)
+    decoder = tiny_decoder(0, vocab_size=500)
+    memory, lengths = random_memory(0, [5, 9])
+    runtime = build_runtime(decoder, "int8")
+    tokens = [[1, 2], [3, 4]]
+    outputs = runtime.extend(runtime.start(memory, lengths), tokens, [[ROOT, 0]] * 2)
+    exact = decoder.hidden_states(memory, lengths, torch.tensor(tokens)).hidden.flatten(0, 1)
+    for found, expected in (
+        (outputs.hidden.float(), exact),
+        (runtime.logits(outputs.hidden).float(), decoder.logits(exact)),
+    ):
+        assert (found - expected).norm() / expected.norm() < 0.06
+    assert isinstance(runtime.layers[0], PackedLayer)
+    assert isinstance(runtime.projection, torch_linear.Int8Linear)
+    build_runtime(decoder, "int8")
+    assert caplog.text.count(f"torch's kernels, which are slower: {reason}") == 1, "said once"
 
 
-def test_a_folder_that_cannot_be_written_and_a_broken_file_are_said(tmp_path):
+def test_what_the_variable_may_name_is_said(fresh):
+    fresh.setenv(VARIABLE, "SSE9")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9' is not known.*AVX2, none"):
+        build.load_library()
+    fresh.setattr(instruction_sets, "processor_flags", lambda: AVX2.flags)
+    fresh.setenv(VARIABLE, "AMX")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'AMX' is not known.*allowed: AVX2, none"):
+        build.load_library()
+
+
+@pytest.mark.parametrize("best", range(len(BEST_FIRST)))
+def test_a_processor_gets_the_best_that_it_has(fresh, best):
+    fresh.delenv(VARIABLE, raising=False)
+    one = BEST_FIRST[best]
+    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags, "sse2"})
+    found = instruction_sets.usable_sets()
+    assert found[0] is one and found[-1] is AVX2
+    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags} - {"avx2"})
+    assert instruction_sets.usable_sets() == []
+
+
+def test_what_is_missing_is_said(fresh, tmp_path):
+    for module in (instruction_sets, build):
+        fresh.setattr(module, "processor_flags", lambda: {"avx2"})
+    with pytest.raises(build.Unavailable, match="this processor lacks bmi2, fma"):
+        build.open_best(instruction_sets.usable_sets())
+    with pytest.raises(build.Unavailable, match="false fails"):
+        build.compiled(AVX2, ["false"], tmp_path)
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Sources that take no time to compile."""
+    source = tmp_path / "sources" / "kernels.cpp"
+    source.parent.mkdir()
+    source.write_text('extern "C" int request_tiles() { return 0; }')
+    monkeypatch.setattr(build, "FOLDER", source.parent)
+
+
+def test_a_lesser_set_where_the_compiler_does_not_know_the_best(fresh, small, caplog):
+    unknown = instruction_sets.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
+    with caplog.at_level(logging.INFO):
+        assert build.open_best([unknown, AVX2])
+    assert "kernels of our own: AVX2; NEWER: " in caplog.text
+    assert "mnosuchinstructions" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_and_a_broken_file_are_said(tmp_path):
     (tmp_path / "file").write_text("no library")
-    with pytest.raises(build.Unavailable, match="cannot be written"):
-        build.compiled(tmp_path / "file")
+    with pytest.raises(build.Unavailable, match="kernels cannot be kept .*file"):
+        build.library_folder(tmp_path / "file")
     with pytest.raises(build.Unavailable, match="cannot be loaded"):
         build.open_library(tmp_path / "file")
 
 
-def test_several_may_compile_at_once(tmp_path):
+def test_several_may_compile_at_once(small, tmp_path):
+    folder = build.library_folder(tmp_path / "new")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    arguments = AVX2, build.find_compiler(), folder
     with ThreadPoolExecutor(2) as pool:
-        paths = [*pool.map(build.compiled, [tmp_path / "new"] * 2)]
-    assert paths[0] == paths[1] and [*(tmp_path / "new").iterdir()] == [paths[0]]
-    assert build.open_library(paths[0]).kind() == library.kernels().kind()
+        paths = [*pool.map(lambda _: build.compiled(*arguments), range(2))]
+    assert paths[0] == paths[1] and [*folder.iterdir()] == [paths[0]]
+    assert build.open_library(paths[0])
     compiled = paths[0].stat().st_mtime_ns
-    assert build.compiled(tmp_path / "new").stat().st_mtime_ns == compiled, "not made again"
+    assert build.compiled(*arguments).stat().st_mtime_ns == compiled, "not made again"
+    paths[0].chmod(0o775)
+    with pytest.raises(build.Unavailable, match=f"cannot be kept .{paths[0]}: others may write"):
+        build.compiled(*arguments)
 
 
-def test_the_log_says_which_kernels_run(caplog):
+def test_libraries_that_others_may_have_made_are_not_used(fresh, tmp_path, caplog):
+    folder = build.library_folder(tmp_path / "espnet_medusa" / "kernels")
+    folder.chmod(0o777)
+    assert library.kernels() is None and library.kernels() is None
+    said = f"kernels cannot be kept ({folder}: others may write to it; run `chmod go-w {folder}`"
+    assert caplog.text.count(said) == 1 and not [*folder.iterdir()]
+
+
+def test_models_kept_beside_kernels_may_be_a_groups(fresh, small, tmp_path):
+    (tmp_path / "espnet_medusa" / "models").mkdir(parents=True)
+    (tmp_path / "espnet_medusa").chmod(0o775)
+    assert build.open_best([AVX2])
+
+
+def test_the_log_says_which_kernels_run(kind, caplog):
     forget()
     with caplog.at_level(logging.INFO):
         library.kernels()
-    assert "kernels of our own: " in caplog.text
+    assert f"kernels of our own: {kind}" in caplog.text

@@ -29,11 +29,13 @@ struct Scored {
 };
 
 // Tokens of a vector that may come.
-inline __mmask16 allowed_lanes(const uint8_t* blocked, long at, long size) {
-    const __mmask16 present = lanes(at, size);
+inline Mask allowed_lanes(const uint8_t* blocked, long at, long size) {
+    const Mask present = lanes(at, size);
     if (blocked == nullptr) return present;
-    const __m128i some = _mm_maskz_loadu_epi8(present, blocked + at);
-    return _mm512_kandn(_mm_test_epi8_mask(some, some), present);
+    uint8_t last[LANES] = {};
+    const uint8_t* from = blocked + at;
+    if (size - at < LANES) from = (const uint8_t*)std::memcpy(last, from, size - at);
+    return present & zero_bytes(_mm_loadu_si128((const __m128i*)from));
 }
 
 // What one look at a row finds.
@@ -45,34 +47,34 @@ struct Largest {
 // Of all tokens but `left_out`.
 inline Largest find_largest(
     const float* logits, long size, const uint8_t* blocked, long left_out) {
-    __m512 top = constant(-INFINITY), best = top;
-    __m512i best_at = _mm512_setzero_si512();
-    __mmask16 no_number = 0;
+    Floats top = constant(-INFINITY), best = top;
+    Integers best_at = constant(0);
+    Mask no_number = lanes(0, 0);
     auto may_come = [&](long at) {
-        __mmask16 mask = allowed_lanes(blocked, at, size);
-        if (at <= left_out && left_out < at + LANES) mask &= ~(1u << (left_out - at));
-        return mask;
+        const Mask allowed = allowed_lanes(blocked, at, size);
+        if (left_out < at || at + LANES <= left_out) return allowed;
+        return Mask(allowed & (lanes(at, left_out) | ~lanes(at, left_out + 1)));
     };
     for (long at = 0; at < size; at += LANES) {
-        const __m512 some = load(logits, at, size);
-        no_number |= _mm512_cmp_ps_mask(some, some, _CMP_UNORD_Q);
-        top = _mm512_mask_max_ps(top, lanes(at, size), top, some);
-        const __mmask16 better = _mm512_mask_cmp_ps_mask(may_come(at), some, best, _CMP_GT_OQ);
-        best = _mm512_mask_mov_ps(best, better, some);
-        best_at = _mm512_mask_mov_epi32(best_at, better, _mm512_set1_epi32(at));
+        const Floats some = load(logits, at, size, -INFINITY);
+        no_number = no_number | not_a_number(some);
+        top = maximum(top, some);
+        const Mask better = may_come(at) & greater(some, best);
+        best = select(better, some, best);
+        best_at = select(better, constant((int)at), best_at);
     }
     float scores[LANES];
     int32_t places[LANES];
-    _mm512_storeu_ps(scores, best);
-    _mm512_storeu_si512(places, best_at);
-    Largest found{{-INFINITY, 0}, no_number ? NAN : _mm512_reduce_max_ps(top)};
+    store(scores, best);
+    store(places, best_at);
+    Largest found{{-INFINITY, 0}, bits(no_number) ? NAN : largest(top)};
     for (int lane = 0; lane < LANES; ++lane) {
         const Scored of_lane{scores[lane], places[lane] + lane};
         if (of_lane.before(found.allowed)) found.allowed = of_lane;
     }
-    if (no_number)
+    if (bits(no_number))
         for (long at = 0; at < size; ++at)
-            if (std::isnan(logits[at]) && (may_come(at / LANES * LANES) >> at % LANES & 1)) {
+            if (std::isnan(logits[at]) && (bits(may_come(at / LANES * LANES)) >> at % LANES & 1)) {
                 found.allowed = {logits[at], at};
                 break;
             }
@@ -82,13 +84,10 @@ inline Largest find_largest(
 // The logarithm of the sum of exponentials, of which `largest` is the greatest logit.
 inline float normalizer(const float* logits, long size, float largest) {
     if (!std::isfinite(largest)) return largest;
-    const __m512 top = constant(largest);
-    __m512 total = _mm512_setzero_ps();
-    for (long at = 0; at < size; at += LANES) {
-        const __m512 some = exponential(_mm512_sub_ps(load(logits, at, size), top));
-        total = _mm512_mask_add_ps(total, lanes(at, size), total, some);
-    }
-    return largest + std::log(_mm512_reduce_add_ps(total));
+    Floats total = constant(0.0f);
+    for (long at = 0; at < size; at += LANES)
+        total = total + exponential(load(logits, at, size, -INFINITY) - constant(largest));
+    return largest + std::log(sum(total));
 }
 
 // The best token behind one of the rows, (size), and its normalizer.

@@ -1,4 +1,8 @@
-"""Compiles the kernels at first use, once for each version of them, processor and compiler."""
+"""Compiles the kernels at first use, once for each version of them, instructions and compiler.
+
+A library is of one set of instructions: a processor compiles what it runs, and nothing that is
+compiled for a better one can get into what a lesser one runs.
+"""
 
 import ctypes
 import hashlib
@@ -8,18 +12,27 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
 
-from espnet_medusa.cache_folder import cache_folder
+from espnet_medusa.cache_folder import cache_folder, check_private, make_private
+from espnet_medusa.runtime.native.instruction_sets import (
+    AVX2,
+    NONE,
+    VARIABLE,
+    InstructionSet,
+    processor_flags,
+    usable_sets,
+)
 
 logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
-NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
-COMPILE = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-w")
+# Nothing is contracted that the sources do not: numbers are the same for any compiler.
+COMPILE = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-fopenmp", "-w")
 # Not linked with OpenMP: its symbols are those that torch has loaded, not a second runtime's.
 LINK = ("-shared",)
 COMPILERS = ("g++", "c++", "clang++")  # OpenMP as g++ calls it is what torch brings
@@ -32,14 +45,43 @@ class Unavailable(Exception):
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """The kernels; None where they cannot be, which the log then explains."""
+    """The kernels; None where they cannot be, which the log then explains.
+
+    Raises:
+        InputError: The environment variable names instructions that are not there.
+    """
     try:
-        library = open_library(compiled(cache_folder()))
+        return open_best(usable_sets())
     except Unavailable as reason:
         logger.warning(f"torch's kernels, which are slower: {reason}")
         return None
-    logger.info(f"kernels of our own: {library.kind().decode()}")
-    return library
+
+
+def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
+    """The first of some sets' kernels that compiler and system know.
+
+    Raises:
+        Unavailable: They know none, or there is none.
+    """
+    if not sets:
+        raise Unavailable(why_none())
+    compiler, folder, reasons = find_compiler(), library_folder(cache_folder() / "kernels"), []
+    for instructions in sets:
+        try:
+            library = open_library(compiled(instructions, compiler, folder))
+        except Unavailable as reason:
+            reasons.append(f"{instructions.name}: {reason}")
+        else:
+            logger.info("; ".join([f"kernels of our own: {instructions.name}", *reasons]))
+            return library
+    raise Unavailable("; ".join(reasons))
+
+
+def why_none() -> str:
+    """Why no set of instructions is left."""
+    if os.environ.get(VARIABLE) == NONE:
+        return f"{VARIABLE} is {NONE}"
+    return f"this processor lacks {', '.join(sorted(AVX2.flags - processor_flags()))}"
 
 
 def open_library(path: Path) -> ctypes.CDLL:
@@ -52,57 +94,60 @@ def open_library(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise Unavailable(f"{path} cannot be loaded ({error})") from error
-    library.kind.restype = ctypes.c_char_p
     if library.request_tiles() != 0:
         raise Unavailable("the system does not hand out the processor's AMX registers")
     return library
 
 
-def compiled(folder: Path) -> Path:
+def library_folder(folder: Path) -> Path:
+    """Where libraries are kept, made if it is not there.
+
+    Raises:
+        Unavailable: It cannot be made, or others may put libraries there, too.
+    """
+    try:
+        make_private(folder)
+    except OSError as error:
+        raise Unavailable(f"kernels cannot be kept ({error})") from error
+    return folder
+
+
+def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path) -> Path:
     """The library's file, made if it is not there.
 
     Args:
-        folder: Where libraries are kept. Several processes may compile at once: each renames a
+        instructions: That it uses.
+        compiler: What to call.
+        folder: Of ``library_folder``. Several processes may compile at once: each renames a
             complete file into place.
 
     Raises:
-        Unavailable: Instructions or compiler are missing, or it fails.
+        Unavailable: The compiler fails, or somebody else may have written the file.
     """
-    flags = processor_flags()
-    if missing := sorted(NEEDED - flags):
-        raise Unavailable(f"this processor lacks {', '.join(missing)}")
-    compiler = find_compiler()
     version = run([*compiler, "--version"])
     sources = sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")])
-    said = [*COMPILE, *LINK, *sorted(flags), version, *compiler]
+    said = [*COMPILE, *LINK, *instructions.options, version, *compiler]
     said += [path.read_text(encoding="utf-8") for path in sources]
     key = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
-    library = folder / f"kernels-{key}.so"
-    if not library.exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            compile_library(compiler, library)
-        except OSError as error:
-            raise Unavailable(f"{folder} cannot be written ({error})") from error
+    library = folder / f"kernels-{instructions.name}-{key}.so"
+    try:
+        if not library.exists():
+            compile_library(compiler, instructions, library)
+        check_private(library)
+    except OSError as error:
+        raise Unavailable(f"kernels cannot be kept ({error})") from error
     return library
 
 
-def compile_library(compiler: list[str], library: Path) -> None:
+def compile_library(compiler: Sequence[str], instructions: InstructionSet, library: Path) -> None:
     """Make the library in a folder of its own, then move it where it is looked for."""
     with tempfile.TemporaryDirectory(dir=library.parent) as name:
         parts, whole = Path(name, "kernels.o"), Path(name, "kernels.so")
-        run([*compiler, *COMPILE, "-c", str(FOLDER / "kernels.cpp"), "-o", str(parts)])
+        source = str(FOLDER / "kernels.cpp")
+        run([*compiler, *COMPILE, *instructions.options, "-c", source, "-o", str(parts)])
         run([*compiler, *LINK, str(parts), "-o", str(whole)])
+        whole.chmod(0o700)
         whole.replace(library)
-
-
-def processor_flags() -> set[str]:
-    """What Linux says this processor can; nothing elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split(":")[1].split()) for line in lines if line[:5] == "flags"), set())
 
 
 def find_compiler() -> list[str]:

@@ -19,16 +19,12 @@ struct Chain {
 
 // The largest of a row; of equal ones the first.
 inline long best_column(const float* row, long size) {
-    __m512 largest = constant(-INFINITY);
+    Floats top = constant(-INFINITY);
+    for (long at = 0; at < size; at += LANES) top = maximum(top, load(row, at, size, -INFINITY));
+    top = constant(largest(top));
     for (long at = 0; at < size; at += LANES) {
-        const __m512 some = load(row, at, size);
-        largest = _mm512_mask_max_ps(largest, lanes(at, size), largest, some);
-    }
-    const __m512 top = constant(_mm512_reduce_max_ps(largest));
-    for (long at = 0; at < size; at += LANES) {
-        const __mmask16 equal =
-            _mm512_mask_cmp_ps_mask(lanes(at, size), load(row, at, size), top, _CMP_EQ_OQ);
-        if (equal) return at + __builtin_ctz(equal);
+        const unsigned found = bits(lanes(at, size) & equal(load(row, at, size), top));
+        if (found) return at + __builtin_ctz(found);
     }
     return 0;
 }

@@ -39,9 +39,16 @@ struct Block {
     float* normalized;  // one row
 
     // Of one row, in bytes; no power of two, as in QuantizedRows.
-    static long stride(const Linear& linear) { return (linear.steps() + 1) * STEP_BYTES; }
+    template <class Type>
+    static long stride_of(long steps) {
+        return (steps + 1) * STEP_ROW<Type> * sizeof(typename Type::Row);
+    }
+    static long stride(const Linear& linear) {
+        const long steps = linear.steps();
+        return linear.rounded() ? stride_of<Bfloat16>(steps) : stride_of<Bytes>(steps);
+    }
     static long widest_stride(long widest) {
-        return round_up(widest * sizeof(uint16_t), STEP_BYTES) + STEP_BYTES;
+        return stride_of<Bfloat16>(round_up(widest, PANEL) / PANEL);
     }
     static size_t bytes(long widest) {
         return Scratch::bytes_of<char>(BLOCK_ROWS * widest_stride(widest)) +
@@ -54,10 +61,10 @@ struct Block {
 };
 
 // One row to bfloat16, zeros up to the end of its last step.
-inline void round_row(const float* row, long size, uint16_t* values) {
+inline void round_row(const float* row, long size, Bfloat16::Row* values) {
     const long end = round_up(size, PANEL);
     for (long at = 0; at < end; at += LANES)
-        _mm256_storeu_si256((__m256i*)(values + at), to_bfloat16(load(row, at, size)));
+        Bfloat16::store_row(values + at, load(row, at, size));
 }
 
 template <class Type>
@@ -90,9 +97,9 @@ inline void multiply_block(
         }
         char* place = block.values + row * block_stride;
         if (linear.rounded())
-            round_row(numbers, size, (uint16_t*)place);
+            round_row(numbers, size, (Bfloat16::Row*)place);
         else
-            quantize(numbers, size, (uint8_t*)place, block.scales + row);
+            quantize(numbers, size, (Bytes::Row*)place, block.scales + row);
     }
     if (linear.rounded())
         multiply_panels<Bfloat16>(linear, block, count, residual, to);

@@ -34,8 +34,6 @@ static void multiply_normalized(
 
 extern "C" {
 
-const char* kind() { return KIND; }
-
 // Linux hands out AMX's registers on request. 0: they are ours, or not needed.
 int request_tiles() {
 #ifdef WITH_TILES

@@ -41,54 +41,55 @@ struct Norm {
 
 // Rows in unsigned 8-bit integers, each with a scale of its own; 128 stands for 0.
 struct QuantizedRows {
-    uint8_t* values;
+    Bytes::Row* values;
     float* scales;
     long stride;
 
     // Not a power of two: rows of a tile are then in different sets of the cache.
     static long stride_of(long size) { return round_up(size, STEP_BYTES) + STEP_BYTES; }
     static size_t bytes(long rows, long size) {
-        return Scratch::bytes_of<uint8_t>(round_up(rows, TILE) * stride_of(size)) +
+        return Scratch::bytes_of<Bytes::Row>(round_up(rows, TILE) * stride_of(size)) +
                Scratch::bytes_of<float>(rows);
     }
     QuantizedRows(Scratch& scratch, long rows, long size)
-        : values(scratch.take<uint8_t>(round_up(rows, TILE) * stride_of(size))),
+        : values(scratch.take<Bytes::Row>(round_up(rows, TILE) * stride_of(size))),
           scales(scratch.take<float>(rows)),
           stride(stride_of(size)) {}
+
+    Rows from(long row, int count) const {
+        return {values + row * stride, stride * long(sizeof(Bytes::Row)), count};
+    }
 };
 
 constexpr float INT8_MAX_VALUE = 127.0f;
 constexpr int ZERO_POINT = 128;
 
 // One row to integers; what is behind its end meets weights of 0.
-inline void quantize(const float* row, long size, uint8_t* values, float* scale) {
-    __m512 largest = constant(1e-20f);
-    for (long at = 0; at < size; at += LANES)
-        largest = _mm512_max_ps(largest, _mm512_abs_ps(load(row, at, size)));
-    const float amplitude = _mm512_reduce_max_ps(largest);
+inline void quantize(const float* row, long size, Bytes::Row* values, float* scale) {
+    Floats top = constant(1e-20f);
+    for (long at = 0; at < size; at += LANES) top = maximum(top, absolute(load(row, at, size)));
+    const float amplitude = largest(top);
     *scale = amplitude / INT8_MAX_VALUE;
-    const __m512 inverse = constant(INT8_MAX_VALUE / amplitude);
-    for (long at = 0; at < size; at += LANES) {
-        __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(load(row, at, size), inverse));
-        whole = _mm512_add_epi32(whole, _mm512_set1_epi32(ZERO_POINT));
-        _mm_storeu_si128((__m128i*)(values + at), _mm512_cvtusepi32_epi8(whole));
-    }
+    const Floats inverse = constant(INT8_MAX_VALUE / amplitude);
+    for (long at = 0; at < size; at += LANES)
+        Bytes::store_row(
+            values + at, to_integers(load(row, at, size) * inverse) + constant(ZERO_POINT));
 }
 
 inline void normalize(const float* row, long size, const Norm& norm, float* to) {
-    __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
-    for (long at = 0; at < size; at += LANES) sum = _mm512_add_ps(sum, load(row, at, size));
-    const __m512 mean = constant(_mm512_reduce_add_ps(sum) / size);
+    Floats total = constant(0.0f), squares = constant(0.0f);
+    for (long at = 0; at < size; at += LANES) total = total + load(row, at, size);
+    const float mean = sum(total) / size;
     for (long at = 0; at < size; at += LANES) {
-        __m512 off = _mm512_maskz_sub_ps(lanes(at, size), load(row, at, size), mean);
-        squares = _mm512_fmadd_ps(off, off, squares);
+        const Floats off = load(row, at, size, mean) - constant(mean);
+        squares = multiply_add(off, off, squares);
     }
-    const float variance = _mm512_reduce_add_ps(squares) / size;
-    const __m512 inverse = constant(1.0f / std::sqrt(variance + (float)norm.epsilon));
+    const float variance = sum(squares) / size;
+    const Floats inverse = constant(1.0f / std::sqrt(variance + (float)norm.epsilon));
     for (long at = 0; at < size; at += LANES) {
-        __m512 off = _mm512_mul_ps(_mm512_sub_ps(load(row, at, size), mean), inverse);
-        off = _mm512_fmadd_ps(off, load(norm.weight, at, size), load(norm.bias, at, size));
-        store(to, at, size, off);
+        const Floats off = (load(row, at, size) - constant(mean)) * inverse;
+        const Floats weight = load(norm.weight, at, size), bias = load(norm.bias, at, size);
+        store(to, at, size, multiply_add(off, weight, bias));
     }
 }
 
@@ -108,11 +109,11 @@ inline void quantize_rows(
 }
 
 // Sums without what ZERO_POINT adds to those of integers.
-inline __m512 numbers(const int32_t* sums, __m512i correction) {
-    return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(sums), correction));
+inline Floats numbers(const int32_t* sums, Integers correction) {
+    return to_floats(load(sums) - correction);
 }
 
-inline __m512 numbers(const float* sums, __m512i) { return _mm512_loadu_ps(sums); }
+inline Floats numbers(const float* sums, Integers) { return load(sums); }
 
 // A panel of sums to outputs: scales, bias, activation, residual.
 template <class Sum>
@@ -123,20 +124,17 @@ void finish(
     for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
         // Loaded here: for all the compiler knows, storing outputs might change them.
         const bool rounded = linear.rounded();
-        const __m512 scale = rounded ? constant(1.0f) : load(linear.scales, at, size);
-        const __m512i correction =
-            rounded ? _mm512_setzero_si512()
-                    : _mm512_maskz_loadu_epi32(lanes(at, size), linear.corrections + at);
-        const __m512 bias = linear.bias ? load(linear.bias, at, size) : _mm512_setzero_ps();
+        const Floats scale = rounded ? constant(1.0f) : load(linear.scales, at, size);
+        const Integers correction = rounded ? constant(0) : load(linear.corrections, at, size);
+        const Floats bias = linear.bias ? load(linear.bias, at, size) : constant(0.0f);
         for (int row = 0; row < rows; ++row) {
-            const __m512 of_row = constant(rounded ? 1.0f : row_scales[row]);
-            __m512 value = numbers(sums + row * PANEL + (at - column), correction);
-            value = _mm512_fmadd_ps(_mm512_mul_ps(value, scale), of_row, bias);
+            const Floats of_row = constant(rounded ? 1.0f : row_scales[row]);
+            Floats value = numbers(sums + row * PANEL + (at - column), correction);
+            value = multiply_add(value * scale, of_row, bias);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
             if (linear.activation == RELU) value = relu(value);
-            if (residual != nullptr)
-                value = _mm512_add_ps(value, load(residual + row * size, at, size));
+            if (residual != nullptr) value = value + load(residual + row * size, at, size);
             store(to + row * size, at, size, value);
         }
     }
@@ -154,7 +152,7 @@ inline void multiply_linear(
         const char* blocks = linear.blocks + column * steps * STEP_BYTES;
         for (long row = 0; row < count; row += PANEL) {
             const int some = std::min<long>(count - row, PANEL);
-            multiply<Bytes>({rows.values + row * rows.stride, rows.stride, some}, blocks, steps, steps, sums);
+            multiply<Bytes>(rows.from(row, some), blocks, steps, steps, sums);
             finish(
                 linear, column, sums, rows.scales + row, some,
                 residual ? residual + row * size : nullptr, to + row * size);

@@ -32,21 +32,22 @@ struct Queries {
     const float* values;  // (count, stride)
     int count;
     long stride, size;
-    uint16_t* rounded;   // (PANEL, columns)
-    float* scores;       // (padded / PANEL, PANEL queries, PANEL frames)
-    uint16_t* weights;   // (PANEL, weight_stride)
+    Bfloat16::Row* rounded;  // (PANEL, columns)
+    float* scores;           // (padded / PANEL, PANEL queries, PANEL frames)
+    Bfloat16::Row* weights;  // (PANEL, weight_stride)
     long weight_stride;  // no power of two, as in QuantizedRows
 
     Queries(const float* values, int count, long stride, long size, long padded, Scratch& scratch)
         : values(values), count(count), stride(stride), size(size),
-          weight_stride(padded + STEP_BYTES / 2) {
+          weight_stride(padded + STEP_BYTES / sizeof(Bfloat16::Row)) {
         const long of_rounded = PANEL * Memory::columns(size);
         scratch.reset(
-            Scratch::bytes_of<uint16_t>(of_rounded) + Scratch::bytes_of<float>(PANEL * padded) +
-            Scratch::bytes_of<uint16_t>(PANEL * weight_stride));
-        rounded = scratch.take<uint16_t>(of_rounded);
+            Scratch::bytes_of<Bfloat16::Row>(of_rounded) +
+            Scratch::bytes_of<float>(PANEL * padded) +
+            Scratch::bytes_of<Bfloat16::Row>(PANEL * weight_stride));
+        rounded = scratch.take<Bfloat16::Row>(of_rounded);
         scores = scratch.take<float>(PANEL * padded);
-        weights = scratch.take<uint16_t>(PANEL * weight_stride);
+        weights = scratch.take<Bfloat16::Row>(PANEL * weight_stride);
     }
 };
 
@@ -54,14 +55,13 @@ struct Queries {
 inline Rows round_queries(const Queries& queries) {
     const long columns = Memory::columns(queries.size);
     // Weights are powers of 2.
-    const __m512 scale = constant(LOG2_E / std::sqrt((float)queries.size));
+    const Floats scale = constant(LOG2_E / std::sqrt((float)queries.size));
     for (int row = 0; row < queries.count; ++row)
         for (long at = 0; at < columns; at += LANES) {
-            const __m512 some = load(queries.values + row * queries.stride, at, queries.size);
-            _mm256_storeu_si256((__m256i*)(queries.rounded + row * columns + at),
-                                to_bfloat16(_mm512_mul_ps(some, scale)));
+            const Floats some = load(queries.values + row * queries.stride, at, queries.size);
+            Bfloat16::store_row(queries.rounded + row * columns + at, some * scale);
         }
-    return {queries.rounded, long(columns * sizeof(uint16_t)), queries.count};
+    return {queries.rounded, long(columns * sizeof(Bfloat16::Row)), queries.count};
 }
 
 // One query's scores to weights, not normalized, 0 behind the frames; their sum. Meanwhile `next`
@@ -69,26 +69,24 @@ inline Rows round_queries(const Queries& queries) {
 inline float round_weights(
     const Queries& queries, int row, long frames, const char* next, long next_bytes) {
     const float* scores = queries.scores + row * PANEL;
-    uint16_t* weights = queries.weights + row * queries.weight_stride;
+    Bfloat16::Row* weights = queries.weights + row * queries.weight_stride;
     auto each = [&](auto visit) {
         for (long panel = 0; panel < frames; panel += PANEL)
             for (long at = panel; at < panel + PANEL; at += LANES)
-                visit(at, _mm512_loadu_ps(scores + panel * PANEL + at - panel), lanes(at, frames));
+                visit(at, load(scores + panel * PANEL, at - panel, frames - panel, -INFINITY));
     };
-    __m512 largest = constant(-FLT_MAX), total = _mm512_setzero_ps();
-    each([&](long, __m512 some, __mmask16 present) {
-        largest = _mm512_mask_max_ps(largest, present, largest, some);
-    });
-    const __m512 top = constant(_mm512_reduce_max_ps(largest));
+    Floats top = constant(-FLT_MAX), total = constant(0.0f);
+    each([&](long, Floats some) { top = maximum(top, some); });
+    top = constant(largest(top));
     const long part = next_bytes / std::max<long>(Memory::padded(frames) / LANES, 1);
-    each([&](long at, __m512 some, __mmask16 present) {
+    each([&](long at, Floats some) {
         for (long byte = 0; byte < part; byte += 64)
             _mm_prefetch(next + at / LANES * part + byte, _MM_HINT_T1);
-        const __m512 weight = _mm512_maskz_mov_ps(present, power_of_two(_mm512_sub_ps(some, top)));
-        total = _mm512_add_ps(total, weight);
-        _mm256_storeu_si256((__m256i*)(weights + at), to_bfloat16(weight));
+        const Floats weight = power_of_two(some - top);
+        total = total + weight;
+        Bfloat16::store_row(weights + at, weight);
     });
-    return _mm512_reduce_add_ps(total);
+    return sum(total);
 }
 
 // Queries of one head over the first `frames` of an utterance's `all_frames`: (count, stride).
@@ -111,16 +109,15 @@ inline void attend_frames(
         const float total = round_weights(queries, row, frames, values + row * share, share);
         scales[row] = total > 0 ? 1 / total : 0.0f;
     }
-    const Rows weights{queries.weights, long(queries.weight_stride * sizeof(uint16_t)),
-                       queries.count};
+    const Rows weights{
+        queries.weights, long(queries.weight_stride * sizeof(Bfloat16::Row)), queries.count};
     alignas(64) float sums[PANEL * PANEL];
     for (long begin = 0; begin < queries.size; begin += PANEL) {
         multiply<Bfloat16>(weights, values + begin * all_steps * STEP_BYTES, all_steps, steps, sums);
         for (int row = 0; row < queries.count; ++row)
             for (long at = begin; at < begin + PANEL; at += LANES) {
-                const __m512 sum = _mm512_loadu_ps(sums + row * PANEL + at - begin);
-                store(to + row * queries.stride, at, queries.size,
-                      _mm512_mul_ps(sum, constant(scales[row])));
+                const Floats found = load(sums + row * PANEL + at - begin);
+                store(to + row * queries.stride, at, queries.size, found * constant(scales[row]));
             }
     }
 }
@@ -148,14 +145,12 @@ inline void attend_memory(
 
 // One frame's key to 32-bit pairs that are TILE pairs apart: `steps` of depth.
 inline void pack_key(const float* key, long size, long steps, uint32_t* to) {
-    const __m512i apart = _mm512_mullo_epi32(
-        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-        _mm512_set1_epi32(TILE));
-    for (long step = 0; step < steps; ++step) {
-        const __m256i first = to_bfloat16(load(key, step * PANEL, size));
-        const __m256i second = to_bfloat16(load(key, step * PANEL + LANES, size));
-        const __m512i pairs = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-        _mm512_i32scatter_epi32(to + step * TILE * TILE, apart, pairs, 4);
+    for (long step = 0; step < steps; ++step, to += TILE * TILE) {
+        uint16_t rounded[PANEL];
+        for (long at = 0; at < PANEL; at += LANES)
+            store_bfloat16(rounded + at, load(key, step * PANEL + at, size));
+        for (long pair = 0; pair < TILE; ++pair)
+            std::memcpy(to + pair * TILE, rounded + 2 * pair, sizeof(*to));
     }
 }
 
@@ -187,10 +182,9 @@ inline void pack_head(
         pack_key(from.key(odd), odd_size, steps, to_key + 1);
         for (long at = 0; at < columns; at += LANES) {
             const long block = at / TILE * value_steps + frame / PANEL;
-            const __m512 first_value = load(from.value(even), at, even_size);
-            _mm512_storeu_si512(
-                to_values + (block * TILE + frame % PANEL / 2) * TILE,
-                to_pairs(first_value, load(from.value(odd), at, odd_size)));
+            store((int32_t*)to_values + (block * TILE + frame % PANEL / 2) * TILE,
+                  to_pairs(load(from.value(even), at, even_size),
+                           load(from.value(odd), at, odd_size)));
         }
     }
 }

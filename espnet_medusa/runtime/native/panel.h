@@ -1,27 +1,24 @@
-// Products of a few rows with a panel of 32 columns: AMX tiles, or AVX-512 where there are none.
+// Products of a few rows with a panel of 32 columns: AMX tiles, or registers where there are none.
 //
 // Weights, keys and values are laid out in blocks of 16 columns: for every STEP_BYTES of depth 16
 // rows of 64 bytes, in which a column has 4 neighbours in depth (8-bit integers) or 2 (bfloat16).
-// That is what a tile of AMX's right-hand side and a register of AVX-512's dot products look like.
+// That is what a tile of AMX's right-hand side and 16 lanes of dot products look like.
 #pragma once
 
-#include <type_traits>
+#include "dot_products.h"
 
-#include "vectors.h"
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
+#define WITH_TILES
+#endif
 
 constexpr int TILE = 16;         // rows, and columns, of a tile
 constexpr int PANEL = 2 * TILE;  // rows, and columns, that are multiplied at a time
 constexpr int STEP_BYTES = 64;   // of depth: 64 8-bit integers, 32 bfloat16
 constexpr int BLOCK_BYTES = TILE * STEP_BYTES;
 
-// Kinds of numbers: unsigned rows with signed columns, and bfloat16.
-struct Bytes {
-    using Sum = int32_t;
-};
-
-struct Bfloat16 {
-    using Sum = float;
-};
+// Numbers of a row that meet a step of columns.
+template <class Type>
+constexpr long STEP_ROW = TILE * Type::NEIGHBOURS;
 
 // Left-hand rows: `stride` bytes from one to the next; readable up to a multiple of TILE rows.
 struct Rows {
@@ -34,8 +31,6 @@ struct Rows {
 };
 
 #ifdef WITH_TILES
-
-constexpr const char* KIND = "AMX";
 
 // All that was written is in memory: GCC 12's tile intrinsics do not say what they read.
 inline void finish_writing() { asm volatile("" ::: "memory"); }
@@ -114,60 +109,38 @@ void multiply(
 
 #else
 
-#ifdef WITH_BFLOAT16
-constexpr const char* KIND = "AVX512_VNNI, AVX512_BF16";
-#else
-constexpr const char* KIND = "AVX512_VNNI";
-#endif
-
 struct Tiles {
     explicit Tiles(int) {}
 };
 
-inline __m512i add_products(Bytes, __m512i sum, __m512i row, __m512i columns) {
-    return _mm512_dpbusd_epi32(sum, row, columns);
-}
-
-inline __m512i add_products(Bfloat16, __m512i sum, __m512i row, __m512i columns) {
-    __m512 total = _mm512_castsi512_ps(sum);
-#ifdef WITH_BFLOAT16
-    total = _mm512_dpbf16_ps(total, (__m512bh)row, (__m512bh)columns);
-#else
-    const __m512i high = _mm512_set1_epi32(0xffff0000);
-    auto even = [](__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); };
-    auto odd = [&](__m512i pair) { return _mm512_castsi512_ps(_mm512_and_si512(pair, high)); };
-    total = _mm512_fmadd_ps(even(row), even(columns), total);
-    total = _mm512_fmadd_ps(odd(row), odd(columns), total);
-#endif
-    return _mm512_castps_si512(total);
-}
-
-// COUNT rows with one block of columns: a register of sums for each row.
+// COUNT rows with one block of columns: a vector of sums for each row. Meanwhile `next` comes nearer.
 template <class Type, int COUNT>
-void multiply_rows(const Rows& rows, const char* block, long steps, typename Type::Sum* sums) {
-    __m512i total[COUNT];
-    for (int row = 0; row < COUNT; ++row) total[row] = _mm512_setzero_si512();
+void multiply_rows(
+    const Rows& rows, const char* block, const char* next, long steps,
+    typename Type::Sum* sums) {
+    typename Type::Sums total[COUNT];
+    for (int row = 0; row < COUNT; ++row) total[row] = constant(typename Type::Sum(0));
     for (long place = 0; place < steps * TILE; ++place) {
-        const __m512i columns = _mm512_loadu_si512(block + place * STEP_BYTES);
+        _mm_prefetch(next + place * STEP_BYTES, _MM_HINT_T0);
+        const auto columns = Type::prepare(load((const int32_t*)block + place * TILE));
         for (int row = 0; row < COUNT; ++row) {
-            int32_t neighbours;
-            std::memcpy(&neighbours, rows.at(row) + place * 4, 4);
-            total[row] = add_products(Type{}, total[row], _mm512_set1_epi32(neighbours), columns);
+            const auto* values = (const typename Type::Row*)rows.at(row);
+            total[row] = Type::add(total[row], values + place * Type::NEIGHBOURS, columns);
         }
     }
-    for (int row = 0; row < COUNT; ++row) _mm512_storeu_si512(sums + row * PANEL, total[row]);
+    for (int row = 0; row < COUNT; ++row) store(sums + row * PANEL, total[row]);
 }
 
-constexpr int MOST_ROWS = 11;  // of whose sums registers hold enough to hide the product's latency
-
-// The first `count` rows, MOST_ROWS or fewer, all at a time.
-template <class Type, int COUNT = MOST_ROWS>
+// The first `count` rows, MOST_ROWS or fewer, all at a time: as many sums as registers hold, and
+// enough to hide the product's latency.
+template <class Type, int COUNT = Type::MOST_ROWS>
 void multiply_few(
-    const Rows& rows, int count, const char* block, long steps, typename Type::Sum* sums) {
+    const Rows& rows, int count, const char* block, const char* next, long steps,
+    typename Type::Sum* sums) {
     if (count == COUNT)
-        multiply_rows<Type, COUNT>(rows, block, steps, sums);
+        multiply_rows<Type, COUNT>(rows, block, next, steps, sums);
     else if constexpr (COUNT > 1)
-        multiply_few<Type, COUNT - 1>(rows, count, block, steps, sums);
+        multiply_few<Type, COUNT - 1>(rows, count, block, next, steps, sums);
 }
 
 template <class Type>
@@ -177,10 +150,14 @@ void multiply(
         const char* block = blocks + half * depth * BLOCK_BYTES;
         // Even shares: of a whole panel 11, 11 and 10.
         for (int row = 0, some; row < rows.count; row += some) {
-            const int left = rows.count - row, shares = (left + MOST_ROWS - 1) / MOST_ROWS;
+            const int left = rows.count - row;
+            const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
             some = (left + shares - 1) / shares;
+            // What is read once is fetched ahead by the processor, but not behind a block read again.
+            const bool again = row > 0 && some == left;
+            const char* next = again ? block + depth * BLOCK_BYTES : block;
             multiply_few<Type>(
-                rows.from(row), some, block, steps, sums + row * PANEL + half * TILE);
+                rows.from(row), some, block, next, steps, sums + row * PANEL + half * TILE);
         }
     }
 }

@@ -27,31 +27,19 @@ struct Tree {
 // Scores to weights, not normalized; their sum. Whole vectors are stored: what masks have stored can
 // be read only later.
 inline float softmax(long count, float* scores) {
-    __m512 largest = constant(-FLT_MAX), total = _mm512_setzero_ps();
+    Floats top = constant(-FLT_MAX), total = constant(0.0f);
     for (long at = 0; at < count; at += LANES) {
-        const __m512 some =
-            _mm512_mask_loadu_ps(constant(-INFINITY), lanes(at, count), scores + at);
-        largest = _mm512_max_ps(largest, some);
-        _mm512_storeu_ps(scores + at, some);
+        const Floats some = load(scores, at, count, -INFINITY);
+        top = maximum(top, some);
+        store(scores + at, some);
     }
-    const __m512 top = constant(_mm512_reduce_max_ps(largest));
+    top = constant(largest(top));
     for (long at = 0; at < count; at += LANES) {
-        const __m512 weight = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + at), top));
-        total = _mm512_add_ps(total, weight);
-        _mm512_storeu_ps(scores + at, weight);
+        const Floats weight = exponential(load(scores + at) - top);
+        total = total + weight;
+        store(scores + at, weight);
     }
-    return _mm512_reduce_add_ps(total);
-}
-
-// Sums of four registers.
-inline __m128 reduce(__m512 a, __m512 b, __m512 c, __m512 d) {
-    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    const __m512 lanes = _mm512_add_ps(
-        _mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-    const __m256 half = _mm256_add_ps(
-        _mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    return sum(total);
 }
 
 // Keys and values of one head, at the same place in slots one behind the other.
@@ -73,9 +61,9 @@ struct Path {
 inline Path list_path(const uint8_t* seen, long count, int32_t* slots) {
     long found = 0;
     for (long first = 0; first < count; first += LANES) {
-        unsigned bits = lanes(first, count);
-        if (seen != nullptr) bits &= seen[first / 8] | seen[first / 8 + 1] << 8;
-        for (; bits != 0; bits &= bits - 1) slots[found++] = first + __builtin_ctz(bits);
+        unsigned some = bits(lanes(first, count));
+        if (seen != nullptr) some &= seen[first / 8] | seen[first / 8 + 1] << 8;
+        for (; some != 0; some &= some - 1) slots[found++] = first + __builtin_ctz(some);
     }
     return {slots, found};
 }
@@ -90,18 +78,18 @@ void multiply_keys(
     float* scores) {
     for (long place = 0; place < path.count; place += 4) {
         const float* keys[4];
-        __m512 sums[4];
+        Floats total[4];
         for (int i = 0; i < 4; ++i) {
             keys[i] = slots.keys + path.at(place + i) * slots.stride;
-            sums[i] = _mm512_setzero_ps();
+            total[i] = constant(0.0f);
         }
         for (long at = 0; at < size; at += LANES) {
-            const __m512 some = load(query, at, size);
+            const Floats some = load(query, at, size);
             for (int i = 0; i < 4; ++i)
-                sums[i] = _mm512_fmadd_ps(some, load(keys[i], at, size), sums[i]);
+                total[i] = multiply_add(some, load(keys[i], at, size), total[i]);
         }
-        const __m128 products = reduce(sums[0], sums[1], sums[2], sums[3]);
-        _mm_storeu_ps(scores + place, _mm_mul_ps(products, _mm_set1_ps(scale)));
+        const __m128 products = sums(total[0], total[1], total[2], total[3]);
+        _mm_storeu_ps(scores + place, products * _mm_set1_ps(scale));
     }
 }
 
@@ -110,24 +98,22 @@ template <class Size>
 void add_values(
     const float* weights, const Slots& slots, const Path& path, Size size, float scale,
     float* to) {
-    constexpr int TOGETHER = 4;
+    constexpr int TOGETHER = REGISTERS > 8 ? 4 : 2;
     for (long begin = 0; begin < size; begin += TOGETHER * LANES) {
-        __m512 even[TOGETHER] = {}, odd[TOGETHER] = {};  // a sum waits for the one before it
-        auto add = [&](long place, __m512* sums) {
+        Floats even[TOGETHER] = {}, odd[TOGETHER] = {};  // a sum waits for the one before it
+        auto add = [&](long place, Floats* total) {
             const float* values = slots.values + path.slots[place] * slots.stride;
-            const __m512 weight = constant(weights[place]);
+            const Floats weight = constant(weights[place]);
             for (int i = 0; i < TOGETHER; ++i)
-                sums[i] = _mm512_fmadd_ps(weight, load(values, begin + i * LANES, size), sums[i]);
+                total[i] = multiply_add(weight, load(values, begin + i * LANES, size), total[i]);
         };
         for (long place = 0; place + 1 < path.count; place += 2) {
             add(place, even);
             add(place + 1, odd);
         }
         if (path.count % 2) add(path.count - 1, even);
-        for (int i = 0; i < TOGETHER; ++i) {
-            const __m512 sum = _mm512_add_ps(even[i], odd[i]);
-            store(to, begin + i * LANES, size, _mm512_mul_ps(sum, constant(scale)));
-        }
+        for (int i = 0; i < TOGETHER; ++i)
+            store(to, begin + i * LANES, size, (even[i] + odd[i]) * constant(scale));
     }
 }
 
