@@ -24,6 +24,7 @@ from espnet_medusa.search.walk import (
     Hypothesis,
     Strategy,
     Walk,
+    Watched,
     best_continuations,
 )
 from espnet_medusa.tree.prefix import Prefix
@@ -79,12 +80,13 @@ class BeamSearch(Search):
         self,
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
-        prompt: torch.Tensor,
+        prompt: Sequence[torch.Tensor] | torch.Tensor,
         limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
+        watched: Sequence[Watched] | None = None,
     ) -> list["BeamWalk"]:
         limits = for_each(limits, len(memory))
-        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs)
+        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs, watched)
         # As ESPnet: where nothing was long enough, shorter ones may do.
         empty = [
             row
@@ -96,7 +98,8 @@ class BeamSearch(Search):
                 replace(limits[row], minlenratio=limits[row].minlenratio - SHORTER) for row in empty
             ]
             inputs = draft_inputs and [draft_inputs[row] for row in empty]
-            again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter, inputs)
+            prompts = [prompt[row] for row in empty]
+            again = self(memory[empty], memory_lengths[empty], prompts, shorter, inputs)
             for row, walk in zip(empty, again, strict=True):
                 walk.statistics += walks[row].statistics
                 walks[row] = walk

@@ -49,6 +49,21 @@ class EndedHypothesis:
 
 
 @dataclass
+class Watched:
+    """What the decoder gives to a token within the prompt, where no search asks.
+
+    Attributes:
+        place: Of the prompt's token behind which it is looked at.
+        token: Which one.
+        probability: Among all tokens, once the prompt is evaluated.
+    """
+
+    place: int
+    token: int
+    probability: float = math.nan
+
+
+@dataclass
 class Draft:
     """What the next decoder call shall evaluate for one utterance.
 
@@ -118,6 +133,7 @@ class Walk(ABC):
         steps: Tokens decided so far.
         statistics: Counts.
         prompt_length: P.
+        watched: A probability within the prompt that somebody wants to know.
     """
 
     root: Prefix
@@ -128,6 +144,7 @@ class Walk(ABC):
     steps: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     prompt_length: int = 1
+    watched: Watched | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
