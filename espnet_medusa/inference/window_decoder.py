@@ -13,9 +13,11 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.patient_beam import PatientBeamSearch
 from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.search.walk import Walk, Watched
@@ -162,8 +164,10 @@ class WindowDecoder:
         own = self.main.search
         if temperature > 0:
             return SamplingSearch(own.decoder, self.constraints, temperature)
-        drafter = own.drafter
-        parts = self.constraints, drafter.surrogate, drafter.shape
+        parts = self.constraints, own.drafter.surrogate, own.drafter.shape
+        if isinstance(own, BeamSearch):
+            options = self.main.search_options
+            return PatientBeamSearch(own.decoder, own.strategy.beam_size, *parts, options)
         return GreedySearch(own.decoder, own.strategy.rule, *parts)
 
     def _decoding(self, walk: Walk, temperature: float) -> WindowDecoding:
@@ -190,6 +194,9 @@ def check_long_form(main: WindowModel) -> None:
             "prompts, nothing before or behind its encoder; cut it at pauses, see "
             "docs/long_audio.md"
         )
+    if not main.search.strategy.scoring.decoder_alone:
+        others = ", ".join(main.search.strategy.scoring.names[1:])
+        raise InputError(f"{others}: allowed with long audio: weight 0, the decoder scores alone")
     options = main.search_options
     for name, allowed in (("acceptance", "exact"), ("forced_prefix", None)):
         value = getattr(options, name)

@@ -72,6 +72,19 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
     assert segments and speech2text.statistics.decoder_calls > 0
 
 
+def test_beams_are_those_of_openai_whisper(models):
+    model, _, path = models(1)
+    samples = noise_and_silence(31, 5)
+    options = {"beam_size": 2, "length_penalty": 0.4}
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    speech2text = Speech2Text.from_pretrained(
+        path, search="beam", ctc_weight=0.0, draft_model=path, draft_depth=3, **options
+    )
+    segments = [*speech2text.transcribe(samples, **ALONE)]
+    assert_reference(result, segments)
+    assert speech2text.statistics.decoder_calls < speech2text.statistics.tokens
+
+
 def test_language_is_detected_as_by_openai_whisper(models):
     model, speech2text, _ = models(0)
     samples = noise_and_silence(5, 3)

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 from beam_oracle import UncachedScorer
-from clairvoyant import PathDecoder, PathSurrogate, foresight
+from clairvoyant import PathDecoder, PathSurrogate, drafting, foresight
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from searches import EXACT, PROMPT, compare
 from tiny import EOS, bounds, random_memory, tiny_decoder
@@ -103,17 +103,6 @@ def filtered_greedy(decoder, memory, max_length, latest_first):
             break
         tokens.append(token)
     return tokens, score
-
-
-def drafting(decoder, memory, seed):
-    """The decoder with its heads, or with what foresees it and is wrong now and then."""
-    runtime = build_runtime(decoder)
-    if len(memory) > 1 or seed % 2:
-        return runtime
-    say, rng = foresight(decoder, memory), random.Random(seed)
-    return PathDecoder(
-        runtime, PathSurrogate(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
-    )
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
