@@ -13,6 +13,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.search.acceptance import EXACT
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
@@ -76,8 +77,11 @@ class WindowDecoder:
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
         self.constraints = self._constraints(options.max_initial_timestamp)
         self.encoders = [whisper]
-        if main.draft_model is not None:
-            self.encoders.append(main.draft_model.encoder.whisper)
+        draft = main.draft_model
+        if draft is not None:
+            if draft.encoder.whisper is None:
+                raise InputError(f"draft_model: {draft.name}; allowed with long audio: a Whisper")
+            self.encoders.append(draft.encoder.whisper)
 
     def _constraints(self, max_initial_timestamp: float | None) -> Constraints:
         """The search's own, probabilities as openai-whisper has them, and rules of timestamps."""
@@ -188,19 +192,26 @@ def check_long_form(main: WindowModel) -> None:
     Raises:
         InputError: Says what is allowed.
     """
+    obstacle = long_form_obstacle(main)
+    if obstacle is not None:
+        raise InputError(obstacle)
+
+
+def long_form_obstacle(main: WindowModel) -> str | None:
+    """Why a model or its search does not decode windows with timestamps; None: it does."""
     if main.search is None or main.whisper is None or main.encoder.whisper is None:
-        raise InputError(
-            "audio beyond the model's window: allowed with a Whisper in Whisper's tokens and "
-            "prompts, nothing before or behind its encoder; cut it at pauses, see "
-            "docs/long_audio.md"
+        return (
+            "timestamps: allowed with a Whisper in Whisper's tokens and prompts, nothing before or "
+            "behind its encoder"
         )
     if not main.search.strategy.scoring.decoder_alone:
         others = ", ".join(main.search.strategy.scoring.names[1:])
-        raise InputError(f"{others}: allowed with long audio: weight 0, the decoder scores alone")
+        return f"{others}: allowed with long audio: weight 0, the decoder scores alone"
     options = main.search_options
-    for name, allowed in (("acceptance", "exact"), ("forced_prefix", None)):
-        value = getattr(options, name)
-        if value not in (allowed, [], None):
-            raise InputError(f"{name}: {value}; allowed with long audio: {allowed or 'none'}")
-    for name, value in options.ctc_thresholds.items():
-        raise InputError(f"{name}: {value}; allowed with long audio: none")
+    given = {"acceptance": options.acceptance, "forced_prefix": options.forced_prefix}
+    given |= options.ctc_thresholds
+    for name, value in given.items():
+        if value not in (EXACT, [], None):
+            allowed = EXACT if name == "acceptance" else "none"
+            return f"{name}: {value}; allowed with long audio: {allowed}"
+    return None

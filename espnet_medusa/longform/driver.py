@@ -7,6 +7,7 @@ each with its own prompt and at its own pace.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from espnet_medusa.longform.history import History
 from espnet_medusa.longform.moving_window import MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript_text import TranscriptText
 
@@ -153,14 +154,16 @@ class LongForm:
 
     def _begin(self, recordings: Sequence[LongRecording]) -> list[RunningRecording]:
         """Recordings at their beginning, with their languages."""
-        own, started = self.decoder, []
+        own, started, began = self.decoder, [], time.perf_counter()
         for recording in recordings:
             features = own.features(recording.samples)
             history = History(self.initial, own.prompt_tokens, self.options.carry_initial_prompt)
             window = MovingWindow(
                 features.frames, own.window_frames, own.clock, own.text, self.options, history
             )
-            started.append(RunningRecording(recording.key, features, window, recording.language))
+            one = RunningRecording(recording.key, features, window, recording.language)
+            one.statistics.audio_seconds = features.frames / FRAMES_PER_S
+            started.append(one)
         if started:
             # As openai-whisper: of the first 30 s, and of silence where there is less.
             first = Window(0, own.window_frames)
@@ -168,14 +171,17 @@ class LongForm:
             languages = own.choose_languages(windows, [one.language for one in started])
             for one, language in zip(started, languages, strict=True):
                 one.language = language
+            share_seconds(started, began)
         return started
 
     def _step(self, running: Sequence[RunningRecording]) -> Iterator[Progress]:
         """A window of each recording."""
+        started = time.perf_counter()
         windows = [one.window.next() for one in running]
         rows = [row for row, window in enumerate(windows) if window is not None]
         found = self._decode([running[row] for row in rows], [windows[row] for row in rows])
         decodings = dict(zip(rows, found, strict=True))
+        share_seconds(running, started)
         for row, (one, window) in enumerate(zip(running, windows, strict=True)):
             segments = []
             if isinstance(decodings.get(row), Exception):
@@ -183,6 +189,7 @@ class LongForm:
             elif window is not None:
                 segments = one.window.take(window, decodings[row])
                 one.segments += segments
+            one.statistics.words = len(one.text.split())
             yield Progress(one, segments, one.error is not None or one.window.next() is None)
 
     def _decode(
@@ -218,3 +225,10 @@ class LongForm:
             if not rows:
                 break
         return decodings
+
+
+def share_seconds(running: Sequence[RunningRecording], started: float) -> None:
+    """Seconds since then, evenly among those present."""
+    seconds = (time.perf_counter() - started) / len(running)
+    for one in running:
+        one.statistics.total_seconds += seconds

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,9 @@ class Segment:
     compression_ratio: float
     no_speech_probability: float
     words: tuple[Word, ...] = ()
+
+
+def read_segment(fields: Mapping[str, Any]) -> Segment:
+    """A segment from what ``dataclasses.asdict`` made of it, through JSON."""
+    words = tuple(Word(**word) for word in fields["words"])
+    return Segment(**{**fields, "tokens": tuple(fields["tokens"]), "words": words})
