@@ -31,7 +31,7 @@ from espnet_medusa.inference.job import build_preprocess
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.window_decoder import long_form_obstacle
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.transcription.formats import FORMATS, OPENAI, UNTIMED
+from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
 from espnet_medusa.transcription.recordings import Recording, find_recordings
@@ -104,6 +104,10 @@ TYPES = {
     "clip_timestamps": clips,
     "without_timestamps": str2bool,
     "max_initial_timestamp": float_or_none,
+    "word_timestamps": str2bool,
+    "prepend_punctuations": str,
+    "append_punctuations": str,
+    "hallucination_silence_threshold": float_or_none,
 }
 HELP = {
     "condition_on_previous_text": "the text of the window before is a window's prompt",
@@ -119,6 +123,11 @@ HELP = {
     "clip_timestamps": "start,end,start,... in seconds: what is decoded; default: all",
     "without_timestamps": "a segment for each window; default: true for short audio to txt",
     "max_initial_timestamp": "in seconds: the first segment of a window starts by then",
+    "word_timestamps": "when each word is said, too",
+    "prepend_punctuations": "punctuation that belongs to the word behind it",
+    "append_punctuations": "punctuation that belongs to the word before it",
+    "hallucination_silence_threshold": "with words: a text that looks made up between so many "
+    "seconds of silence is left out",
 }
 
 
@@ -134,7 +143,8 @@ def work(args: argparse.Namespace) -> int:
     options, long_form = decode_options(args), long_form_options(args)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
-    speech2text.release_weights()
+    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
+        speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
     formats, timestamps = choose_formats(args, long_form_obstacle(speech2text))
     batch_size = options["batch_size"]
@@ -172,7 +182,9 @@ def choose_formats(args: argparse.Namespace, obstacle: str | None) -> tuple[list
     asked, formats = args.output_format, [args.output_format]
     if asked == ALL:
         formats = [*(OPENAI if obstacle is None else UNTIMED)]
-    need_times = not {*formats} <= {*UNTIMED}
+    need_times = args.word_timestamps or not {*formats} <= {*UNTIMED}
+    if asked == CTM and not args.word_timestamps:
+        raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
     if need_times and obstacle is not None:
         raise InputError(f"output_format: {asked}; {obstacle}; allowed here: {', '.join(UNTIMED)}")
     if obstacle is not None or args.without_timestamps:

@@ -12,7 +12,9 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.longform.fallback import WindowDecoding
-from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
+from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
+from espnet_medusa.model.whisper_alignment import align_tokens
 from espnet_medusa.search.acceptance import EXACT
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
@@ -25,6 +27,7 @@ from espnet_medusa.search.walk import Walk, Watched
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
 from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.words import split_words
 
 if TYPE_CHECKING:
     from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
@@ -157,6 +160,34 @@ class WindowDecoder:
             watched,
         )
         return [(self._decoding(walk, temperature), walk.statistics) for walk in walks]
+
+    def align(
+        self,
+        encoded: WindowBatch,
+        row: int,
+        frames: int,
+        language: str | None,
+        tokens: Sequence[int],
+    ) -> list[TimedWord]:
+        """Words of a window's text tokens, which are said within so many frames of 10 ms.
+
+        One teacher-forced pass of the trained module behind a prompt without timestamps.
+        """
+        own, frames = self.main.whisper, frames // self.clock.frames
+        if not tokens or not frames:
+            return []
+        prompt = own.tokens.prompt(language, own.task)
+        memory, _ = encoded.encode(self.main.encoder)
+        everything = [*prompt, *tokens, own.tokens.end]
+        decoder = self.main.asr_model.decoder
+        found = align_tokens(decoder, memory[row : row + 1], everything, frames)
+        text = slice(len(prompt) - 1, -1)
+        logits = found.logits[text, : own.tokens.end].float()[: len(tokens)]
+        chosen = torch.tensor([*tokens], device=logits.device)[:, None]
+        probabilities = logits.softmax(dim=-1).gather(1, chosen)[:, 0].tolist()
+        words = split_words([*tokens, own.tokens.end], self.text.decode, own.tokens.end, language)
+        attention = sharpen(found.attention)[:, text]
+        return time_words(words, attention, probabilities, FRAMES_PER_S / self.clock.frames)
 
     def _prompt(self, before: Sequence[int], language: str | None) -> list[int]:
         own = self.main.whisper

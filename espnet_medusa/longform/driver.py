@@ -10,16 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from espnet_medusa.longform.fallback import WindowDecoding, has_failed
 from espnet_medusa.longform.history import History
-from espnet_medusa.longform.moving_window import MovingWindow
+from espnet_medusa.longform.moving_window import Align, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
+from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript_text import TranscriptText
 
@@ -59,6 +61,11 @@ class WindowDecoder(Protocol):
         temperature: float,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Some rows of what was encoded, each with the text before it and its language."""
+
+    def align(
+        self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
+    ) -> list[TimedWord]:
+        """Words of a row's text tokens, which are said within so many frames of 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -187,15 +194,15 @@ class LongForm:
             if isinstance(decodings.get(row), Exception):
                 one.error = decodings[row]
             elif window is not None:
-                segments = one.window.take(window, decodings[row])
+                segments = one.window.take(window, *decodings[row])
                 one.segments += segments
             one.statistics.words = len(one.text.split())
             yield Progress(one, segments, one.error is not None or one.window.next() is None)
 
     def _decode(
         self, running: Sequence[RunningRecording], windows: Sequence[Window]
-    ) -> list[WindowDecoding | Exception]:
-        """Windows together; one by one where that fails."""
+    ) -> list[tuple[WindowDecoding, Align | None] | Exception]:
+        """Windows together, and how each finds its words; one by one where that fails."""
         try:
             return self._decode_together(running, windows)
         except Exception as error:  # whatever it was, the others go on
@@ -206,7 +213,7 @@ class LongForm:
 
     def _decode_together(
         self, running: Sequence[RunningRecording], windows: Sequence[Window]
-    ) -> list[WindowDecoding]:
+    ) -> list[tuple[WindowDecoding, Align | None]]:
         """The first attempt of each window that has not failed, or else the last."""
         if not running:
             return []
@@ -224,7 +231,14 @@ class LongForm:
             rows = [row for row in rows if has_failed(decodings[row], self.options)]
             if not rows:
                 break
-        return decodings
+        aligned = [self._align(encoded, row, *pair)
+                   for row, pair in enumerate(zip(running, windows, strict=True))]  # fmt: skip
+        return [*zip(decodings, aligned, strict=True)]
+
+    def _align(self, encoded: Any, row: int, one: RunningRecording, window: Window) -> Align | None:
+        if not self.options.word_timestamps:
+            return None
+        return partial(self.decoder.align, encoded, row, window.frames, one.language)
 
 
 def share_seconds(running: Sequence[RunningRecording], started: float) -> None:

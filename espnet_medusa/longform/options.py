@@ -31,6 +31,11 @@ class LongFormOptions:
     without_timestamps: bool = False  # a segment for each window
     max_initial_timestamp: float | None = 1.0  # s; latest start of a window's first segment
 
+    word_timestamps: bool = False  # when each word is said
+    prepend_punctuations: str = "\"'“¿([{-"  # that belong to the word behind them
+    append_punctuations: str = "\"'.。,，!！?？:：”)]}、"  # to the word before them
+    hallucination_silence_threshold: float | None = None  # s around a made-up text, with words
+
     def __post_init__(self) -> None:
         check_at_least(self.temperature, 0, "temperature")
         if self.temperature_increment_on_fallback is not None:
@@ -39,6 +44,14 @@ class LongFormOptions:
             )
         if self.max_initial_timestamp is not None:
             check_at_least(self.max_initial_timestamp, 0, "max_initial_timestamp")
+        silence_s = self.hallucination_silence_threshold
+        if silence_s is not None:
+            check_at_least(silence_s, 0, "hallucination_silence_threshold")
+            if not self.word_timestamps:
+                raise InputError(
+                    f"hallucination_silence_threshold: {silence_s}; allowed with word_timestamps: "
+                    "true, whose times it needs"
+                )
         clips = self.clip_timestamps
         if [*clips] != sorted(clips) or any(not 0 <= clip < math.inf for clip in clips):
             raise InputError(

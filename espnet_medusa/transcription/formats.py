@@ -9,6 +9,7 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.transcription.transcript import Transcript, Writer
 
 CHANNEL = 1
+CTM = "ctm"
 
 
 def as_text(transcript: Transcript) -> str:
@@ -138,7 +139,7 @@ FORMATS: dict[str, Writer] = {
     "tsv": as_tsv,
     "json": as_json,
     "stm": as_stm,
-    "ctm": as_ctm,
+    CTM: as_ctm,
 }
 OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper calls all
 UNTIMED = ("txt", "json")  # those that need no times

@@ -77,8 +77,10 @@ def transcribe(
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )
-    speech2text.release_weights()
+    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
+        speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
+    timestamps = timestamps or long_form.word_timestamps
     return Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)(recordings)
 
 

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from whisper import timing
 from whisper.decoding import DecodingResult
+from whisper.timing import WordTiming
 from whisper.transcribe import transcribe
 
 from espnet_medusa.errors import InputError
@@ -15,6 +17,7 @@ from espnet_medusa.longform.driver import LongForm, LongRecording
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import Clock
+from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 from espnet_medusa.whisper.transcript_text import TranscriptText
@@ -44,6 +47,23 @@ def made_up(rng: random.Random) -> WindowDecoding:
         rng.choice([-0.3, -0.9, -1.1, -2.0]),
         rng.choice([0.1, 0.1, 0.5, 0.7, 0.9]),
     )
+
+
+def made_up_words(tokens, frames: int) -> list[tuple[str, float, float, float]]:
+    """Text, start, end and probability of a word for each token: pauses, improbable words."""
+    rng, found = random.Random(f"{tokens}"), []
+    times = sorted(rng.uniform(0, frames / 100) for _ in range(2 * len(tokens)))
+    for place in range(len(tokens)):
+        text = rng.choice([" word", " word", "ly", ".", " (", "!", " -", "。"])
+        start_s, end_s = (round(times[2 * place + side] / 0.02) * 0.02 for side in (0, 1))
+        found.append((text, start_s, end_s, rng.choice([0.05, 0.3, 0.9])))
+    return found
+
+
+def find_alignment(model, tokenizer, text_tokens, mel, num_frames, **options):
+    """In place of openai-whisper's."""
+    rows = zip(text_tokens, made_up_words(text_tokens, num_frames), strict=True)
+    return [WordTiming(text, [token], *numbers) for token, (text, *numbers) in rows]
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,9 @@ class Decoder:
     def encode(self, windows):
         return windows
 
+    def align(self, encoded, row, frames, language, tokens):
+        return [TimedWord(text, 1, *numbers) for text, *numbers in made_up_words(tokens, frames)]
+
     def decode(self, encoded, rows, prompts, languages, temperature):
         found = []
         for row, prompt in zip(rows, prompts, strict=True):
@@ -115,6 +138,7 @@ class Decoder:
 def random_options(rng: random.Random, seconds: float) -> dict:
     """Values of openai-whisper's names; behind a recording's end its seek goes astray."""
     clips = sorted(round(rng.uniform(0, seconds), 2) for _ in range(rng.choice([0, 0, 1, 2, 3])))
+    words = rng.random() < 0.6
     prompt = rng.choice([None, "Words of a user", " ".join(["many"] * 30)])
     return {
         "condition_on_previous_text": rng.random() < 0.6,
@@ -125,6 +149,8 @@ def random_options(rng: random.Random, seconds: float) -> dict:
         "logprob_threshold": rng.choice([None, -1.0]),
         "no_speech_threshold": rng.choice([None, 0.6]),
         "clip_timestamps": clips,
+        "word_timestamps": words,
+        "hallucination_silence_threshold": rng.choice([None, 0.5, 2.0, 8.0]) if words else None,
     }
 
 
@@ -145,11 +171,21 @@ def as_openai_has_it(segment) -> dict:
     names |= {"start": segment.start_s, "end": segment.end_s, "text": segment.text}
     names |= {"tokens": [*segment.tokens], "temperature": segment.temperature}
     names["compression_ratio"] = segment.compression_ratio
+    names["words"] = [
+        {
+            "word": word.text,
+            "start": word.start_s,
+            "end": word.end_s,
+            "probability": word.probability,
+        }
+        for word in segment.words
+    ]
     return names | {"no_speech_prob": segment.no_speech_probability}
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_windows_move_as_openais(seed):
+@pytest.mark.parametrize("seed", range(60))
+def test_windows_move_as_openais(seed, monkeypatch):
+    monkeypatch.setattr(timing, "find_alignment", find_alignment)
     rng = random.Random(seed)
     seconds = [rng.choice([0.02, 12.3, 31.0, 75.55]) for _ in range(rng.choice([1, 3]))]
     options = random_options(rng, min(seconds))
@@ -179,7 +215,7 @@ def test_windows_move_as_openais(seed):
         assert found.statistics.decoder_calls == len(asked)
         theirs = [{k: v for k, v in one.items() if k != "id"} for one in result["segments"]]
         for one in theirs:
-            one.pop("words", None)
+            one.setdefault("words", [])
         assert [as_openai_has_it(segment) for segment in found.segments] == theirs
         assert found.text == result["text"]
 
@@ -212,6 +248,7 @@ def test_what_fails_stops_nobody_else():
         ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
         ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
         ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
+        ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),
         ({"max_initial_timestamp": -1.0}, "max_initial_timestamp: -1.0 is too small"),
     ],
 )

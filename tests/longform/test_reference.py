@@ -112,6 +112,21 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
     assert segments and speech2text.statistics.decoder_calls > 0
 
 
+def test_words_are_those_of_openai_whisper(models):
+    model, speech2text = models(1)
+    samples = noise_and_silence(36, 4)
+    options = {"word_timestamps": True, "no_speech_threshold": None}
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    assert_reference(result, segments)
+    assert sum(len(segment.words) for segment in segments) > 3
+    for theirs, ours in zip(result["segments"], segments, strict=True):
+        words = [(word["word"], word["start"], word["end"]) for word in theirs["words"]]
+        assert [(word.text, word.start_s, word.end_s) for word in ours.words] == words
+        probabilities = [word["probability"] for word in theirs["words"]]
+        assert [word.probability for word in ours.words] == pytest.approx(probabilities, abs=1e-5)
+
+
 def test_beams_are_those_of_openai_whisper(models):
     model, plain = models(1)
     samples = noise_and_silence(31, 5)

@@ -143,11 +143,15 @@ def test_user_errors_are_one_line(run, capsys, options, told):
     ],
 )
 def test_formats_say_who_gets_times(asked, without, obstacle, formats, timestamps):
-    args = argparse.Namespace(output_format=asked, without_timestamps=without)
+    args = argparse.Namespace(
+        output_format=asked, without_timestamps=without, word_timestamps=False
+    )
     assert command.choose_formats(args, obstacle) == (formats, timestamps)
 
 
 def test_a_model_without_times_writes_no_subtitles():
-    args = argparse.Namespace(output_format="srt", without_timestamps=None)
+    options = {"without_timestamps": None, "word_timestamps": False}
     with pytest.raises(InputError, match="output_format: srt; no times; allowed here: txt, json"):
-        command.choose_formats(args, "no times")
+        command.choose_formats(argparse.Namespace(output_format="srt", **options), "no times")
+    with pytest.raises(InputError, match="output_format: ctm; allowed with word_timestamps: true"):
+        command.choose_formats(argparse.Namespace(output_format="ctm", **options), None)
