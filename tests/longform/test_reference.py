@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from whisper import timing
 from whisper.transcribe import transcribe
 
 from espnet_medusa.draft.model import DraftModelSurrogate
@@ -112,12 +113,18 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
     assert segments and speech2text.statistics.decoder_calls > 0
 
 
-def test_words_are_those_of_openai_whisper(models):
+def test_words_are_those_of_openai_whisper(models, monkeypatch):
+    # Without its compiler, which takes longer than the rest.
+    for name in ("dtw_cpu", "backtrace"):
+        monkeypatch.setattr(timing, name, getattr(timing, name).py_func)
     model, speech2text = models(1)
     samples = noise_and_silence(36, 4)
     options = {"word_timestamps": True, "no_speech_threshold": None}
     result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
     segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    # Of a window of one encoder frame openai-whisper's attention is no number.
+    result["segments"] = [one for one in result["segments"] if one["seek"] < 3596]
+    segments = [one for one in segments if one.seek < 3596]
     assert_reference(result, segments)
     assert sum(len(segment.words) for segment in segments) > 3
     for theirs, ours in zip(result["segments"], segments, strict=True):

@@ -37,6 +37,8 @@ def test_attention_is_sharpened_as_openais(frames):
     assert torch.allclose(sharpen(weights), expected, atol=1e-6)
 
 
+TOKENIZER = make_tokenizer(51865)
+TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
 TEXTS = [
     " So it's over, isn't it? Yes.",
     " ¿Qué pasó? «Nada», dijo (él).",
@@ -50,8 +52,7 @@ TEXTS = [
 @pytest.mark.parametrize("language", ["en", "es", "zh", "th"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_words_are_split_as_openais(text, language):
-    tokenizer = make_tokenizer(51865)
-    own = TranscriptText(tokenizer, read_whisper_tokens(tokenizer))
+    own = TEXT
     openai = get_tokenizer(True, language=language, task="transcribe")
     tokens, rng = openai.encode(text), random.Random(f"{text} {language}")
     # Cut within characters, too.
