@@ -190,14 +190,27 @@ class LongForm:
         decodings = dict(zip(rows, found, strict=True))
         share_seconds(running, started)
         for row, (one, window) in enumerate(zip(running, windows, strict=True)):
-            segments = []
-            if isinstance(decodings.get(row), Exception):
-                one.error = decodings[row]
-            elif window is not None:
-                segments = one.window.take(window, *decodings[row])
-                one.segments += segments
+            segments = [] if window is None else self._take(one, window, decodings[row])
             one.statistics.words = len(one.text.split())
             yield Progress(one, segments, one.error is not None or one.window.next() is None)
+
+    def _take(
+        self,
+        one: RunningRecording,
+        window: Window,
+        found: tuple[WindowDecoding, Align | None] | Exception,
+    ) -> list[Segment]:
+        """New segments of a recording, or why it ends here."""
+        if isinstance(found, Exception):
+            one.error = found
+            return []
+        try:
+            segments = one.window.take(window, *found)
+        except Exception as error:  # to find words may fail, too
+            one.error = error
+            return []
+        one.segments += segments
+        return segments
 
     def _decode(
         self, running: Sequence[RunningRecording], windows: Sequence[Window]

@@ -67,3 +67,9 @@ class LongFormOptions:
             return [self.temperature]
         count = max(math.floor((HOTTEST + 1e-6 - self.temperature) / step), 0)
         return [self.temperature + attempt * step for attempt in range(count + 1)]
+
+    @property
+    def needs_windows(self) -> bool:
+        """Whether it asks of short audio, too, what only the moving window does."""
+        asked = self.initial_prompt is not None, self.temperature > 0, self.clip_timestamps
+        return any((*asked, self.word_timestamps))

@@ -80,7 +80,6 @@ def transcribe(
     if not long_form.word_timestamps:  # a pass of the trained module itself finds words
         speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
-    timestamps = timestamps or long_form.word_timestamps
     return Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)(recordings)
 
 
@@ -156,8 +155,13 @@ class Transcriber:
     heard: Callable[[float], None] = lambda seconds: None
 
     def __post_init__(self) -> None:
-        if self.timestamps:
+        if self.in_windows:
             check_long_form(self.speech2text)
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether short audio goes the way of long audio, too."""
+        return self.timestamps or self.options.needs_windows
 
     def __call__(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
         """Transcripts as they are made: recordings of like lengths are decoded together.
@@ -183,7 +187,7 @@ class Transcriber:
     def _short(self, recordings: Iterable[Recording], long: list[Recording]) -> Iterator[Recording]:
         """Those that fit into the window; the others are put aside."""
         for recording in recordings:
-            if self.timestamps or self._is_long(recording):
+            if self.in_windows or self._is_long(recording):
                 long.append(recording)
             else:
                 yield recording

@@ -31,7 +31,7 @@ def whisper(tmp_path_factory):
 def speech2text(whisper):
     """The one that all calls share: ESPnet takes seconds to make it."""
     made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
-    made.release_weights()
+    made.release_weights = lambda: None  # words need them later on
     return made
 
 
@@ -104,6 +104,18 @@ def test_short_files_have_today_s_text_where_no_times_are_asked_for(run, speech2
         assert texts[name] == " ".join(said.split())
     lines = (out / "segments" / "segments").read_text().splitlines()
     assert {line.split()[1] for line in lines} <= {"long", "other"}
+
+
+def test_a_prompt_is_for_short_files_too(run, speech2text, tmp_path):
+    for name in ("long", "other"):
+        (tmp_path / "talks" / f"{name}.wav").unlink()
+    assert run("--initial_prompt", "Words of a user", "--word_timestamps", "true") == 0
+    samples, _ = soundfile.read(tmp_path / "talks" / "short.wav", dtype="float32")
+    options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+    options |= {"initial_prompt": "Words of a user"}
+    segments = [*speech2text.transcribe(samples, **options)]
+    said = " ".join("".join(segment.text for segment in segments).split())
+    assert read_lines(tmp_path / "out" / "text")["short"] == said
 
 
 def test_the_function_gives_segments(run, whisper, speech2text, tmp_path, monkeypatch):
