@@ -72,7 +72,7 @@ class Contestant:
         model = self.speech2text
         prompt = model.prompts(memory, frames, [None] * len(frames))
         started = time.perf_counter()
-        draft_inputs = model.draft_inputs(audio.branch(), prompt)
+        draft_inputs = model.draft_inputs(audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(frames)
         limits = LengthLimits(model.maxlenratio, model.minlenratio)
         walks = model.search(memory, frames, prompt, limits, draft_inputs)

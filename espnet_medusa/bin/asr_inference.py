@@ -59,6 +59,9 @@ HELP = {
     "decoder is not asked; none: it always is",
     "ctc_likelihood_threshold": "CTC's tokens stand, in the one call that sees all of them, up to "
     "the first one that is less probable to the decoder; none: there is no such call",
+    "patience": "openai-whisper's end of a beam: at so many ended hypotheses over beam_size; none: "
+    "ESPnet's",
+    "length_penalty": "0 to 1: of openai-whisper's ranking; none: by mean log-probability",
     "suppress_tokens": "token ids that never come; none given with Whisper's tokens: Whisper's own",
     "begin_suppress_tokens": "token ids that do not come first; likewise",
     "forced_prefix": "token ids that every hypothesis begins with",
@@ -81,6 +84,8 @@ TYPES = {
     "medusa_choices": {"type": int, "nargs": "*"},
     "ctc_entropy_threshold": {"type": float_or_none},
     "ctc_likelihood_threshold": {"type": float_or_none},
+    "patience": {"type": float_or_none},
+    "length_penalty": {"type": float_or_none},
     "suppress_tokens": {"type": int, "nargs": "*"},
     "begin_suppress_tokens": {"type": int, "nargs": "*"},
     "forced_prefix": {"type": int, "nargs": "*"},

@@ -4,29 +4,39 @@
     espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
 
 AUDIO is files, folders (with all below) and patterns, in any format that libsndfile reads, of any
-rate. Each gets a file in --output_dir, and a line on stdout and in `text` there. What cannot be
-read, or is longer than the model hears at a time, is named at the end; the exit status is then 3.
-The same command goes on where it was interrupted.
+rate and length. Each gets a file in --output_dir, and a line on stdout and in `text` there. What is
+longer than the model hears at a time is decoded window after window, as openai-whisper does, with
+times; shorter files have them where --output_format needs some. What cannot be read is named at the
+end; the exit status is then 3. The same command goes on where it was interrupted.
 """
 
 import argparse
+import dataclasses
 import logging
 import sys
 import time
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import torch
+from espnet2.utils.types import float_or_none
 
+from espnet_medusa.audio.reader import probe_audio
+from espnet_medusa.audio.source import AudioError
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import positive, run_main, str2bool
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import build_preprocess
 from espnet_medusa.inference.progress import Progress
+from espnet_medusa.inference.window_decoder import long_form_obstacle
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcribe import Transcriber, choose_device, choose_search
-from espnet_medusa.transcription.transcript import FORMATS, Transcript
+from espnet_medusa.transcription.transcript import Transcript
 
 SOME_FAILED = 3
 ALL = "all"
@@ -47,7 +57,12 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add("--model_file", help="weights of the experiment; none: what convert or training leaves")
     add("--output_dir", type=Path, default=Path("transcripts"), help="default: transcripts")
-    add("--output_format", choices=[*FORMATS, ALL], default="txt", help="default: txt")
+    add(
+        "--output_format",
+        choices=[*FORMATS, ALL],
+        default="txt",
+        help=f"default: txt; all: {' '.join(OPENAI)}; all but txt have times",
+    )
     add("--overwrite", action="store_true", help="decode what is written already, too")
     given = {"default": argparse.SUPPRESS, "type": positive}
     add("--batch_size", help="files decoded together; default: 8, or as --config says", **given)
@@ -56,7 +71,64 @@ def get_parser() -> argparse.ArgumentParser:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     add("--beam_size", help="above 1: beam search; default: greedy search", **given)
     asr_inference.add_decode_options(parser, default=argparse.SUPPRESS)
+    add_long_form_options(parser)
     return parser
+
+
+def add_long_form_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of long audio, by openai-whisper's names and with its defaults."""
+    add = parser.add_argument_group("Long audio").add_argument
+    for field in dataclasses.fields(LongFormOptions):
+        add(f"--{field.name}", type=TYPES[field.name], default=field.default, help=HELP[field.name])
+    parser.set_defaults(without_timestamps=None)
+
+
+def clips(value: str) -> tuple[float, ...]:
+    """Parse seconds with commas between them.
+
+    Raises:
+        ValueError: Something else.
+    """
+    return tuple(float(part) for part in value.split(",") if part.strip())
+
+
+TYPES = {
+    "condition_on_previous_text": str2bool,
+    "initial_prompt": str,
+    "carry_initial_prompt": str2bool,
+    "temperature": float,
+    "temperature_increment_on_fallback": float_or_none,
+    "compression_ratio_threshold": float_or_none,
+    "logprob_threshold": float_or_none,
+    "no_speech_threshold": float_or_none,
+    "clip_timestamps": clips,
+    "without_timestamps": str2bool,
+    "max_initial_timestamp": float_or_none,
+    "word_timestamps": str2bool,
+    "prepend_punctuations": str,
+    "append_punctuations": str,
+    "hallucination_silence_threshold": float_or_none,
+}
+HELP = {
+    "condition_on_previous_text": "the text of the window before is a window's prompt",
+    "initial_prompt": "text before the first window, such as names that come up",
+    "carry_initial_prompt": "the same text before every window",
+    "temperature": "of the first attempt at a window; above 0 tokens are drawn",
+    "temperature_increment_on_fallback": "how much hotter each further attempt is, up to 1; none: "
+    "there is one attempt",
+    "compression_ratio_threshold": "a text that zlib makes so much shorter repeats itself: another "
+    "attempt; none: it stands",
+    "logprob_threshold": "a text whose tokens' mean log-probability is below: another attempt",
+    "no_speech_threshold": "above this probability of silence an improbable text is left out",
+    "clip_timestamps": "start,end,start,... in seconds: what is decoded; default: all",
+    "without_timestamps": "a segment for each window; default: true for short audio to txt",
+    "max_initial_timestamp": "in seconds: the first segment of a window starts by then",
+    "word_timestamps": "when each word is said, too",
+    "prepend_punctuations": "punctuation that belongs to the word behind it",
+    "append_punctuations": "punctuation that belongs to the word before it",
+    "hallucination_silence_threshold": "with words: a text that looks made up between so many "
+    "seconds of silence is left out",
+}
 
 
 def work(args: argparse.Namespace) -> int:
@@ -68,16 +140,19 @@ def work(args: argparse.Namespace) -> int:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
-    options = decode_options(args)
+    options, long_form = decode_options(args), long_form_options(args)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
-    speech2text.release_weights()
+    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
+        speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
-    transcriber = Transcriber(speech2text, preprocess, options["batch_size"])
+    formats, timestamps = choose_formats(args, long_form_obstacle(speech2text))
+    batch_size = options["batch_size"]
+    transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
     loaded = time.perf_counter()
     # Only now: a mistake in the options shall not cost what an earlier call has written.
-    formats = [*FORMATS] if args.output_format == ALL else [args.output_format]
     made_with = asr_inference.fingerprint(options)
+    made_with |= {"long_form": dataclasses.asdict(long_form), "timestamps": timestamps}
     folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
     transcripts = transcribe(transcriber, recordings, folder)
     folder.finish(transcripts)
@@ -92,6 +167,40 @@ def work(args: argparse.Namespace) -> int:
     for error in failures:
         print(f"failed: {error}", file=sys.stderr)
     return SOME_FAILED if failures else 0
+
+
+def choose_formats(args: argparse.Namespace, obstacle: str | None) -> tuple[list[str], bool]:
+    """What is written, and whether short audio is decoded with times, too.
+
+    Args:
+        args: The command's options.
+        obstacle: Why the model writes no timestamps; None: it does.
+
+    Raises:
+        InputError: A format needs times that the model does not write.
+    """
+    asked, formats = args.output_format, [args.output_format]
+    if asked == ALL:
+        formats = [*(OPENAI if obstacle is None else UNTIMED)]
+    need_times = args.word_timestamps or not {*formats} <= {*UNTIMED}
+    if asked == CTM and not args.word_timestamps:
+        raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
+    if need_times and obstacle is not None:
+        raise InputError(f"output_format: {asked}; {obstacle}; allowed here: {', '.join(UNTIMED)}")
+    if obstacle is not None or args.without_timestamps:
+        return formats, need_times
+    return formats, formats != ["txt"] or args.without_timestamps is False
+
+
+def long_form_options(args: argparse.Namespace) -> LongFormOptions:
+    """Those of the command line.
+
+    Raises:
+        InputError: A value is not allowed.
+    """
+    names = [field.name for field in dataclasses.fields(LongFormOptions)]
+    values = {name: getattr(args, name) for name in names}
+    return LongFormOptions(**values | {"without_timestamps": bool(args.without_timestamps)})
 
 
 def decode_options(args: argparse.Namespace) -> dict:
@@ -126,15 +235,24 @@ def transcribe(
     """Of all recordings, in their order; those of an earlier call are not made again."""
     done = {one.recording: one for one in folder.find(recordings)}
     todo = [recording for recording in recordings if recording not in done]
-    with Progress(len(recordings), len(done), "transcribing") as progress:
+    before_s = sum(one.statistics.audio_seconds for one in done.values())
+    total_s = before_s + sum(map(duration_s, todo))
+    with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
+        transcriber = replace(transcriber, heard=lambda seconds: progress.update(seconds / 60))
         for transcript in chain([*done.values()], transcriber(todo)):
             folder.add(transcript)
             if transcript.error is None:
-                progress.say(f"{transcript.recording.id} {transcript.text}")
-            if transcript.recording not in done:
-                done[transcript.recording] = transcript
-                progress.update()
+                progress.say(f"{transcript.recording.id} {transcript.line}")
+            done[transcript.recording] = transcript
     return [done[recording] for recording in recordings]
+
+
+def duration_s(recording: Recording) -> float:
+    """What the file says; 0 where it says nothing."""
+    try:
+        return probe_audio(str(recording.path)).duration_s or 0.0
+    except AudioError:
+        return 0.0
 
 
 def main(cmd: list[str] | None = None) -> None:

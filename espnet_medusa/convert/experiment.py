@@ -9,8 +9,9 @@ import torch
 import yaml
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.convert.checkpoint import RECORDS, Architecture, Checkpoint
+from espnet_medusa.convert.checkpoint import GENERATION, RECORDS, Architecture, Checkpoint
 from espnet_medusa.convert.decode_configs import decode_configs
+from espnet_medusa.convert.generation import ALIGNMENT
 from espnet_medusa.convert.names import COUNTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
@@ -90,6 +91,9 @@ def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions)
     config = {name: config[name] for name in config if name not in MedusaASRTask.exclude_opts()}
     architecture, text = checkpoint.architecture, checkpoint.text
     decoder_conf = decoder_sizes(architecture.whisper)
+    pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
+    if pairs:
+        decoder_conf["alignment_heads"] = [[*pair] for pair in pairs]
     if architecture.heads != NO_HEADS:
         decoder_conf |= {
             "heads": architecture.heads,

@@ -85,18 +85,21 @@ class DraftModel:
         ]
 
     def _prompt(self, prompt: Sequence[int], whisper: WhisperTokens | None) -> list[int]:
-        """Its own prompt for language and task of the main model's."""
+        """Its own prompt for language and task of the main model's; that one of the same tokens."""
         if self.whisper is None:
             return [self.start]
+        if self.whisper == whisper:
+            return [*prompt]
+        timed = whisper is not None and whisper.no_timestamps not in prompt
         if not self.whisper.languages:
-            return self.whisper.prompt(None)
+            return self.whisper.prompt(None, timestamps=timed)
         language, task = FALLBACK, TRANSCRIBE
         if whisper is not None:
             names = {number: code for code, number in whisper.languages.items()}
             spoken = [names[token] for token in prompt if token in names]
             language = next((code for code in spoken if code in self.whisper.languages), language)
             task = TRANSLATE if whisper.translate in prompt else task
-        return self.whisper.prompt(language, task)
+        return self.whisper.prompt(language, task, timed)
 
     def release(self) -> None:
         """Give back the memory of weights that surrogate and encoder have laid out anew."""

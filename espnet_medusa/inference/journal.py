@@ -6,6 +6,7 @@ from pathlib import Path
 
 from espnet2.fileio.datadir_writer import DatadirWriter
 
+from espnet_medusa.longform.segment import Segment, read_segment
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 JOURNAL = "journal.jsonl"
@@ -24,12 +25,13 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Result of one utterance; its language where it is known which."""
+    """Result of one utterance; its language where it is known which, its segments if it has any."""
 
     key: str
     nbest: list[Hypothesis]
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     language: str | None = None
+    segments: tuple[Segment, ...] | None = None
 
 
 class Journal:
@@ -99,7 +101,11 @@ class Journal:
             return  # the line that an interruption cut
         nbest = [Hypothesis(**hypothesis) for hypothesis in row["nbest"]]
         statistics = DecodingStatistics(**row["statistics"])
-        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics, row.get("language"))
+        segments = row.get("segments")
+        if segments is not None:
+            segments = tuple(read_segment(fields) for fields in segments)
+        language = row.get("language")
+        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics, language, segments)
 
 
 def _as_line(decoded: Decoded) -> str:

@@ -12,22 +12,34 @@ LINE_EVERY_S = 60.0
 
 
 class Progress:
-    """Counts utterances.
+    """Counts utterances, or what else there is to be done.
 
     A log gets lines of its own, at most one a minute: ESPnet's scripts take the time of day from
     the beginning of each line that they look for, where a bar must not stand.
 
     Args:
-        total: Utterances of the job.
-        done: Of them, those of an earlier run.
-        what: Is being done to them, or made of them.
+        total: Of the job.
+        done: Of it, in an earlier run.
+        what: Is being done.
+        unit: What is counted.
     """
 
-    def __init__(self, total: int, done: int = 0, what: str = "decoding"):
+    def __init__(
+        self, total: float, done: float = 0, what: str = "decoding", unit: str = "utterances"
+    ):
+        self.digits = ".1f" if isinstance(total, float) else "d"
+        numbers = f"{{n:{self.digits}}}/{{total:{self.digits}}} {{unit}}"
+        shape = "{desc}: {percentage:3.0f}%|{bar}| " + numbers + " [{elapsed}<{remaining}]"
         self.bar = tqdm(
-            total=total, initial=done, desc=what, unit="utt", mininterval=2.0, disable=None
+            total=total,
+            initial=done,
+            desc=what,
+            unit=unit,
+            mininterval=2.0,
+            disable=None,
+            bar_format=shape,
         )
-        self.what = what
+        self.what, self.unit = what, unit
         self.total, self.done, self.first = total, done, done
         self.started = self.last_line = time.monotonic()
 
@@ -43,13 +55,14 @@ class Progress:
         tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()
 
-    def update(self) -> None:
-        """Count one more."""
-        self.bar.update()
-        self.done += 1
+    def update(self, count: float = 1) -> None:
+        """Count so much more."""
+        self.bar.update(count)
+        self.done += count
         now = time.monotonic()
-        if self.bar.disable and now - self.last_line >= LINE_EVERY_S:
+        if self.bar.disable and count and now - self.last_line >= LINE_EVERY_S:
             self.last_line = now
             rate = (self.done - self.first) / (now - self.started)
             rest = tqdm.format_interval((self.total - self.done) / rate)
-            logger.info(f"{self.what}: {self.done} of {self.total} utterances, {rest} left")
+            numbers = f"{self.done:{self.digits}} of {self.total:{self.digits}}"
+            logger.info(f"{self.what}: {numbers} {self.unit}, {rest} left")

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,10 @@ from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
+from espnet_medusa.inference.window_decoder import WindowDecoder
+from espnet_medusa.longform.driver import LongForm, LongRecording
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
@@ -272,7 +276,7 @@ class Speech2Text(ESPnetSpeech2Text):
         audio = self.batch(speeches)
         memory, frames = self.encode(audio)
         prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
-        draft_inputs = self.draft_inputs(audio, prompt)
+        draft_inputs = self.draft_inputs(audio, prompt.tolist())
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
         walks = self.search(memory, frames, prompt, limits, draft_inputs)
         scorers = self.search.strategy.scoring.names
@@ -282,6 +286,36 @@ class Speech2Text(ESPnetSpeech2Text):
         ]
         self._log(speeches, decodings, began, time.perf_counter() - started)
         return decodings
+
+    def transcribe(
+        self, samples: np.ndarray | torch.Tensor, language: str | None = None, **options
+    ) -> Iterator[Segment]:
+        """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
+
+        Args:
+            samples: (samples,) in [-1, 1], at the model's sample rate.
+            language: Code for Whisper's prompt; None: the search's own.
+            options: Fields of ``LongFormOptions``.
+
+        Returns:
+            Segments as they are found; afterwards ``statistics`` holds what they cost.
+
+        Raises:
+            InputError: An option, or the model or its search is not for long audio.
+        """
+        run = self.long_form(build_options(LongFormOptions, options, "transcribe"))
+        return self._segments(run, LongRecording(None, samples, language))
+
+    def _segments(self, run: LongForm, recording: LongRecording) -> Iterator[Segment]:
+        for step in run([recording]):
+            if step.recording.error is not None:
+                raise step.recording.error
+            self.statistics = step.recording.statistics
+            yield from step.segments
+
+    def long_form(self, options: LongFormOptions, batch_size: int = 1) -> LongForm:
+        """What decodes recordings of any length; arguments as ``LongForm``'s."""
+        return LongForm(WindowDecoder(self, options), options, batch_size)
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
         """U times (samples,), for ``encode`` and ``draft_inputs``."""
@@ -311,20 +345,22 @@ class Speech2Text(ESPnetSpeech2Text):
             rows = [self.beam_search.hyp_primer or [self.asr_model.sos]] * len(languages)
         return torch.tensor(rows, device=memory.device)
 
-    def draft_inputs(self, audio: AudioBatch, prompt: torch.Tensor) -> list[DraftInput] | None:
+    def draft_inputs(
+        self, audio: AudioBatch, prompts: Sequence[list[int]]
+    ) -> list[DraftInput] | None:
         """What a draft model reads of U utterances, or CTC; None: the same as the search.
 
         Args:
             audio: As ``encode`` took it: features of the same kind are not computed again.
-            prompt: (U, P) of ``prompts``.
+            prompts: U, the search's.
         """
         if self.draft_model is None:
             if self.encoder.whisper is None:
                 return None
-            rows = zip(self._speech(audio), prompt.tolist(), strict=True)
+            rows = zip(self._speech(audio), prompts, strict=True)
             return [DraftInput(speech, tokens) for speech, tokens in rows]
         tokens = None if self.whisper is None else self.whisper.tokens
-        inputs = self.draft_model.read(audio, prompt.tolist(), tokens)
+        inputs = self.draft_model.read(audio, prompts, tokens)
         if self.search_options.drafter != CTC_MODEL:
             return inputs
         rows = zip(inputs, self._speech(audio), strict=True)

@@ -35,6 +35,8 @@ class DecoderOptions:
     heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
     heads_conf: dict = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
+    # Layers and heads whose attention follows the speech, for times of words; none: the upper half
+    alignment_heads: list[list[int]] = field(default_factory=list)
     # By search (greedy, beam): draft options that hold where a decode config has none.
     draft_conf: dict = field(default_factory=dict)
 
@@ -66,6 +68,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
             self.whisper = WhisperDecoder(config)
         self._check_sizes(vocab_size, encoder_output_size, options.whisper_model)
+        self.alignment_heads = options.alignment_heads
+        self._check_alignment_heads()
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
@@ -96,6 +100,15 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
                 f"decoder hidden size {config.d_model} differs from the encoder's "
                 f"{encoder_output_size}; they must be the same"
             )
+
+    def _check_alignment_heads(self) -> None:
+        layers, heads = len(self.layers), self.whisper.config.decoder_attention_heads
+        for pair in self.alignment_heads:
+            if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):
+                raise InputError(
+                    f"decoder_conf.alignment_heads: {pair}; allowed: pairs of a layer below "
+                    f"{layers} and a head below {heads}"
+                )
 
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions

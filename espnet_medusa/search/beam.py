@@ -17,13 +17,22 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
 from espnet_medusa.search.ranking import MARGIN, Ranking
-from espnet_medusa.search.scores import CANDIDATES, CTC, DECODER, Request, Scoring, UtteranceScorers
+from espnet_medusa.search.scores import (
+    CANDIDATES,
+    CTC,
+    DECODER,
+    Candidates,
+    Request,
+    Scoring,
+    UtteranceScorers,
+)
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.walk import (
     EndedHypothesis,
     Hypothesis,
     Strategy,
     Walk,
+    Watched,
     best_continuations,
 )
 from espnet_medusa.tree.prefix import Prefix
@@ -79,12 +88,13 @@ class BeamSearch(Search):
         self,
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
-        prompt: torch.Tensor,
+        prompt: Sequence[torch.Tensor] | torch.Tensor,
         limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
+        watched: Sequence[Watched] | None = None,
     ) -> list["BeamWalk"]:
         limits = for_each(limits, len(memory))
-        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs)
+        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs, watched)
         # As ESPnet: where nothing was long enough, shorter ones may do.
         empty = [
             row
@@ -96,7 +106,8 @@ class BeamSearch(Search):
                 replace(limits[row], minlenratio=limits[row].minlenratio - SHORTER) for row in empty
             ]
             inputs = draft_inputs and [draft_inputs[row] for row in empty]
-            again = self(memory[empty], memory_lengths[empty], prompt[empty], shorter, inputs)
+            prompts = [prompt[row] for row in empty]
+            again = self(memory[empty], memory_lengths[empty], prompts, shorter, inputs)
             for row, walk in zip(empty, again, strict=True):
                 walk.statistics += walks[row].statistics
                 walks[row] = walk
@@ -232,15 +243,21 @@ class BeamStrategy(Strategy):
             )
             walks = [walk for walk in walks if self._step(walk) and not walk.done]
 
+    def best(
+        self, beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
+    ) -> tuple[list[Hypothesis], bool]:
+        """The continuations that survive, best first, and whether there is no room for more."""
+        kept = best_continuations(beam, candidates, self.beam_size, self.scoring.eos)
+        return kept, len(kept) == self.beam_size
+
     def _step(self, walk: BeamWalk) -> bool:
         """Take a step; False when an unevaluated hypothesis could still matter."""
         known = [hyp for hyp in walk.running if hyp.prefix.evaluated]
         candidates = [hyp.prefix.memo[CANDIDATES] for hyp in known]
-        beam = best_continuations(known, candidates, self.beam_size, self.scoring.eos)
+        beam, enough = self.best(known, candidates)
         if len(known) < len(walk.running):
             unknown = max(hyp.score for hyp in walk.running if not hyp.prefix.evaluated)
             # Scores only fall: who is below the worst survivor needs no evaluation.
-            enough = len(beam) == self.beam_size
             if not enough or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import check_at_least, check_choice
+from espnet_medusa.options import check_above, check_at_least, check_choice
 from espnet_medusa.search.acceptance import EXACT, THRESHOLD, AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
@@ -26,6 +26,7 @@ from espnet_medusa.search.drafters import (
     default_depth,
 )
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.patient_beam import PatienceOptions, PatientBeamSearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -46,7 +47,7 @@ DRAFT_MINIMA = (
 
 
 @dataclass(frozen=True)
-class SearchOptions(ConstraintOptions, AcceptanceOptions, CTCFirstOptions):
+class SearchOptions(ConstraintOptions, AcceptanceOptions, CTCFirstOptions, PatienceOptions):
     """Decode options beside ESPnet's own."""
 
     # beam: exact beam search, with acceptance: threshold one of drafts that nothing verifies;
@@ -101,6 +102,7 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
             "nothing there says which drafts were right"
         )
     _check_ctc_first(options)
+    _check_patience(options, beam_size)
     choices = options.medusa_choices
     if choices:
         if not greedy:
@@ -126,6 +128,25 @@ def _check_ctc_first(options: SearchOptions) -> None:
             raise InputError(
                 f"{name}: {value}; allowed with acceptance: exact, which is what is written behind "
                 f"CTC's tokens; acceptance is {options.acceptance}"
+            )
+
+
+def _check_patience(options: SearchOptions, beam_size: int) -> None:
+    if options.patience is not None:
+        check_above(options.patience, 0, "patience")
+        if round(beam_size * options.patience) < 1:
+            raise InputError(
+                f"patience: {options.patience}; allowed with beam_size {beam_size}: more, so that "
+                "at least one hypothesis ends"
+            )
+    if options.length_penalty is not None and not 0 <= options.length_penalty <= 1:
+        raise InputError(f"length_penalty: {options.length_penalty}; allowed: 0 to 1")
+    for name in ("patience", "length_penalty"):
+        if getattr(options, name) is not None and (
+            options.search == GREEDY or options.acceptance == THRESHOLD
+        ):
+            raise InputError(
+                f"{name}: {getattr(options, name)}; allowed with search: beam and acceptance: exact"
             )
 
 
@@ -238,8 +259,11 @@ def build_beam(
     """
     if nbest is not None:
         check_at_least(nbest, 1, "nbest")
-    if options.acceptance == THRESHOLD:
-        _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights)
+    if options.acceptance == THRESHOLD or options.is_patient:
+        why = "acceptance: threshold, as drafts stand there before others could score them"
+        if options.is_patient:
+            why = "patience or length_penalty, which rank by the decoder's probabilities"
+        _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights, why)
     surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
     shape = draft_shape(options, decoder, surrogate, width=beam_size)
     constraints = build_constraints(options, vocab_size, eos, device)
@@ -254,6 +278,8 @@ def build_beam(
             normalize_length,
             nbest,
         )
+    if options.is_patient:
+        return PatientBeamSearch(decoder, beam_size, constraints, surrogate, shape, options, nbest)
     return BeamSearch(
         decoder,
         scorers,
@@ -268,11 +294,11 @@ def build_beam(
     )
 
 
-def _check_lone_decoder(names: Iterable[str], weights: Mapping[str, float]) -> None:
-    """Refuse scorers that would have to see every draft before it stands."""
+def _check_lone_decoder(names: Iterable[str], weights: Mapping[str, float], why: str) -> None:
+    """Refuse scorers beside the decoder."""
     for name in names:
         if weights.get(name, 0) != 0:
             raise InputError(
-                f"{WEIGHT_OPTIONS.get(name, name)}: {weights[name]}; allowed with search: beam "
-                "and acceptance: threshold: 0, as drafts stand there before others could score them"
+                f"{WEIGHT_OPTIONS.get(name, name)}: {weights[name]}; allowed: 0 with search: beam "
+                f"and {why}"
             )

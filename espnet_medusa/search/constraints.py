@@ -2,6 +2,7 @@
 
 They need a position's length only, so positions of a draft are constrained all at once, each as
 it would be one token at a time. Values are those of transformers' processors of the same names.
+Rules of timestamps need the prefixes, too (``timestamps.py``): who has them applies these as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.search.timestamps import TimestampRules
 from espnet_medusa.tree.best_token import Restriction
 
 
@@ -39,12 +41,17 @@ class Constraints:
             each forced position, at the first free one, and at all later ones. None: no such.
         penalty: Start and factor of the exponential decay length penalty.
         forced_prefix: Tokens that every hypothesis begins with.
+        timestamps: Rules over prefixes; None: no such.
+        renormalize: Whether probabilities are among what may come, as openai-whisper has them; else
+            they are the model's own.
     """
 
     eos: int
     blocked: torch.Tensor | None = None
     penalty: tuple[int, float] | None = None
     forced_prefix: tuple[int, ...] = ()
+    timestamps: TimestampRules | None = None
+    renormalize: bool = False
 
     @property
     def can_raise(self) -> bool:
@@ -53,8 +60,13 @@ class Constraints:
 
     @property
     def is_empty(self) -> bool:
-        """Whether ``apply`` without ``min_lengths`` returns its input."""
-        return self.blocked is None and self.penalty is None
+        """Whether nothing but ``min_lengths`` constrains."""
+        return self.blocked is None and self.penalty is None and self.timestamps is None
+
+    @property
+    def logits_first(self) -> bool:
+        """Whether scores must be constrained before anything else looks at them."""
+        return self.renormalize or self.timestamps is not None
 
     @cached_property
     def _columns(self) -> torch.Tensor:
@@ -65,11 +77,13 @@ class Constraints:
         """The same over columns (V',) of the vocabulary, ``eos`` among them; None: over all."""
         if vocabulary is None:
             return self
-        blocked = self.blocked
+        blocked, timestamps = self.blocked, self.timestamps
+        eos = int((vocabulary == self.eos).nonzero())
         return replace(
             self,
-            eos=int((vocabulary == self.eos).nonzero()),
+            eos=eos,
             blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
+            timestamps=None if timestamps is None else timestamps.restricted(vocabulary, eos),
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
@@ -99,7 +113,7 @@ class Constraints:
             min_lengths: (R,) no end symbol before so many tokens; None for no such limit.
 
         Returns:
-            (R, V); ``scores`` itself when there is nothing to apply.
+            (R, V); ``scores`` itself when there is nothing to apply. Timestamps are not looked at.
         """
         restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
         return scores if restriction is None else restriction.apply(scores)

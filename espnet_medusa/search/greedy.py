@@ -137,13 +137,16 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(walks)
         requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        restriction = self.scoring.restrict(requests, logits)
+        if self.scoring.constraints.logits_first:
+            logits, restriction = self.scoring.constrain(requests, logits), None
+        else:
+            restriction = self.scoring.restrict(requests, logits)
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
         parents = torch.tensor([rows[prefix.parent] for prefix in drafts], device=logits.device)
         tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device)
-        # One read: best tokens and verdicts, with the base head's own log-probabilities.
+        # One read: best tokens and verdicts, with their log-probabilities.
         best, normalizers = self.best_tokens(logits, restriction)
         of, chosen = torch.arange(len(prefixes), device=logits.device), best
         verdicts = torch.ones_like(best)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -65,7 +66,7 @@ def run(
     walks: Sequence[Walk],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
-    prompt: torch.Tensor,
+    prompt: Sequence[torch.Tensor] | torch.Tensor,
     draft_inputs: Sequence[DraftInput] | None = None,
 ) -> None:
     """Walk until everybody is done.
@@ -76,11 +77,11 @@ def run(
         walks: U, at their roots.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,) frames.
-        prompt: (U, P) tokens to start from.
+        prompt: U times (P,) tokens to start from.
         draft_inputs: U, what a draft model reads; None: the same.
     """
     strategy, started = drafter.strategy, time.perf_counter()
-    prompts, frames = prompt.tolist(), memory_lengths.tolist()
+    prompts, frames = [row.tolist() for row in prompt], memory_lengths.tolist()
     if draft_inputs is None:
         parts = zip(memory, frames, prompts, strict=True)
         draft_inputs = [DraftInput(row[:length], tokens) for row, length, tokens in parts]
@@ -134,6 +135,8 @@ def _evaluate(
         row.walk.statistics.nodes += len(new)
         row.fill(state.num_nodes)
     hidden = outputs.hidden
+    if first == 0:
+        _watch(decoder, rows, [*map(len, tokens)], hidden)
     asked = {prefix for row in rows for prefix in row.walk.draft.asked}
     if len(asked) < len(placed):  # of the prompt only what follows it counts
         hidden = hidden[[place for place, prefix in enumerate(placed) if prefix in asked]]
@@ -141,6 +144,28 @@ def _evaluate(
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)
     strategy.judge([row.walk for row in rows], decoder.logits(hidden))
+
+
+def _watch(
+    decoder: TreeDecoder, rows: Sequence[Row], sizes: Sequence[int], hidden: torch.Tensor
+) -> None:
+    """Note what is watched in the prompts.
+
+    Args:
+        decoder: Has evaluated them.
+        rows: U.
+        sizes: U, how many nodes of each there are, its prompt's the first.
+        hidden: (R, D) of these nodes, row by row.
+    """
+    places = [
+        (row.walk.watched, before + row.walk.watched.place)
+        for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
+        if row.walk.watched is not None
+    ]
+    if places:
+        logits = decoder.logits(hidden[[place for _, place in places]]).float()
+        for (watched, _), probabilities in zip(places, logits.softmax(dim=-1), strict=True):
+            watched.probability = float(probabilities[watched.token])
 
 
 def _leave(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> list[Row]:

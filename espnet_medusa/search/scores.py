@@ -144,10 +144,15 @@ class Scoring:
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
         """(R, V) scores with what must not come at -inf."""
         restriction = self.restrict(requests, scores)
-        return scores if restriction is None else restriction.apply(scores.float())
+        scores = scores if restriction is None else restriction.apply(scores.float())
+        rules = self.constraints.timestamps
+        if rules is None:
+            return scores
+        prefixes = [prefix for request in requests for prefix in request.prefixes]
+        return rules.apply(scores, rules.states(prefixes, scores.device))
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
-        """What ``constrain`` does to scores (R, V); None: nothing."""
+        """What ``constrain`` does to scores (R, V) but for timestamps; None: nothing."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
         limited = any(least)
         if self.constraints.is_empty and not limited:
@@ -186,8 +191,11 @@ class Scoring:
         Returns:
             R lists of candidates.
         """
-        log_probs = logits.float().log_softmax(dim=-1)
-        full = {DECODER: self.constrain(requests, log_probs)}
+        if self.constraints.renormalize:
+            log_probs = self.constrain(requests, logits.float()).log_softmax(dim=-1)
+        else:
+            log_probs = self.constrain(requests, logits.float().log_softmax(dim=-1))
+        full = {DECODER: log_probs}
         for name in self.names:
             if name not in (DECODER, CTC):
                 scores = torch.cat([r.scorers.full_scores(name, r.prefixes) for r in requests])

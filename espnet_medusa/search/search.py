@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
 from espnet_medusa.search.loop import Drafter, run
-from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.search.walk import Strategy, Walk, Watched
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -35,18 +35,20 @@ class Search(ABC):
         self,
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
-        prompt: torch.Tensor,
+        prompt: Sequence[torch.Tensor] | torch.Tensor,
         limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
+        watched: Sequence[Watched] | None = None,
     ) -> list[Walk]:
         """Decode U utterances.
 
         Args:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
-            prompt: (U, P) tokens to start from.
+            prompt: U times (P,) tokens to start from; P may differ.
             limits: Of the lengths; of all utterances, or U.
             draft_inputs: U, what a draft model reads; None: the same.
+            watched: U, filled in by the call of the prompt; None: nothing is.
 
         Returns:
             Walks, whose ``n_best`` lists are sorted, best first.
@@ -56,12 +58,15 @@ class Search(ABC):
             self._begin(memory[row, :frames], prompt[row], limits[row])
             for row, frames in enumerate(memory_lengths.tolist())
         ]
+        for walk, one in zip(walks, watched or [], strict=bool(watched)):
+            walk.watched = one
         heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         if draft_inputs is not None:
             heard = [one.heard for one in draft_inputs]
         rows = self._undecided(walks, heard)
         if 0 < len(rows) < len(walks):
-            memory, memory_lengths, prompt = memory[rows], memory_lengths[rows], prompt[rows]
+            memory, memory_lengths = memory[rows], memory_lengths[rows]
+            prompt = [prompt[row] for row in rows]
             draft_inputs = draft_inputs and [draft_inputs[row] for row in rows]
         if rows:
             going = [walks[row] for row in rows]

@@ -6,7 +6,7 @@ import heapq
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -46,6 +46,21 @@ class EndedHypothesis:
     score: float
     parts: tuple[float, ...]
     length: int
+
+
+@dataclass
+class Watched:
+    """What the decoder gives to a token within the prompt, where no search asks.
+
+    Attributes:
+        place: Of the prompt's token behind which it is looked at.
+        token: Which one.
+        probability: Among all tokens, once the prompt is evaluated.
+    """
+
+    place: int
+    token: int
+    probability: float = math.nan
 
 
 @dataclass
@@ -118,6 +133,7 @@ class Walk(ABC):
         steps: Tokens decided so far.
         statistics: Counts.
         prompt_length: P.
+        watched: A probability within the prompt that somebody wants to know.
     """
 
     root: Prefix
@@ -128,6 +144,7 @@ class Walk(ABC):
     steps: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     prompt_length: int = 1
+    watched: Watched | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -183,19 +200,34 @@ def best_continuations(
     """The ``width`` best continuations of a beam, best first."""
     pre_beam = int(PRE_BEAM_RATIO * width)
     options = [
-        (hypothesis.score + gain, hypothesis, row, rank)
-        for hypothesis, row in zip(beam, candidates, strict=True)
-        for rank, gain in enumerate(row.gains)
-        if gain > -math.inf and (rank < pre_beam or row.tokens[rank] == eos)
+        (score, hypothesis, row, rank)
+        for score, hypothesis, row, rank in _options(beam, candidates)
+        if rank < pre_beam or row.tokens[rank] == eos
     ]
     best = heapq.nlargest(width, options, key=operator.itemgetter(0))
-    return [
-        Hypothesis(
-            hypothesis.prefix.child(row.tokens[rank]),
-            score,
-            tuple(
-                sofar + part[rank] for sofar, part in zip(hypothesis.parts, row.parts, strict=False)
-            ),
-        )
-        for score, hypothesis, row, rank in best
-    ]
+    return [_continued(*option) for option in best]
+
+
+def continuations(
+    beam: Sequence[Hypothesis], candidates: Sequence[Candidates], most: int
+) -> Iterator[Hypothesis]:
+    """All continuations of a beam, best first, at most so many of each hypothesis."""
+    options = [option for option in _options(beam, candidates) if option[-1] < most]
+    for option in sorted(options, key=operator.itemgetter(0), reverse=True):
+        yield _continued(*option)
+
+
+def _options(
+    beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
+) -> Iterator[tuple[float, Hypothesis, Candidates, int]]:
+    """Score, hypothesis, its candidates and the rank of one of these."""
+    for hypothesis, row in zip(beam, candidates, strict=True):
+        for rank, gain in enumerate(row.gains):
+            if gain > -math.inf:
+                yield hypothesis.score + gain, hypothesis, row, rank
+
+
+def _continued(score: float, hypothesis: Hypothesis, row: Candidates, rank: int) -> Hypothesis:
+    parts = zip(hypothesis.parts, row.parts, strict=False)
+    parts = tuple(sofar + part[rank] for sofar, part in parts)
+    return Hypothesis(hypothesis.prefix.child(row.tokens[rank]), score, parts)

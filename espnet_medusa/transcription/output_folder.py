@@ -6,10 +6,12 @@ from pathlib import Path
 from espnet_medusa.inference.journal import FAILED, Decoded, Hypothesis, Journal
 from espnet_medusa.kaldi.table import write_atomically, write_table
 from espnet_medusa.search.statistics import write_statistics
+from espnet_medusa.transcription.formats import FORMATS
 from espnet_medusa.transcription.recordings import Recording
-from espnet_medusa.transcription.transcript import FORMATS, Transcript, output_path
+from espnet_medusa.transcription.segments_dir import write_segments_dir
+from espnet_medusa.transcription.transcript import Transcript, output_path
 
-TEXT, STATISTICS = "text", "statistics.json"
+TEXT, STATISTICS, SEGMENTS = "text", "statistics.json", "segments"
 
 
 class OutputFolder:
@@ -35,7 +37,13 @@ class OutputFolder:
         decoded = self.journal.decoded
         found = [(recording, decoded.get(_key(recording))) for recording in recordings]
         return [
-            Transcript(recording, done.nbest[0].text, done.language, done.statistics)
+            Transcript(
+                recording,
+                done.nbest[0].text,
+                done.language,
+                done.statistics,
+                segments=done.segments,
+            )
             for recording, done in found
             if done is not None
         ]
@@ -46,7 +54,9 @@ class OutputFolder:
             return
         key = _key(transcript.recording)
         hypothesis = Hypothesis(transcript.text, [], [], "")
-        decoded = Decoded(key, [hypothesis], transcript.statistics, transcript.language)
+        decoded = Decoded(
+            key, [hypothesis], transcript.statistics, transcript.language, transcript.segments
+        )
         if key not in self.journal.decoded:
             self.journal.add(decoded)
         for output_format in self.formats:
@@ -54,11 +64,15 @@ class OutputFolder:
             write_atomically(path, FORMATS[output_format](transcript))
 
     def finish(self, transcripts: Iterable[Transcript]) -> None:
-        """Write ``text``, ``statistics.json`` and ``failed_utterances`` of all recordings."""
+        """Write ``text``, ``statistics.json`` and ``failed_utterances`` of all recordings.
+
+        Where there are segments, ``segments`` is a Kaldi directory of them.
+        """
         by_id = {transcript.recording.id: transcript for transcript in transcripts}
         done = {key: one for key, one in by_id.items() if one.error is None}
         failed = {key: one.error for key, one in by_id.items() if one.error is not None}
-        write_table(self.folder / TEXT, {key: one.text for key, one in done.items()})
+        write_table(self.folder / TEXT, {key: one.line for key, one in done.items()})
+        write_segments_dir(self.folder / SEGMENTS, done.values())
         write_statistics(
             self.folder / STATISTICS, {key: one.statistics for key, one in done.items()}
         )

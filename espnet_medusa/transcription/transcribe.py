@@ -1,8 +1,8 @@
 """Audio files to text, one result after the other; a bad file stops nobody else."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,10 @@ from espnet_medusa.inference.batches import (
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.window_decoder import check_long_form, long_form_obstacle
+from espnet_medusa.longform.driver import LongRecording
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.options import build_options
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcript import Transcript
@@ -39,9 +43,10 @@ def transcribe(
     model_file: str | None = None,
     device: str | None = None,
     batch_size: int = 8,
+    timestamps: bool = False,
     **options,
 ) -> Iterator[Transcript]:
-    """Transcribe audio files.
+    """Transcribe audio files of any length.
 
     Args:
         audio: Files, folders, patterns: see ``find_recordings``.
@@ -49,7 +54,10 @@ def transcribe(
         model_file: Weights of the experiment; None: what conversion or training leaves.
         device: ``cpu`` or ``cuda``; None: cuda where there is one.
         batch_size: Most files that are decoded together.
-        options: As ``Speech2Text``'s, such as ``language``, ``beam_size``, ``decoder_precision``.
+        timestamps: Whether short files, too, shall have segments with times; those beyond the
+            model's window always have.
+        options: As ``Speech2Text``'s, such as ``language``, ``beam_size``, ``decoder_precision``;
+            and those of ``LongFormOptions``, such as ``initial_prompt``.
 
     Returns:
         Transcripts as they are made, one of each file; those without a text say why.
@@ -58,6 +66,9 @@ def transcribe(
         InputError: There is no audio at all, or the model or an option is not usable.
     """
     recordings = find_recordings([audio] if isinstance(audio, str | Path) else audio)
+    names = [field.name for field in fields(LongFormOptions)]
+    given = {name: options.pop(name) for name in names if name in options}
+    long_form = build_options(LongFormOptions, given, "transcribe")
     files = find_model(model, model_file)
     speech2text = Speech2Text(
         files.config,
@@ -66,9 +77,10 @@ def transcribe(
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )
-    speech2text.release_weights()
+    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
+        speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
-    return Transcriber(speech2text, preprocess, batch_size)(recordings)
+    return Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)(recordings)
 
 
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,26 +139,106 @@ class Transcriber:
         speech2text: Decodes.
         preprocess: ESPnet's preprocessing function of audio, or None.
         batch_size: Most recordings that are decoded together.
+        options: Of audio beyond the model's window.
+        timestamps: Whether all audio is decoded as if it were, with times.
+        heard: Called with seconds of audio as they are done.
+
+    Raises:
+        InputError: The model does not write timestamps, and they are asked for.
     """
 
     speech2text: Speech2Text
     preprocess: Preprocess | None = None
     batch_size: int = 1
+    options: LongFormOptions = LongFormOptions()
+    timestamps: bool = False
+    heard: Callable[[float], None] = lambda seconds: None
+
+    def __post_init__(self) -> None:
+        if self.in_windows:
+            check_long_form(self.speech2text)
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether short audio goes the way of long audio, too."""
+        return self.timestamps or self.options.needs_windows
 
     def __call__(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
         """Transcripts as they are made: recordings of like lengths are decoded together.
 
-        Each recording has one; those without a text say why.
+        Each recording has one; those without a text say why. Those beyond the model's window, or
+        all with timestamps, come last.
         """
         by_path: dict[str, Recording] = {}
         failed: list[Transcript] = []
-        for pool in read_pools(self._read(recordings, by_path, failed), self.batch_size):
+        long: list[Recording] = []
+        short = self._short(recordings, long)
+        for pool in read_pools(self._read(short, by_path, failed), self.batch_size):
             yield from self._take(failed)
             for batch in make_batches([one.frames for one in pool], self.batch_size):
                 together = [pool[index] for index in batch]
                 for utterance, outcome in decode_together(self.speech2text.decode, together):
+                    self.heard(len(utterance.speech) / self.speech2text.sample_rate_hz)
                     yield self._transcript(by_path.pop(utterance.key), outcome)
         yield from self._take(failed)
+        if long:
+            yield from self._long(long)
+
+    def _short(self, recordings: Iterable[Recording], long: list[Recording]) -> Iterator[Recording]:
+        """Those that fit into the window; the others are put aside."""
+        for recording in recordings:
+            if self.in_windows or self._is_long(recording):
+                long.append(recording)
+            else:
+                yield recording
+
+    def _is_long(self, recording: Recording) -> bool:
+        window_s = self.speech2text.window_s
+        if window_s is None or long_form_obstacle(self.speech2text) is not None:
+            return False
+        try:
+            duration_s = probe_audio(str(recording.path)).duration_s
+        except AudioError:
+            return False  # to read it says why
+        return duration_s is None or duration_s > window_s
+
+    def _long(self, recordings: Sequence[Recording]) -> Iterator[Transcript]:
+        """Segments of recordings of any length."""
+        failed: list[Transcript] = []
+        done_s: dict[Recording, float] = {}
+        run = self.speech2text.long_form(self.options, self.batch_size)
+        for step in run(self._read_long(recordings, failed)):
+            yield from self._take(failed)
+            found, recording = step.recording, step.recording.key
+            self.heard(found.window.done_s - done_s.get(recording, 0.0))
+            done_s[recording] = found.window.done_s
+            if not step.done:
+                continue
+            if found.error is not None:
+                yield self._failure(recording, found.error)
+                continue
+            yield Transcript(
+                recording,
+                found.text,
+                found.language,
+                found.statistics,
+                segments=tuple(found.segments),
+            )
+        yield from self._take(failed)
+
+    def _read_long(
+        self, recordings: Iterable[Recording], failed: list[Transcript]
+    ) -> Iterator[LongRecording]:
+        for recording in recordings:
+            try:
+                samples = read_recording(recording.path, self.speech2text.sample_rate_hz, None)
+                if self.preprocess is not None:
+                    data = {"speech": samples.astype(np.float32)}
+                    samples = self.preprocess(str(recording.path), data)["speech"]
+            except Exception as error:  # whatever it was, the others go on
+                failed.append(self._failure(recording, error))
+            else:
+                yield LongRecording(recording, samples)
 
     @staticmethod
     def _take(failed: list[Transcript]) -> Iterator[Transcript]:

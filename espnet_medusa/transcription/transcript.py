@@ -1,10 +1,10 @@
 """What one audio file gave, and how it is written."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from espnet_medusa.longform.segment import Segment
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.transcription.recordings import Recording
 
@@ -19,6 +19,7 @@ class Transcript:
         language: Code, given or detected; None where the model has no languages.
         statistics: What it cost.
         error: One line on why there is no text; None: there is.
+        segments: With their times; None where none were asked for.
     """
 
     recording: Recording
@@ -26,25 +27,20 @@ class Transcript:
     language: str | None = None
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     error: str | None = None
+    segments: tuple[Segment, ...] | None = None
+
+    @property
+    def line(self) -> str:
+        """The text on one line."""
+        return " ".join((self.text or "").split())
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there are times of words."""
+        return any(segment.words for segment in self.segments or ())
 
 
-def as_text(transcript: Transcript) -> str:
-    """The text on a line of its own."""
-    return f"{transcript.text}\n"
-
-
-def as_json(transcript: Transcript) -> str:
-    """The names of openai-whisper's, and the file and its seconds."""
-    fields = {
-        "file": str(transcript.recording.path),
-        "text": transcript.text,
-        "language": transcript.language,
-        "duration": round(transcript.statistics.audio_seconds, 3),
-    }
-    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
-
-
-FORMATS: dict[str, Callable[[Transcript], str]] = {"txt": as_text, "json": as_json}
+Writer = Callable[[Transcript], str]
 
 
 def output_path(folder: Path, recording: Recording, output_format: str) -> Path:

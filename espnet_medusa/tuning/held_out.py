@@ -144,7 +144,7 @@ def _encode(
     for name, reader in readers.items():
         branch = audio.branch()
         started = clock.now()
-        inputs = reader.draft_inputs(branch, prompt)
+        inputs = reader.draft_inputs(branch, prompt.tolist())
         readings[name] = DraftReading(inputs, clock.now() - started)
     audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
     keys = [utterance.key for utterance in members]

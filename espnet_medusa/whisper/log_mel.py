@@ -6,6 +6,7 @@ from transformers import WhisperFeatureExtractor
 SAMPLE_RATE_HZ = 16000
 FFT_SAMPLES = 400
 HOP_SAMPLES = 160
+BLOCK_FRAMES = 6000
 
 
 class LogMel(torch.nn.Module):
@@ -51,13 +52,51 @@ class LogMel(torch.nn.Module):
         tail = 0 if pad_to_frames is not None else FFT_SAMPLES
         # A negative pad cuts samples that fill no whole frame.
         samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
-        spectrum = torch.stft(
-            samples, FFT_SAMPLES, HOP_SAMPLES, window=self.window.float(), return_complex=True
-        )
-        power = spectrum[..., : width // HOP_SAMPLES].abs().square()
-        log_mel = (self.filters.float() @ power).clamp(min=1e-10).log10()
+        log_mel = self._log_mel(samples, width // HOP_SAMPLES)
         inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
         inside = inside[:, None, :]
         peak = log_mel.masked_fill(~inside, -torch.inf).amax(dim=(1, 2), keepdim=True)
-        log_mel = (torch.maximum(log_mel, peak - 8.0) + 4.0) / 4.0
+        log_mel = _normalized(log_mel, peak)
         return log_mel.masked_fill(~inside, 0.0), frames
+
+    def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
+        """Features of audio of any length, as openai-whisper has them.
+
+        The dynamic range is clipped by the maximum over all of it, so that a window's features
+        depend on the rest.
+
+        Args:
+            samples: (samples,) in [-1, 1], 16 kHz.
+            silence_frames: Frames of silence that are added to it.
+
+        Returns:
+            (frames, num_mel_bins), the silence's the last.
+        """
+        frames, margin = len(samples) // HOP_SAMPLES + silence_frames, FFT_SAMPLES // 2
+        room = max((silence_frames + 2) * HOP_SAMPLES, FFT_SAMPLES)
+        samples = torch.nn.functional.pad(samples.float(), (0, room))
+        samples = torch.cat([samples[1 : margin + 1].flip(0), samples])
+        parts = []
+        for first in range(0, frames, BLOCK_FRAMES):  # spectra take ten times the room of features
+            count = min(BLOCK_FRAMES, frames - first)
+            begin, size = first * HOP_SAMPLES, (count - 1) * HOP_SAMPLES + FFT_SAMPLES
+            parts.append(self._log_mel(samples[begin : begin + size], count, center=False).t())
+        log_mel = torch.cat(parts)
+        return _normalized(log_mel, log_mel.max())
+
+    def _log_mel(self, samples: torch.Tensor, frames: int, center: bool = True) -> torch.Tensor:
+        """(..., samples) to (..., num_mel_bins, frames), the range not clipped."""
+        spectrum = torch.stft(
+            samples,
+            FFT_SAMPLES,
+            HOP_SAMPLES,
+            window=self.window.float(),
+            center=center,
+            return_complex=True,
+        )
+        power = spectrum[..., :frames].abs().square()
+        return (self.filters.float() @ power).clamp(min=1e-10).log10()
+
+
+def _normalized(log_mel: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:
+    return (torch.maximum(log_mel, peak - 8.0) + 4.0) / 4.0

@@ -28,7 +28,7 @@ class WhisperPrompts:
     task: str
 
     def __post_init__(self):
-        self.tokens.prompt(self._known(self.language), self.task)
+        self.tokens.prompt(self.known(self.language), self.task)
 
     def make(
         self,
@@ -37,7 +37,18 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
-        """U prompts of P tokens.
+        """U prompts of P tokens; arguments and errors as ``choose_languages``'s."""
+        chosen = self.choose_languages(decoder, memory, memory_lengths, languages)
+        return [self.tokens.prompt(code, self.task) for code in chosen]
+
+    def choose_languages(
+        self,
+        decoder: TreeDecoder,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        languages: Sequence[str | None],
+    ) -> list[str | None]:
+        """U codes; None with models of English alone.
 
         Args:
             decoder: Detects.
@@ -60,9 +71,9 @@ class WhisperPrompts:
             )
             for row, language in zip(rows, found, strict=True):
                 chosen[row] = language
-        return [self.tokens.prompt(self._known(code), self.task) for code in chosen]
+        return [self.known(code) for code in chosen]
 
-    def _known(self, language: str | None) -> str | None:
+    def known(self, language: str | None) -> str | None:
         """A code in place of ``detect``, which models of English alone need not do."""
         if language != DETECT:
             return language

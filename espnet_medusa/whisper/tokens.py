@@ -87,8 +87,10 @@ class WhisperTokens:
         start, end: Of a transcript.
         languages: Code to id; empty for models of English alone.
         transcribe, translate: Tasks.
-        no_timestamps: The last of the prompt.
-        silent: Others that never stand in a text: of prompts, language models, silence.
+        no_timestamps: The last of the prompt; the times follow it, from 0 s on.
+        language_model: Of prompts that nobody uses.
+        previous: Before the text of the window before.
+        no_speech: What the decoder knows silence by.
         annotations: Text tokens that OpenAI suppresses.
         blank: Text tokens that do not come first.
     """
@@ -99,36 +101,47 @@ class WhisperTokens:
     transcribe: int
     translate: int
     no_timestamps: int
-    silent: tuple[int, ...]
+    language_model: int
+    previous: int
+    no_speech: int
     annotations: tuple[int, ...]
     blank: tuple[int, ...]
 
-    def prompt(self, language: str | None, task: str = TRANSCRIBE) -> list[int]:
-        """What a transcript without timestamps starts from.
+    def prompt(
+        self, language: str | None, task: str = TRANSCRIBE, timestamps: bool = False
+    ) -> list[int]:
+        """What a transcript starts from.
 
         Args:
             language: Its code; not looked at by models of English alone.
             task: ``transcribe``, or ``translate`` into English.
+            timestamps: Whether it has timestamps.
 
         Raises:
             InputError: A language or task that the model does not have.
         """
         if task not in TASKS:
             raise InputError(f"task: '{task}'; allowed: {', '.join(TASKS)}")
+        last = [] if timestamps else [self.no_timestamps]
         if not self.languages:
             if task != TRANSCRIBE or language not in (None, "en"):
                 raise InputError(
                     f"language: '{language}', task: '{task}'; this model knows English alone: "
                     "allowed are en and transcribe"
                 )
-            return [self.start, self.no_timestamps]
+            return [self.start, *last]
         if language not in self.languages:
             raise InputError(
                 f"language: '{language}'; allowed: {DETECT} (when decoding) or one of "
                 f"{' '.join(sorted(self.languages))}"
             )
         chosen = self.transcribe if task == TRANSCRIBE else self.translate
-        return [self.start, self.languages[language], chosen, self.no_timestamps]
+        return [self.start, self.languages[language], chosen, *last]
+
+    @property
+    def first_time(self) -> int:
+        """The timestamp of 0 s."""
+        return self.no_timestamps + 1
 
     @cached_property
     def prompts(self) -> list[int]:
@@ -139,8 +152,9 @@ class WhisperTokens:
     @cached_property
     def suppressed(self) -> list[int]:
         """Ids that never come, as OpenAI's generation configs list them."""
+        others = self.language_model, self.previous, self.no_speech
         tasks = (self.transcribe, self.translate)
-        return sorted({*self.annotations, *self.silent, *tasks, self.start})
+        return sorted({*self.annotations, *others, *tasks, self.start})
 
     @cached_property
     def begin_suppressed(self) -> list[int]:
@@ -178,8 +192,6 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
     languages = {code: number for code, number in ids.items() if number is not None}
     # English models have the languages' ids, too, and never saw them.
     multilingual = find(START) != 50257
-    prompts = find("<|startoflm|>"), find("<|startofprev|>")
-    silence = find("<|nospeech|>", "<|nocaptions|>")
     return WhisperTokens(
         start=find(START),
         end=find(END),
@@ -187,7 +199,9 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
         transcribe=find("<|transcribe|>"),
         translate=find("<|translate|>"),
         no_timestamps=find("<|notimestamps|>"),
-        silent=(*prompts, silence),
+        language_model=find("<|startoflm|>"),
+        previous=find("<|startofprev|>"),
+        no_speech=find("<|nospeech|>", "<|nocaptions|>"),
         annotations=tuple(_annotations(tokenizer)),
         blank=tuple(_encode(tokenizer, " ")),
     )

@@ -81,7 +81,7 @@ def test_drafts_are_read_from_the_audio_without_the_windows_silence(experiments)
     audio = speech2text.batch(speeches())
     memory, frames = speech2text.encode(audio)
     assert frames.tolist() == [100] * 3
-    inputs = speech2text.draft_inputs(audio, torch.zeros(3, 1, dtype=torch.long))
+    inputs = speech2text.draft_inputs(audio, [[0]] * 3)
     # 16,000 samples a second, 320 a frame, half a second more.
     assert [len(one.memory) for one in inputs] == [38, 66, 94]
     for one, row in zip(inputs, memory, strict=True):

@@ -35,3 +35,13 @@ def test_a_short_job_says_nothing(clock, caplog):
         for _ in range(3):
             shown.update()
     assert not caplog.records
+
+
+def test_minutes_have_a_digit(clock, caplog):
+    with caplog.at_level(logging.INFO), progress.Progress(9.5, unit="minutes") as shown:
+        for count in (0.0, 1.25):
+            clock[0] += 60
+            shown.update(count)
+    assert [record.message for record in caplog.records] == [
+        "decoding: 1.2 of 9.5 minutes, 13:12 left"
+    ]

@@ -1,10 +1,12 @@
 """A surrogate that is told what to say behind each path, so that drafts need no luck."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.surrogate import HeadsSurrogate, Surrogate
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
 
@@ -115,3 +117,14 @@ def foresight(decoder, memory: torch.Tensor) -> Callable[[Path], torch.Tensor]:
         return known[path]
 
     return say
+
+
+def drafting(decoder, memory, seed):
+    """The decoder with its heads, or with what foresees it and is wrong now and then."""
+    runtime = build_runtime(decoder)
+    if len(memory) > 1 or seed % 2:
+        return runtime
+    say, rng = foresight(decoder, memory), random.Random(seed)
+    return PathDecoder(
+        runtime, PathSurrogate(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
+    )

@@ -11,6 +11,7 @@ import torch
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.ahead.steps import Steps
 from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
+from espnet_medusa.search.timestamps import TimestampStates
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import States, Surrogate
@@ -38,6 +39,7 @@ class DecoderSteps(Steps):
     ):
         super().__init__(strategy, scoring, surrogate, shape)
         self.constrained = not scoring.constraints.is_empty
+        self.constrain_logits = scoring.constrain_logits or scoring.constraints.renormalize
         lone = shape.width == 1 and shape.choices is None and shape.budget is None
         self.normalized = not lone or strategy.needs_draft_scores
 
@@ -75,12 +77,13 @@ class DecoderSteps(Steps):
         self, beams: Beams, states: States, depth: int, limits: Sequence[int]
     ) -> list[list[Step]]:
         known = Known(beams, self.surrogate, self.shape)
-        scores = beams.scores
+        scores, rules = beams.scores, self.scoring.constraints.timestamps
+        timed = None if rules is None else rules.states(beams.prefixes, scores.device)
         steps, counts = [], []
         limits = torch.tensor(limits, device=scores.device) if min(limits) < depth else None
         for step in range(depth):
             states = known.put_states(states)
-            gains, tokens = self._continuations(states, beams, known, step)
+            gains, tokens = self._continuations(states, beams, known, step, timed)
             count, lone = gains.size(1), gains.shape == (len(scores), 1)
             counts.append(count)
             steps.append(self._prune(scores, gains, tokens, lone))
@@ -94,14 +97,17 @@ class DecoderSteps(Steps):
             scores = scores.masked_fill(ended, -math.inf)
             known.go_on(places, count)
             if not lone:
-                states = states.select(flat_rows(places // count, len(gains)))
+                rows = flat_rows(places // count, len(gains))
+                states = states.select(rows)
+                timed = timed and timed.select(rows)
             # Some surrogates save work behind an end, be it one that the search has not drafted.
             tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
             states = self.surrogate.advance(states, tokens.flatten())
+            timed = timed and rules.advance(timed, tokens.flatten())
         return read(steps, counts)
 
     def _continuations(
-        self, states: States, beams: Beams, known: Known, step: int
+        self, states: States, beams: Beams, known: Known, step: int, timed: TimestampStates | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The best tokens behind each of R prefixes: weighted log-probabilities and ids (R, c).
 
@@ -109,14 +115,17 @@ class DecoderSteps(Steps):
         """
         scores = self.surrogate.logits(states)
         count = min(self.shape.count(step), scores.size(1))
-        first = self.scoring.constrain_logits or not self.constrained
+        first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
         scores = self._constrain(scores, beams, step)
+        if timed is not None:
+            scores = self.scoring.constraints.timestamps.apply(scores.float(), timed)
         gains, columns = top_scores(scores, count)
         gains = gains.float()
         if first and self.normalized:
-            gains -= scores.float().logsumexp(dim=-1, keepdim=True)
+            sums = scores.float().logsumexp(dim=-1, keepdim=True)
+            gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # a draft vocabulary may lack all
         if (weight := self.scoring.weights[DECODER]) != 1:
             gains *= weight
         return known.put_candidates(gains, self.surrogate.token_ids(columns))

@@ -1,0 +1,248 @@
+"""A model as long audio asks it: windows in, tokens with timestamps out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
+from espnet_medusa.longform.fallback import WindowDecoding
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
+from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
+from espnet_medusa.model.whisper_alignment import align_tokens
+from espnet_medusa.search.acceptance import EXACT
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.patient_beam import PatientBeamSearch
+from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.timestamps import build_timestamp_rules
+from espnet_medusa.search.walk import Walk, Watched
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
+from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.words import split_words
+
+if TYPE_CHECKING:
+    from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
+    from espnet_medusa.inference.decode_options import DecodeOptions
+    from espnet_medusa.inference.draft_model import DraftModel
+    from espnet_medusa.longform.options import LongFormOptions
+    from espnet_medusa.search.search import Search
+    from espnet_medusa.search.statistics import DecodingStatistics
+    from espnet_medusa.tree.surrogate import DraftInput
+    from espnet_medusa.whisper.prompts import WhisperPrompts
+
+
+class WindowModel(Protocol):
+    """What decodes: ``Speech2Text``."""
+
+    asr_model: torch.nn.Module
+    converter: Any
+    device: str
+    draft_model: DraftModel | None
+    encoder: SpeechEncoder
+    search: Search | None
+    search_options: DecodeOptions
+    whisper: WhisperPrompts | None
+
+    def draft_inputs(
+        self, audio: AudioBatch, prompts: Sequence[list[int]]
+    ) -> list[DraftInput] | None: ...
+
+
+class WindowDecoder:
+    """What ``LongForm`` asks of a model, with the search, drafts and precision of a Speech2Text.
+
+    Args:
+        main: The Speech2Text.
+        options: Of long audio.
+
+    Raises:
+        InputError: The model or its search is not for windows with timestamps.
+    """
+
+    def __init__(self, main: WindowModel, options: LongFormOptions):
+        check_long_form(main)
+        self.main, self.timestamps = main, not options.without_timestamps
+        whisper, decoder = main.encoder.whisper, main.search.decoder
+        tokens = main.whisper.tokens
+        self.window_frames = whisper.window_samples // HOP_SAMPLES
+        self.clock = Clock(tokens.first_time, whisper.subsampling)
+        self.text = TranscriptText(hugging_face_tokenizer(main.converter), tokens)
+        context = decoder.max_depth(0)
+        self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
+        self.constraints = self._constraints(options.max_initial_timestamp)
+        self.encoders = [whisper]
+        draft = main.draft_model
+        if draft is not None:
+            if draft.encoder.whisper is None:
+                raise InputError(f"draft_model: {draft.name}; allowed with long audio: a Whisper")
+            self.encoders.append(draft.encoder.whisper)
+
+    def _constraints(self, max_initial_timestamp: float | None) -> Constraints:
+        """The search's own, probabilities as openai-whisper has them, and rules of timestamps."""
+        own, tokens = self.main.search.strategy.scoring.constraints, self.main.whisper.tokens
+        own = replace(own, renormalize=True)
+        if not self.timestamps:
+            return own
+        latest = None
+        # openai-whisper takes 0 for no limit.
+        if max_initial_timestamp:
+            latest = round(max_initial_timestamp / self.clock.step_s)
+        vocab_size = len(self.main.asr_model.token_list)
+        rules = build_timestamp_rules(tokens.first_time, tokens.end, vocab_size, latest)
+        blocked = own.blocked
+        if blocked is None:
+            blocked = torch.zeros(2, vocab_size, dtype=torch.bool, device=self.main.device)
+        blocked = blocked.clone()
+        blocked[:, tokens.no_timestamps] = True
+        return replace(own, blocked=blocked, timestamps=rules)
+
+    def features(self, samples: np.ndarray) -> RecordingFeatures:
+        """Of a recording (samples,)."""
+        samples = torch.as_tensor(samples, device=self.main.device)
+        return recording_features(samples, self.encoders)
+
+    def encode(self, windows: Sequence[tuple[RecordingFeatures, Window]]) -> WindowBatch:
+        """Of U windows, by the encoders of all that decodes or drafts."""
+        batch = WindowBatch(windows, self.window_frames)
+        batch.encode(self.main.encoder)
+        if self.main.draft_model is not None:
+            batch.encode(self.main.draft_model.encoder)
+        return batch
+
+    def choose_languages(
+        self, windows: Sequence[tuple[RecordingFeatures, Window]], languages: Sequence[str | None]
+    ) -> list[str | None]:
+        """U codes, detected in windows where that is asked for."""
+        own = self.main.whisper
+        codes = [language or own.language for language in languages]
+        rows = [row for row, code in enumerate(codes) if code == DETECT and own.tokens.languages]
+        if rows:
+            batch = WindowBatch([windows[row] for row in rows], self.window_frames)
+            heard = batch.encode(self.main.encoder)
+            found = own.choose_languages(self.main.search.decoder, *heard, [DETECT] * len(rows))
+            for row, code in zip(rows, found, strict=True):
+                codes[row] = code
+        return [own.known(code) for code in codes]
+
+    def decode(
+        self,
+        encoded: WindowBatch,
+        rows: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        languages: Sequence[str | None],
+        temperature: float,
+    ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
+        """Some of the windows, each with the text before it and its language."""
+        batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
+        starts = [
+            self._prompt(before, code) for before, code in zip(prompts, languages, strict=True)
+        ]
+        tokens = self.main.whisper.tokens
+        watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
+        search = self._search(temperature)
+        drafted = search.drafter.surrogate is not None
+        memory, frames = batch.encode(self.main.encoder)
+        walks = search(
+            memory,
+            frames,
+            [torch.tensor(start, device=memory.device) for start in starts],
+            LengthLimits(-self.most_tokens),
+            self.main.draft_inputs(batch, starts) if drafted else None,
+            watched,
+        )
+        return [(self._decoding(walk, temperature), walk.statistics) for walk in walks]
+
+    def align(
+        self,
+        encoded: WindowBatch,
+        row: int,
+        frames: int,
+        language: str | None,
+        tokens: Sequence[int],
+    ) -> list[TimedWord]:
+        """Words of a window's text tokens, which are said within so many frames of 10 ms.
+
+        One teacher-forced pass of the trained module behind a prompt without timestamps.
+        """
+        own, frames = self.main.whisper, frames // self.clock.frames
+        if not tokens or not frames:
+            return []
+        prompt = own.tokens.prompt(language, own.task)
+        memory, _ = encoded.encode(self.main.encoder)
+        everything = [*prompt, *tokens, own.tokens.end]
+        decoder = self.main.asr_model.decoder
+        found = align_tokens(decoder, memory[row : row + 1], everything, frames)
+        text = slice(len(prompt) - 1, -1)
+        logits = found.logits[text, : own.tokens.end].float()[: len(tokens)]
+        chosen = torch.tensor([*tokens], device=logits.device)[:, None]
+        probabilities = logits.softmax(dim=-1).gather(1, chosen)[:, 0].tolist()
+        words = split_words([*tokens, own.tokens.end], self.text.decode, own.tokens.end, language)
+        attention = sharpen(found.attention)[:, text]
+        return time_words(words, attention, probabilities, FRAMES_PER_S / self.clock.frames)
+
+    def _prompt(self, before: Sequence[int], language: str | None) -> list[int]:
+        own = self.main.whisper
+        start = own.tokens.prompt(language, own.task, self.timestamps)
+        return [own.tokens.previous, *before, *start] if before else start
+
+    def _search(self, temperature: float) -> Search:
+        """The Speech2Text's, with timestamps; at a temperature nothing drafts."""
+        own = self.main.search
+        if temperature > 0:
+            return SamplingSearch(own.decoder, self.constraints, temperature)
+        parts = self.constraints, own.drafter.surrogate, own.drafter.shape
+        if isinstance(own, BeamSearch):
+            options = self.main.search_options
+            return PatientBeamSearch(own.decoder, own.strategy.beam_size, *parts, options)
+        return GreedySearch(own.decoder, own.strategy.rule, *parts)
+
+    def _decoding(self, walk: Walk, temperature: float) -> WindowDecoding:
+        best = walk.n_best[0]
+        tokens = tuple(best.tokens[:-1])
+        return WindowDecoding(
+            tokens,
+            self.text.decode(tokens),
+            temperature,
+            best.score / (len(tokens) + 1),
+            walk.watched.probability,
+        )
+
+
+def check_long_form(main: WindowModel) -> None:
+    """Refuse models and searches that do not decode windows with timestamps.
+
+    Raises:
+        InputError: Says what is allowed.
+    """
+    obstacle = long_form_obstacle(main)
+    if obstacle is not None:
+        raise InputError(obstacle)
+
+
+def long_form_obstacle(main: WindowModel) -> str | None:
+    """Why a model or its search does not decode windows with timestamps; None: it does."""
+    if main.search is None or main.whisper is None or main.encoder.whisper is None:
+        return (
+            "timestamps: allowed with a Whisper in Whisper's tokens and prompts, nothing before or "
+            "behind its encoder"
+        )
+    if not main.search.strategy.scoring.decoder_alone:
+        others = ", ".join(main.search.strategy.scoring.names[1:])
+        return f"{others}: allowed with long audio: weight 0, the decoder scores alone"
+    options = main.search_options
+    given = {"acceptance": options.acceptance, "forced_prefix": options.forced_prefix}
+    given |= options.ctc_thresholds
+    for name, value in given.items():
+        if value not in (EXACT, [], None):
+            allowed = EXACT if name == "acceptance" else "none"
+            return f"{name}: {value}; allowed with long audio: {allowed}"
+    return None

@@ -1,0 +1,102 @@
+"""Texts that are written where nobody speaks: improbable words, too short or too long, in silence.
+
+The rules of openai-whisper's ``hallucination_silence_threshold``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from espnet_medusa.longform.segment import Segment, Word
+from espnet_medusa.longform.window import FRAMES_PER_S, Window
+
+PUNCTUATION = "\"'“¿([{-\"'.。,，!！?？:：”)]}、"
+IMPROBABLE, SHORT_S, LONG_S = 0.15, 0.133, 2.0
+MOST_WORDS = 8
+NEAR_EDGE_S = 2.0
+
+
+class Stretch(NamedTuple):
+    """What a window is part of, in s and frames of 10 ms.
+
+    Attributes:
+        window: The window.
+        window_end_s: Where it would end were it full.
+        frames: Of the recording.
+        last_speech_s: Where the last word before it ends.
+    """
+
+    window: Window
+    window_end_s: float
+    frames: int
+    last_speech_s: float
+
+
+def is_anomalous(segment: Segment | None) -> bool:
+    """Whether a segment's first words look made up."""
+    if segment is None or not segment.words:
+        return False
+    words = [word for word in segment.words if word.text not in PUNCTUATION][:MOST_WORDS]
+    score = sum(map(_anomaly, words))
+    return score >= 3 or score + 0.01 >= len(words)
+
+
+def _anomaly(word: Word) -> float:
+    duration_s = word.end_s - word.start_s
+    score = 1.0 if word.probability < IMPROBABLE else 0.0
+    if duration_s < SHORT_S:
+        score += (SHORT_S - duration_s) * 15
+    if duration_s > LONG_S:
+        score += duration_s - LONG_S
+    return score
+
+
+def leading_silence(
+    segments: Sequence[Segment], stretch: Stretch, threshold_s: float
+) -> int | None:
+    """Where to begin anew when the first segment may be made up behind silence; None: nowhere."""
+    first = _first_with_words(segments)
+    if first is None or not is_anomalous(first):
+        return None
+    gap_s = first.start_s - stretch.window.start_s
+    return stretch.window.seek + round(gap_s * FRAMES_PER_S) if gap_s > threshold_s else None
+
+
+def first_hallucination(
+    segments: Sequence[Segment], stretch: Stretch, threshold_s: float
+) -> tuple[int, int] | None:
+    """The first segment that may be made up between silence or others such, and where to go on.
+
+    Returns:
+        Its place, and the first frame of the next window; None: there is none.
+    """
+    start_s, last_end_s = stretch.window.start_s, stretch.last_speech_s
+    for place, segment in enumerate(segments):
+        if not segment.words:
+            continue
+        if is_anomalous(segment):
+            following = _first_with_words(segments[place + 1 :])
+            next_s = start_s + stretch.window.frames / FRAMES_PER_S
+            if following is not None:
+                next_s = following.words[0].start_s
+            silence_before = (
+                segment.start_s - last_end_s > threshold_s
+                or segment.start_s < threshold_s
+                or segment.start_s - start_s < NEAR_EDGE_S
+            )
+            silence_behind = (
+                next_s - segment.end_s > threshold_s
+                or is_anomalous(following)
+                or stretch.window_end_s - segment.end_s < NEAR_EDGE_S
+            )
+            if silence_before and silence_behind:
+                seek = round(max(start_s + 1, segment.start_s) * FRAMES_PER_S)
+                rest_s = stretch.frames / FRAMES_PER_S - segment.end_s
+                return place, stretch.frames if rest_s < threshold_s else seek
+        last_end_s = segment.end_s
+    return None
+
+
+def _first_with_words(segments: Sequence[Segment]) -> Segment | None:
+    return next((segment for segment in segments if segment.words), None)

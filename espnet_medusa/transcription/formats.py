@@ -1,0 +1,145 @@
+"""Formats of transcripts: openai-whisper's, to the byte, and NIST's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from espnet_medusa.longform.segment import Segment
+from espnet_medusa.transcription.transcript import Transcript, Writer
+
+CHANNEL = 1
+CTM = "ctm"
+
+
+def as_text(transcript: Transcript) -> str:
+    """The text on a line of its own; of segments a line each."""
+    if transcript.segments is None:
+        return f"{transcript.line}\n"
+    return "".join(f"{segment.text.strip()}\n" for segment in transcript.segments)
+
+
+def as_json(transcript: Transcript) -> str:
+    """As openai-whisper's; without segments the file and its seconds instead."""
+    if transcript.segments is None:
+        fields = {
+            "file": str(transcript.recording.path),
+            "text": transcript.line,
+            "language": transcript.language,
+            "duration": round(transcript.statistics.audio_seconds, 3),
+        }
+        return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
+    rows = [
+        _fields(number, segment, transcript.has_words)
+        for number, segment in enumerate(transcript.segments)
+    ]
+    return json.dumps({"text": transcript.text, "segments": rows, "language": transcript.language})
+
+
+def _fields(number: int, segment: Segment, with_words: bool) -> dict:
+    fields = {
+        "id": number,
+        "seek": segment.seek,
+        "start": segment.start_s,
+        "end": segment.end_s,
+        "text": segment.text,
+        "tokens": [*segment.tokens],
+        "temperature": segment.temperature,
+        "avg_logprob": segment.average_log_probability,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_probability,
+    }
+    # openai-whisper empties the words of what it empties, even where there were none.
+    if with_words or not segment.tokens:
+        fields["words"] = [
+            {
+                "word": word.text,
+                "start": word.start_s,
+                "end": word.end_s,
+                "probability": word.probability,
+            }
+            for word in segment.words
+        ]
+    return fields
+
+
+def as_srt(transcript: Transcript) -> str:
+    """SubRip's subtitles."""
+    return "".join(
+        f"{number}\n{clock(start_s, ',', True)} --> {clock(end_s, ',', True)}\n{text}\n\n"
+        for number, (start_s, end_s, text) in enumerate(_subtitles(transcript), start=1)
+    )
+
+
+def as_vtt(transcript: Transcript) -> str:
+    """Subtitles of the web."""
+    return "WEBVTT\n\n" + "".join(
+        f"{clock(start_s, '.')} --> {clock(end_s, '.')}\n{text}\n\n"
+        for start_s, end_s, text in _subtitles(transcript)
+    )
+
+
+def _subtitles(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
+    """Start, end and text; with words from the first to the last of them."""
+    for segment in transcript.segments or ():
+        if not transcript.has_words:
+            text = segment.text.strip().replace("-->", "->")
+            yield segment.start_s, segment.end_s, text
+        elif segment.words:
+            first, *rest = segment.words
+            text = first.text.strip() + "".join(word.text for word in rest)
+            yield first.start_s, segment.words[-1].end_s, text
+
+
+def clock(seconds: float, marker: str, with_hours: bool = False) -> str:
+    """Hours, minutes, seconds and, behind the marker, milliseconds."""
+    total_ms = round(seconds * 1000)
+    minutes, rest_ms = divmod(total_ms, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    before = f"{hours:02d}:" if with_hours or hours > 0 else ""
+    return f"{before}{minutes:02d}:{rest_ms // 1000:02d}{marker}{rest_ms % 1000:03d}"
+
+
+def as_tsv(transcript: Transcript) -> str:
+    """A table of segments, times in milliseconds."""
+    rows = [
+        f"{round(1000 * segment.start_s)}\t{round(1000 * segment.end_s)}\t"
+        + segment.text.strip().replace("\t", " ")
+        for segment in transcript.segments or ()
+    ]
+    return "\n".join(["start\tend\ttext", *rows]) + "\n"
+
+
+def as_stm(transcript: Transcript) -> str:
+    """NIST's segments: recording, channel, speaker, start, end, text."""
+    name = transcript.recording.id
+    return "".join(
+        f"{name} {CHANNEL} {name} {segment.start_s:.2f} {segment.end_s:.2f} "
+        f"{' '.join(segment.text.split())}\n"
+        for segment in transcript.segments or ()
+        if segment.text
+    )
+
+
+def as_ctm(transcript: Transcript) -> str:
+    """NIST's words: recording, channel, start, duration, word, probability."""
+    return "".join(
+        f"{transcript.recording.id} {CHANNEL} {word.start_s:.2f} {word.end_s - word.start_s:.2f} "
+        f"{word.text.strip()} {word.probability:.2f}\n"
+        for segment in transcript.segments or ()
+        for word in segment.words
+        if word.text.strip()
+    )
+
+
+FORMATS: dict[str, Writer] = {
+    "txt": as_text,
+    "vtt": as_vtt,
+    "srt": as_srt,
+    "tsv": as_tsv,
+    "json": as_json,
+    "stm": as_stm,
+    CTM: as_ctm,
+}
+OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper calls all
+UNTIMED = ("txt", "json")  # those that need no times

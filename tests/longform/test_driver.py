@@ -1,0 +1,266 @@
+"""The moving window against openai-whisper's, over decodings that are made up at random."""
+
+import random
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from whisper import timing
+from whisper.decoding import DecodingResult
+from whisper.timing import WordTiming
+from whisper.transcribe import transcribe
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.longform.driver import LongForm, LongRecording
+from espnet_medusa.longform.fallback import WindowDecoding
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.window import Clock
+from espnet_medusa.longform.word_times import TimedWord
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
+from espnet_medusa.whisper.transcript_text import TranscriptText
+
+CONTEXT = 40  # positions of the decoder
+TOKENIZER = make_tokenizer(51865)
+TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
+FIRST_TIME = TEXT.tokens.first_time
+
+
+def made_up(rng: random.Random) -> WindowDecoding:
+    """Tokens in the order that timestamps allow, and numbers on both sides of all thresholds."""
+    tokens, time = [], FIRST_TIME + rng.randint(0, 50)
+    for _ in range(rng.randint(0, 4)):
+        tokens += [time, *(rng.choice([1, 220, 400, 4000]) for _ in range(rng.randint(0, 5)))]
+        time = min(time + rng.randint(0, 600), FIRST_TIME + 1500)
+        if rng.random() < 0.8:
+            tokens.append(time)
+        time = min(time + rng.choice([0, 0, 100]), FIRST_TIME + 1500)
+    if rng.random() < 0.3:
+        tokens += [time, 400]
+    tokens += rng.choice([[], [], [500] * 60])  # a text that repeats itself
+    return WindowDecoding(
+        tuple(tokens),
+        TEXT.decode(tokens),
+        0.0,
+        rng.choice([-0.3, -0.9, -1.1, -2.0]),
+        rng.choice([0.1, 0.1, 0.5, 0.7, 0.9]),
+    )
+
+
+def made_up_words(tokens, frames: int) -> list[tuple[str, float, float, float]]:
+    """Text, start, end and probability of a word for each token: pauses, improbable words."""
+    rng, found = random.Random(f"{tokens}"), []
+    times = sorted(rng.uniform(0, frames / 100) for _ in range(2 * len(tokens)))
+    for place in range(len(tokens)):
+        text = rng.choice([" word", " word", "ly", ".", " (", "!", " -", "。"])
+        start_s, end_s = (round(times[2 * place + side] / 0.02) * 0.02 for side in (0, 1))
+        found.append((text, start_s, end_s, rng.choice([0.05, 0.3, 0.9])))
+    return found
+
+
+def find_alignment(model, tokenizer, text_tokens, mel, num_frames, **options):
+    """In place of openai-whisper's."""
+    rows = zip(text_tokens, made_up_words(text_tokens, num_frames), strict=True)
+    return [WordTiming(text, [token], *numbers) for token, (text, *numbers) in rows]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a decoder was asked."""
+
+    frames: int
+    prompt: list[int]
+    temperature: float
+
+
+class OpenAIModel:
+    """A model of openai-whisper's whose ``decode`` is made up."""
+
+    is_multilingual, num_languages, device = True, 99, torch.device("cpu")
+    dims = SimpleNamespace(n_mels=80, n_audio_ctx=1500, n_text_ctx=CONTEXT)
+
+    def __init__(self, seed):
+        self.rng, self.asked = random.Random(seed), []
+
+    def decode(self, mel, options):
+        frames = int((mel != 0).any(0).sum())
+        # As ``DecodingTask`` cuts it.
+        prompt = [*options.prompt][-(CONTEXT // 2 - 1) :]
+        self.asked.append(Asked(frames, prompt, options.temperature))
+        one = made_up(self.rng)
+        return DecodingResult(
+            audio_features=None,
+            language="en",
+            tokens=[*one.tokens],
+            text=one.text,
+            avg_logprob=one.average_log_probability,
+            no_speech_prob=one.no_speech_probability,
+            temperature=options.temperature,
+            compression_ratio=one.compression_ratio,
+        )
+
+
+class Decoder:
+    """A window decoder whose ``decode`` is made up, for each recording of its own."""
+
+    window_frames, prompt_tokens, text = 3000, CONTEXT // 2 - 1, TEXT
+    clock = Clock(FIRST_TIME, 2)
+
+    def __init__(self):
+        self.asked = {}
+
+    def features(self, samples):
+        seed = int(samples[0])
+        self.asked[seed] = []
+        return SimpleNamespace(frames=len(samples) // 160, seed=seed, rng=random.Random(seed))
+
+    def choose_languages(self, windows, languages):
+        return languages
+
+    def encode(self, windows):
+        return windows
+
+    def align(self, encoded, row, frames, language, tokens):
+        return [TimedWord(text, 1, *numbers) for text, *numbers in made_up_words(tokens, frames)]
+
+    def decode(self, encoded, rows, prompts, languages, temperature):
+        found = []
+        for row, prompt in zip(rows, prompts, strict=True):
+            features, window = encoded[row]
+            self.asked[features.seed].append(Asked(window.frames, [*prompt], temperature))
+            one = replace(made_up(features.rng), temperature=temperature)
+            found.append((one, DecodingStatistics(decoder_calls=1)))
+        return found
+
+
+def random_options(rng: random.Random, seconds: float) -> dict:
+    """Values of openai-whisper's names; behind a recording's end its seek goes astray."""
+    clips = sorted(round(rng.uniform(0, seconds), 2) for _ in range(rng.choice([0, 0, 1, 2, 3])))
+    words = rng.random() < 0.6
+    prompt = rng.choice([None, "Words of a user", " ".join(["many"] * 30)])
+    return {
+        "condition_on_previous_text": rng.random() < 0.6,
+        "initial_prompt": prompt,
+        # openai-whisper carries a prompt without room beside it by no rule.
+        "carry_initial_prompt": prompt == "Words of a user" and rng.random() < 0.5,
+        "compression_ratio_threshold": rng.choice([None, 2.4]),
+        "logprob_threshold": rng.choice([None, -1.0]),
+        "no_speech_threshold": rng.choice([None, 0.6]),
+        "clip_timestamps": clips,
+        "word_timestamps": words,
+        "hallucination_silence_threshold": rng.choice([None, 0.5, 2.0, 8.0]) if words else None,
+    }
+
+
+def by_openai(model, samples, options, temperatures):
+    options = {**options, "clip_timestamps": options["clip_timestamps"] or "0"}
+    return transcribe(
+        model, samples, language="en", fp16=False, temperature=tuple(temperatures), **options
+    )
+
+
+def noise(seconds: float, seed: int) -> np.ndarray:
+    samples = np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds))
+    return samples.astype(np.float32)
+
+
+def as_openai_has_it(segment) -> dict:
+    names = {"avg_logprob": segment.average_log_probability, "seek": segment.seek}
+    names |= {"start": segment.start_s, "end": segment.end_s, "text": segment.text}
+    names |= {"tokens": [*segment.tokens], "temperature": segment.temperature}
+    names["compression_ratio"] = segment.compression_ratio
+    names["words"] = [
+        {
+            "word": word.text,
+            "start": word.start_s,
+            "end": word.end_s,
+            "probability": word.probability,
+        }
+        for word in segment.words
+    ]
+    return names | {"no_speech_prob": segment.no_speech_probability}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_windows_move_as_openais(seed, monkeypatch):
+    monkeypatch.setattr(timing, "find_alignment", find_alignment)
+    rng = random.Random(seed)
+    seconds = [rng.choice([0.02, 12.3, 31.0, 75.55]) for _ in range(rng.choice([1, 3]))]
+    options = random_options(rng, min(seconds))
+    step = rng.choice([None, 0.2, 0.4])
+    ours = LongFormOptions(
+        **options | {"clip_timestamps": tuple(options["clip_timestamps"])},
+        temperature_increment_on_fallback=step,
+    )
+    decoder = Decoder()
+    recordings, expected = [], {}
+    for row, length in enumerate(seconds):
+        samples = noise(length, row)
+        model = OpenAIModel(1000 * seed + row)
+        result = by_openai(model, samples, options, ours.temperatures)
+        expected[row] = result, model.asked
+        samples[0] = 1000 * seed + row
+        recordings.append(LongRecording(row, samples))
+    done = {}
+    for step in LongForm(decoder, ours, batch_size=rng.choice([1, 2, 3]))(recordings):
+        if step.done:
+            done[step.recording.key] = step.recording
+    assert [*sorted(done)] == [*expected]
+    for row, (result, asked) in expected.items():
+        found = done[row]
+        assert found.error is None
+        assert decoder.asked[1000 * seed + row] == asked
+        assert found.statistics.decoder_calls == len(asked)
+        theirs = [{k: v for k, v in one.items() if k != "id"} for one in result["segments"]]
+        for one in theirs:
+            one.setdefault("words", [])
+        assert [as_openai_has_it(segment) for segment in found.segments] == theirs
+        assert found.text == result["text"]
+
+
+class Failing(Decoder):
+    """Fails where a recording of seed 1 is among the windows."""
+
+    def decode(self, encoded, rows, *others):
+        if any(features.seed == 1 for features, _ in encoded):
+            raise RuntimeError("no memory left")
+        return super().decode(encoded, rows, *others)
+
+
+def test_what_fails_stops_nobody_else():
+    recordings = []
+    for seed in range(3):
+        samples = noise(40, seed)
+        samples[0] = seed
+        recordings.append(LongRecording(seed, samples))
+    run = LongForm(Failing(), LongFormOptions(no_speech_threshold=None), batch_size=3)
+    ended = {step.recording.key: step.recording for step in run(recordings) if step.done}
+    assert str(ended[1].error) == "no memory left"
+    assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
+        ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
+        ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
+        ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
+        ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),
+        ({"max_initial_timestamp": -1.0}, "max_initial_timestamp: -1.0 is too small"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        LongFormOptions(**options)
+
+
+def test_temperatures_are_those_of_openais_command():
+    for start in (0.0, 0.3, 1.0):
+        for step in (0.2, 0.25, 0.5):
+            options = LongFormOptions(temperature=start, temperature_increment_on_fallback=step)
+            assert options.temperatures == np.arange(start, 1.0 + 1e-6, step).tolist()
+    alone = LongFormOptions(temperature=0.4, temperature_increment_on_fallback=None)
+    assert alone.temperatures == [0.4]

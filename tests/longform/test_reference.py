@@ -1,0 +1,188 @@
+"""Long audio against openai-whisper's own ``transcribe``, over random models."""
+
+import copy
+import random
+from dataclasses import replace
+
+import pytest
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from whisper import timing
+from whisper.transcribe import transcribe
+
+from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import model_encoder
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.longform.driver import LongRecording
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.scores import DECODER as SCORES
+from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
+
+ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Models by seed: openai-whisper's, and ours with its weights. ESPnet takes seconds for one."""
+    path, made = tmp_path_factory.mktemp("models") / "whisper.pt", {}
+
+    def get(seed):
+        if seed not in made:
+            ends = {"end": [0.0, 4.0, 8.0][seed], "times": [0.0, -2.0, 0.0][seed]}
+            model = openai_whisper(seed, **ends)
+            save_openai_whisper(model, path)
+            if not made:
+                own = Speech2Text.from_pretrained(str(path), search="greedy")
+            else:
+                own = with_weights(next(iter(made.values()))[1], str(path))
+            made[seed] = model, own
+        return made[seed]
+
+    return get
+
+
+def with_weights(speech2text, path):
+    """The same with other weights."""
+    other, whisper = copy.copy(speech2text), open_whisper(path)
+    other.asr_model = copy.deepcopy(speech2text.asr_model)
+    for half, module in ((ENCODER, other.asr_model.encoder), (DECODER, other.asr_model.decoder)):
+        module.whisper.load_state_dict(whisper.weights(half))
+    other.encoder = model_encoder(other.asr_model)
+    strategy = speech2text.search.strategy
+    parts = strategy.rule, strategy.scoring.constraints
+    other.search = GreedySearch(build_runtime(other.asr_model.decoder), *parts)
+    return other
+
+
+def drafted(speech2text, beam_size=None, **options):
+    """The same with itself as draft model, greedy or in a beam."""
+    other, own = copy.copy(speech2text), speech2text.search
+    constraints = own.strategy.scoring.constraints
+    draft = DraftModelSurrogate(own.decoder, constraints.eos), DraftShape(4, beam_size or 1)
+    if beam_size is None:
+        other.search = GreedySearch(own.decoder, own.strategy.rule, constraints, *draft)
+    else:
+        weights = {SCORES: 1.0}
+        parts = own.decoder, {}, None, weights, beam_size, constraints
+        other.search = BeamSearch(*parts, *draft)
+    other.search_options = replace(speech2text.search_options, **options)
+    return other
+
+
+def segments_of(result) -> list[tuple]:
+    names = ("seek", "start", "end", "text", "tokens", "temperature", "compression_ratio")
+    return [tuple(segment[name] for name in names) for segment in result["segments"]]
+
+
+def as_tuples(segments) -> list[tuple]:
+    return [
+        (one.seek, one.start_s, one.end_s, one.text, [*one.tokens], one.temperature,
+         one.compression_ratio)
+        for one in segments
+    ]  # fmt: skip
+
+
+def assert_reference(result, segments):
+    """Segments, times, texts and probabilities of openai-whisper's result."""
+    assert as_tuples(segments) == segments_of(result)
+    for theirs, ours in zip(result["segments"], segments, strict=True):
+        assert ours.average_log_probability == pytest.approx(theirs["avg_logprob"], abs=1e-4)
+        assert ours.no_speech_probability == pytest.approx(theirs["no_speech_prob"], abs=1e-6)
+
+
+@pytest.mark.parametrize("trial", range(3))
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_are_those_of_openai_whisper(models, seed, trial):
+    rng = random.Random(f"{seed} {trial}")
+    model, speech2text = models(seed)
+    samples = noise_and_silence([65, 33, 3][trial], 10 * seed + trial)
+    options = {
+        "condition_on_previous_text": trial == 0,
+        "initial_prompt": rng.choice([None, "Words of a user"]),
+        "no_speech_threshold": rng.choice([None, 0.6]),
+        "without_timestamps": trial == 1,
+        "max_initial_timestamp": rng.choice([1.0, 3.0, None]),
+    }
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    assert_reference(result, segments)
+    assert segments and speech2text.statistics.decoder_calls > 0
+
+
+def test_words_are_those_of_openai_whisper(models, monkeypatch):
+    # Without its compiler, which takes longer than the rest.
+    for name in ("dtw_cpu", "backtrace"):
+        monkeypatch.setattr(timing, name, getattr(timing, name).py_func)
+    model, speech2text = models(1)
+    samples = noise_and_silence(36, 4)
+    options = {"word_timestamps": True, "no_speech_threshold": None}
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    # Of a window of one encoder frame openai-whisper's attention is no number.
+    result["segments"] = [one for one in result["segments"] if one["seek"] < 3596]
+    segments = [one for one in segments if one.seek < 3596]
+    assert_reference(result, segments)
+    assert sum(len(segment.words) for segment in segments) > 3
+    for theirs, ours in zip(result["segments"], segments, strict=True):
+        words = [(word["word"], word["start"], word["end"]) for word in theirs["words"]]
+        assert [(word.text, word.start_s, word.end_s) for word in ours.words] == words
+        probabilities = [word["probability"] for word in theirs["words"]]
+        assert [word.probability for word in ours.words] == pytest.approx(probabilities, abs=1e-5)
+
+
+def test_beams_are_those_of_openai_whisper(models):
+    model, plain = models(1)
+    samples = noise_and_silence(31, 5)
+    options = {"temperature": 0.0, "beam_size": 2, "length_penalty": 0.4}
+    result = transcribe(model, samples, language="en", fp16=False, **options)
+    speech2text = drafted(plain, 2, length_penalty=0.4)
+    segments = [*speech2text.transcribe(samples, **ALONE)]
+    assert_reference(result, segments)
+    assert speech2text.statistics.decoder_calls < speech2text.statistics.tokens
+
+
+def test_language_is_detected_as_by_openai_whisper(models):
+    model, speech2text = models(0)
+    samples = noise_and_silence(5, 3)
+    result = transcribe(model, samples, temperature=0.0, fp16=False)
+    run = speech2text.long_form(LongFormOptions(**ALONE))
+    (*_, last) = run([LongRecording("key", samples, "detect")])
+    assert last.recording.language == result["language"] != "en" and last.done
+    assert last.recording.text == result["text"]
+    assert_reference(result, last.recording.segments)
+
+
+def test_drafts_and_batches_leave_what_one_alone_has(models):
+    """Another model drafts; windows with prompts of other lengths stand beside; some are drawn."""
+    _, plain = models(0)
+    samples = [noise_and_silence(seconds, seconds) for seconds in (4, 61)]
+    settings = LongFormOptions(logprob_threshold=-4.2, temperature_increment_on_fallback=0.5)
+    alone = [[*plain.transcribe(one, **vars(settings))] for one in samples]
+    calls = plain.statistics.decoder_calls
+    run = drafted(plain).long_form(settings, batch_size=3)
+    together = {}
+    for step in run(LongRecording(key, one) for key, one in enumerate(samples)):
+        together[step.recording.key] = step.recording
+    for key, segments in enumerate(alone):
+        assert as_tuples(together[key].segments) == as_tuples(segments)
+    assert len({segment.temperature for segment in alone[1]}) > 1
+    assert together[1].statistics.decoder_calls < calls
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"acceptance": "typical"}, "acceptance: typical; allowed with long audio: exact"),
+        ({"forced_prefix": [5]}, "forced_prefix: .*; allowed with long audio: none"),
+    ],
+)
+def test_searches_that_may_leave_the_text_are_refused(models, options, message):
+    _, speech2text = models(0)
+    other = copy.copy(speech2text)
+    other.search_options = replace(speech2text.search_options, **options)
+    with pytest.raises(InputError, match=message):
+        other.transcribe(noise_and_silence(1, 0))

@@ -1,0 +1,79 @@
+"""Patient beam search against openai-whisper's own beam, drafted or not."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from clairvoyant import drafting
+from openai_rules import TIMED_VOCAB_SIZE, openai_filter, timed_constraints
+from searches import PROMPT
+from tiny import EOS, bounds, random_memory, tiny_decoder
+from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.build import BEAM, SearchOptions, check_options
+from espnet_medusa.search.patient_beam import PatienceOptions, PatientBeamSearch
+
+
+def openai_beam(decoder, memory, beam_size, most, options, latest_first):
+    """``DecodingTask``'s loop: tokens and score of the hypothesis that it takes."""
+    inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
+    beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
+    tokens = torch.tensor([PROMPT] * beam_size)
+    memory, sums = memory.expand(beam_size, -1, -1), torch.zeros(beam_size)
+    lengths = torch.full((beam_size,), memory.size(1))
+    for _ in range(most):
+        sizes = torch.full((beam_size,), tokens.size(1))
+        with torch.no_grad():
+            logits = decoder(memory, lengths, tokens, sizes)[0][:, -1]
+        logits = openai_filter(logits, tokens, len(PROMPT), latest_first)
+        tokens, completed = beam.update(tokens, logits, sums)
+        if completed:
+            break
+    found, scores = beam.finalize(tokens[None], sums[None])
+    found = [[t[len(PROMPT) : (t == EOS).nonzero()[0, 0]] for t in one] for one in found]
+    (best,) = MaximumLikelihoodRanker(options.length_penalty).rank(found, scores)
+    return found[0][best].tolist(), scores[0][best]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_best_hypothesis_is_openais(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    if rng.random() < 0.5:  # ends soon
+        decoder.projection.data[EOS] *= 3
+    memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
+    beam_size, latest_first = rng.choice([1, 2, 5]), rng.choice([None, 4])
+    options = PatienceOptions(rng.choice([None, 0.5, 1.0, 2.0]), rng.choice([None, 0.0, 0.6]))
+    if options.patience == 0.5 and beam_size == 1:
+        options = PatienceOptions()
+    most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
+    shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
+    parts = timed_constraints(latest_first), tree.surrogate(), shape, options
+    search = PatientBeamSearch(tree, beam_size, *parts)
+    prompt = torch.tensor([PROMPT] * len(lengths))
+    with torch.no_grad():
+        walks = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for row, walk in enumerate(walks):
+        alone = memory[row : row + 1, : lengths[row]]
+        tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
+        assert walk.n_best[0].tokens == [*tokens, EOS]
+        assert walk.n_best[0].score == pytest.approx(score, abs=1e-4)
+        assert walk.statistics.decoder_calls <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patience": 0.0}, "patience: 0.0; allowed: above 0"),
+        ({"patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
+        ({"length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
+        ({"patience": 1.0, "search": "greedy"}, "patience: 1.0; allowed with search: beam"),
+        ({"length_penalty": 0.5, "acceptance": "threshold"}, "allowed with search: beam and"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        check_options(SearchOptions(**{"search": BEAM} | options), 5)

@@ -1,0 +1,110 @@
+"""Prompts of several lengths in one batch, what is watched in them, and tokens that are drawn."""
+
+import random
+
+import pytest
+import torch
+from searches import EXACT
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.constraints import ConstraintOptions, Constraints, build_constraints
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.scores import DECODER
+from espnet_medusa.search.walk import Watched
+
+NOTHING = Constraints(EOS)
+
+
+def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
+    sizes = [rng.choice([1, 2, 9, 20]) for _ in range(count)]
+    return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
+
+
+def logits_behind(decoder, memory, tokens):
+    sizes = torch.tensor([len(tokens)])
+    with torch.no_grad():
+        return decoder(memory, torch.tensor([memory.size(1)]), torch.tensor([tokens]), sizes)[0][0]
+
+
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
+    rng = random.Random(f"{seed} {heads}")
+    decoder = tiny_decoder(seed, heads)
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
+    prompts = random_prompts(rng, 4)
+    runtime, shape = build_runtime(decoder), DraftShape(rng.choice([0, 3]))
+    search = GreedySearch(runtime, EXACT, NOTHING, runtime.surrogate(), shape)
+    watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
+    walks = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
+    for row, (walk, prompt) in enumerate(zip(walks, prompts, strict=True)):
+        alone = memory[row : row + 1, : lengths[row]]
+        tokens, score, ended = plain_greedy(decoder, alone, prompt.tolist(), 20)
+        assert (walk.tokens, walk.ended) == (tokens, ended)
+        assert walk.hypothesis.score == pytest.approx(score, abs=1e-4)
+        one = watched[row]
+        logits = logits_behind(decoder, alone, prompt.tolist())[one.place]
+        assert one.probability == pytest.approx(float(logits.softmax(-1)[one.token]), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_of_several_prompts_is_each_alone(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, "recurrent")
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
+    prompts, runtime = random_prompts(rng, 3), build_runtime(decoder)
+    parts = runtime, {}, None, {DECODER: 1.0}, 3, NOTHING, runtime.surrogate(), DraftShape(2, 3)
+    search = BeamSearch(*parts)
+    walks = search(memory, lengths, prompts, bounds([12] * 3))
+    for row, walk in enumerate(walks):
+        one = slice(row, row + 1)
+        alone = memory[one, : lengths[row]], lengths[one], prompts[one]
+        (expected,) = search(*alone, bounds([12]))
+        assert [ended.tokens for ended in walk.ended] == [e.tokens for e in expected.ended]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed)
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
+    prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
+    constraints = build_constraints(ConstraintOptions([banned]), VOCAB_SIZE, EOS)
+    search = SamplingSearch(build_runtime(decoder), constraints, 1.3, seed)
+    walks = search(memory, lengths, prompts, bounds([9] * 3))
+    for row, walk in enumerate(walks):
+        one = slice(row, row + 1)
+        alone = memory[one, : lengths[row]], lengths[one], prompts[one]
+        (expected,) = search(*alone, bounds([9]))
+        assert walk.tokens == expected.tokens and banned not in walk.tokens
+        tokens = [*walk.tokens, *[EOS] * walk.ended]
+        logits = logits_behind(decoder, alone[0], [*prompts[row].tolist(), *tokens])
+        logits = logits[len(prompts[row]) - 1 : -1].clone()
+        logits[:, banned] = -torch.inf
+        score = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).sum()
+        assert walk.hypothesis.score == pytest.approx(float(score), abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_draws_are_as_frequent_as_their_probabilities(temperature):
+    decoder = tiny_decoder(3)
+    memory, lengths = random_memory(3, [8])
+    runtime, draws = build_runtime(decoder), 600
+    counts = torch.zeros(VOCAB_SIZE)
+    for seed in range(draws):
+        search = SamplingSearch(runtime, NOTHING, temperature, seed)
+        (walk,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
+        counts[walk.hypothesis.prefix.token] += 1
+    expected = draws * (logits_behind(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
+    # Pearson's statistic of V classes, the rare ones as one: 99.9 % of fair draws stay below.
+    rare = expected < 5
+    groups = [
+        (counts[~rare], expected[~rare]),
+        (counts[rare].sum()[None], expected[rare].sum()[None]),
+    ]
+    statistic = sum(((c - e) ** 2 / e.clamp(min=1.0)).sum() for c, e in groups)
+    assert statistic < 29.6  # of 10 degrees of freedom

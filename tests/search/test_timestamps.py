@@ -1,0 +1,177 @@
+"""Rules of timestamps against openai-whisper's own, and searches under them with drafts."""
+
+import math
+import random
+
+import pytest
+import torch
+from beam_oracle import UncachedScorer
+from clairvoyant import PathDecoder, PathSurrogate, drafting, foresight
+from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
+from searches import EXACT, PROMPT, compare
+from tiny import EOS, bounds, random_memory, tiny_decoder
+
+from espnet_medusa.compat import BatchBeamSearch
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.scores import DECODER
+from espnet_medusa.tree.prefix import Prefix
+
+LATEST = [None, 0, 4]
+
+
+def prefix_of(tokens) -> Prefix:
+    prefix = Prefix(FIRST_TIME + 2)  # a prompt may hold anything
+    for token in tokens:
+        prefix = prefix.child(token)
+    return prefix
+
+
+def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
+    """What the rules allow, at random."""
+    tokens = []
+    for _ in range(rng.randint(0, 9)):
+        favour = rng.choice([-3.0, 0.0, 3.0])
+        scores = torch.tensor([rng.gauss(0, 1) for _ in range(TIMED_VOCAB_SIZE)])
+        scores[FIRST_TIME:] += favour
+        scores[EOS] = -1e4
+        prompt = torch.tensor([[1, *tokens]])
+        tokens.append(int(openai_filter(scores[None], prompt, 1, latest_first)[0].argmax()))
+        if tokens[-1] == EOS:
+            return tokens[:-1]
+    return tokens
+
+
+@pytest.mark.parametrize("latest_first", LATEST)
+@pytest.mark.parametrize("seed", range(20))
+def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
+    rng = random.Random(f"{seed} {latest_first}")
+    rules = timed_constraints(latest_first).timestamps
+    texts = [random_text(rng, latest_first) for _ in range(12)]
+    # Drafts may break the rules, too.
+    texts += [[rng.randrange(TIMED_VOCAB_SIZE) for _ in range(rng.randint(0, 6))] for _ in range(6)]
+    generator = torch.Generator().manual_seed(seed)
+    scores = 2 * torch.randn(len(texts), TIMED_VOCAB_SIZE, generator=generator)
+    scores[:, FIRST_TIME:] += torch.randn(len(texts), 1, generator=generator)
+    scores[::3, 2] = -math.inf
+    states = rules.states([*map(prefix_of, texts)], scores.device)
+    before = scores.clone()
+    found = rules.apply(scores, states)
+    assert torch.equal(scores, before)
+    for row, text in enumerate(texts):
+        expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
+        assert torch.equal(found[row], expected[0])
+    # What is drafted on the device follows the tokens without their prefixes.
+    tokens = torch.tensor([rng.randrange(TIMED_VOCAB_SIZE) for _ in texts])
+    longer = [*zip(texts, tokens.tolist(), strict=True)]
+    expected = rules.states([prefix_of([*text, token]) for text, token in longer], scores.device)
+    found = rules.advance(states, tokens)
+    for name in ("begins", "last", "paired", "latest"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_draft_vocabulary_knows_the_times_that_it_has(seed):
+    rng = random.Random(seed)
+    kept = sorted({*rng.sample(range(TIMED_VOCAB_SIZE), rng.randint(1, 12)), EOS})
+    kept = torch.tensor(kept)
+    rules = timed_constraints(4).restricted(kept).timestamps
+    texts = [random_text(rng, 4) for _ in range(12)]
+    scores = torch.randn(12, len(kept), generator=torch.Generator().manual_seed(seed))
+    full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
+    full[:, kept] = scores
+    found = rules.apply(scores, rules.states([*map(prefix_of, texts)], scores.device))
+    for row, text in enumerate(texts):
+        expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
+        assert torch.equal(found[row], expected[0, kept])
+
+
+def filtered_greedy(decoder, memory, max_length, latest_first):
+    """openai-whisper's greedy decoding: the whole prefix through the module for every token."""
+    tokens, score, lengths = [], 0.0, torch.tensor([memory.size(1)])
+    while len(tokens) < max_length:
+        prefix = torch.tensor([[*PROMPT, *tokens]])
+        with torch.no_grad():
+            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][:, -1]
+        logits = openai_filter(logits, prefix, len(PROMPT), latest_first)[0]
+        token = int(logits.argmax())
+        score += float(logits.log_softmax(-1)[token])
+        if token == EOS:
+            break
+        tokens.append(token)
+    return tokens, score
+
+
+@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+@pytest.mark.parametrize("seed", range(6))
+def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
+    rng = random.Random(f"{seed} {heads}")
+    decoder = tiny_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)
+    lengths = [rng.randint(1, 12) for _ in range(rng.choice([1, 1, 4]))]
+    memory, lengths = random_memory(seed, lengths)
+    latest_first, most = rng.choice(LATEST), rng.choice([1, 6, 40])
+    tree = drafting(decoder, memory, seed)
+    shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
+    parts = EXACT, timed_constraints(latest_first), tree.surrogate(), shape
+    search = GreedySearch(tree, *parts)
+    prompt = torch.tensor([PROMPT] * len(lengths))
+    with torch.no_grad():
+        walks = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for row, walk in enumerate(walks):
+        alone = memory[row : row + 1, : lengths[row]]
+        tokens, score = filtered_greedy(decoder, alone, most, latest_first)
+        assert walk.tokens == tokens
+        assert walk.hypothesis.score == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drafts_follow_the_rules(seed):
+    decoder = tiny_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
+    memory, lengths = random_memory(seed, [8])
+    surrogate = PathSurrogate(foresight(decoder, memory))
+    tree = PathDecoder(build_runtime(decoder), surrogate)
+    search = GreedySearch(tree, EXACT, timed_constraints(3), surrogate, DraftShape(5))
+    with torch.no_grad():
+        (walk,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    assert walk.steps > 3
+    # The call of the prompt has no drafts: the surrogate needs to hear the decoder.
+    assert walk.statistics.decoder_calls == 1 + math.ceil((walk.steps - 1) / 6)
+
+
+class FilteredScorer(UncachedScorer):
+    """Log-probabilities among what openai-whisper's rules let come."""
+
+    def __init__(self, decoder, latest_first):
+        super().__init__(decoder, prompt_length=len(PROMPT))
+        self.latest_first = latest_first
+
+    def batch_score(self, ys, states, xs):
+        lengths = torch.full((len(ys),), xs.size(1))
+        with torch.no_grad():
+            logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
+        logits = openai_filter(logits[:, -1], ys, len(PROMPT), self.latest_first)
+        return logits.log_softmax(-1), [None] * len(ys)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drafts_leave_beams_with_timestamps(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
+    latest_first, beam_size = rng.choice(LATEST), rng.choice([1, 2, 4])
+    tree = drafting(decoder, memory, seed)
+    shape = DraftShape(rng.randint(0, 4), rng.choice([beam_size, 2 * beam_size]))
+    constraints = timed_constraints(latest_first)
+    search = BeamSearch(
+        tree, {}, None, {DECODER: 1.0}, beam_size, constraints, tree.surrogate(), shape
+    )
+    oracle = BatchBeamSearch(
+        {DECODER: FilteredScorer(decoder, latest_first)}, {DECODER: 1.0}, beam_size,
+        TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,
+    )  # fmt: skip
+    limits = LengthLimits(-rng.choice([4, 12]))
+    with torch.no_grad():
+        compare(search, memory, lengths, oracle, limits, PROMPT)

@@ -1,0 +1,104 @@
+"""Formats against openai-whisper's writers, to the byte."""
+
+import io
+import random
+
+import pytest
+from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
+
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.longform.segment import Segment, Word
+from espnet_medusa.transcription.formats import FORMATS
+from espnet_medusa.transcription.recordings import Recording
+from espnet_medusa.transcription.segments_dir import write_segments_dir
+from espnet_medusa.transcription.transcript import Transcript
+
+WRITERS = {"txt": WriteTXT, "vtt": WriteVTT, "srt": WriteSRT, "tsv": WriteTSV, "json": WriteJSON}
+TEXTS = [" So it was.", " 那里 --> there", " a\ttab", " ¿Qué?", "no space", " two words"]
+
+
+def random_transcript(rng: random.Random, tmp_path, with_words: bool) -> Transcript:
+    """Segments some of which are empty, across the hour."""
+    segments, now_s = [], rng.choice([0.0, 3590.123456])
+    for _ in range(rng.randint(1, 6)):
+        end_s, text = now_s + rng.uniform(0.02, 9), rng.choice(TEXTS)
+        numbers = [rng.uniform(-1, 1) for _ in range(3)]
+        words, count = [], rng.randint(1, 3)
+        for place in range(count if with_words else 0):
+            begin_s = now_s + place * (end_s - now_s) / count
+            words.append(Word(rng.choice(TEXTS), begin_s, begin_s + 0.37, rng.random()))
+        one = Segment(100, now_s, end_s, text, (50364, 7, 50400), 0.0, *numbers, tuple(words))
+        if rng.random() < 0.2:
+            one = Segment(100, now_s, now_s, "", (), 0.2, *numbers)
+        segments.append(one)
+        now_s = end_s
+    (tmp_path / "talk.wav").touch()
+    text = "".join(segment.text for segment in segments)
+    recording = Recording(tmp_path / "talk.wav", "talk")
+    return Transcript(recording, text, "en", segments=tuple(segments))
+
+
+def as_openais_result(transcript: Transcript, with_words: bool) -> dict:
+    segments = []
+    for number, one in enumerate(transcript.segments):
+        fields = {
+            "id": number, "seek": one.seek, "start": one.start_s, "end": one.end_s,
+            "text": one.text, "tokens": [*one.tokens], "temperature": one.temperature,
+            "avg_logprob": one.average_log_probability,
+            "compression_ratio": one.compression_ratio,
+            "no_speech_prob": one.no_speech_probability,
+        }  # fmt: skip
+        if with_words or not one.tokens:
+            fields["words"] = [
+                {"word": word.text, "start": word.start_s, "end": word.end_s,
+                 "probability": word.probability}
+                for word in one.words
+            ]  # fmt: skip
+        segments.append(fields)
+    return {"text": transcript.text, "segments": segments, "language": "en"}
+
+
+@pytest.mark.parametrize("with_words", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_files_are_openais_to_the_byte(tmp_path, seed, with_words):
+    transcript = random_transcript(random.Random(seed), tmp_path, with_words)
+    result = as_openais_result(transcript, transcript.has_words)
+    for name, writer in WRITERS.items():
+        if name in ("srt", "vtt") and not transcript.has_words:
+            # An emptied first segment has openai-whisper look for words that nobody asked for.
+            for segment in result["segments"]:
+                segment.pop("words", None)
+        stream = io.StringIO()
+        if name == "json":
+            result = as_openais_result(transcript, transcript.has_words)
+        writer("").write_result(result, stream)
+        assert FORMATS[name](transcript) == stream.getvalue(), name
+
+
+def test_nists_formats_by_hand(tmp_path):
+    words = (Word(" So", 1.0, 1.25, 0.5), Word(" it goes,", 1.5, 2.0, 0.75))
+    numbers = (0.0, -0.5, 1.2, 0.1)
+    segments = (
+        Segment(0, 1.0, 2.5, " So  it goes,", (1,), *numbers, words),
+        Segment(0, 3.0, 3.0, "", (), *numbers),
+    )
+    recording = Recording(tmp_path / "my talk.wav", "my talk")
+    transcript = Transcript(recording, " So it goes,", "en", segments=segments)
+    assert FORMATS["stm"](transcript) == "my_talk 1 my_talk 1.00 2.50 So it goes,\n"
+    assert FORMATS["ctm"](transcript) == (
+        "my_talk 1 1.00 0.25 So 0.50\nmy_talk 1 1.50 0.50 it goes, 0.75\n"
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_segments_are_a_data_directory(tmp_path, seed):
+    transcript = random_transcript(random.Random(seed), tmp_path, False)
+    write_segments_dir(tmp_path / "segments", [transcript])
+    kept = [one for one in transcript.segments if one.text]
+    lines = (tmp_path / "segments" / "segments").read_text().splitlines()
+    times = [tuple(map(float, line.split()[2:])) for line in lines]
+    assert times == [(round(one.start_s, 2), round(one.end_s, 2)) for one in kept]
+    texts = [line.split(maxsplit=1)[1] for line in
+             (tmp_path / "segments" / "text").read_text().splitlines()]  # fmt: skip
+    assert texts == [" ".join(one.text.split()) for one in kept]
+    assert validate_data_dir(tmp_path / "segments") == []

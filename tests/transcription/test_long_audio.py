@@ -1,0 +1,169 @@
+"""The transcribing command over files of any length, with a Whisper."""
+
+import argparse
+import json
+
+import pytest
+import soundfile
+from experiment import read_lines
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+
+import espnet_medusa
+from espnet_medusa.bin import transcribe as command
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.transcription import transcribe as transcribe_module
+from espnet_medusa.transcription.formats import OPENAI
+
+ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_threshold", "none"]
+SECONDS = {"short": 3, "long": 34, "other": 31}
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """A Whisper that ends, kept in a cache of its own."""
+    folder = tmp_path_factory.mktemp("whisper")
+    return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
+
+
+@pytest.fixture(scope="module")
+def speech2text(whisper):
+    """The one that all calls share: ESPnet takes seconds to make it."""
+    made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
+    made.release_weights = lambda: None  # words need them later on
+    return made
+
+
+@pytest.fixture
+def run(whisper, speech2text, tmp_path, monkeypatch):
+    """The command's exit status over the talks."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(whisper.parent / "cache"))
+    monkeypatch.setattr(command.asr_inference, "load", lambda options: speech2text)
+    talks = tmp_path / "talks"
+    talks.mkdir()
+    for seed, (name, seconds) in enumerate(SECONDS.items()):
+        soundfile.write(talks / f"{name}.wav", noise_and_silence(seconds, seed), 16000)
+
+    def run(*words):
+        given = [str(talks), "--model", str(whisper), "--output_dir", str(tmp_path / "out")]
+        try:
+            command.main([*given, "--language", "en", *ONE_ATTEMPT, *words])
+        except SystemExit as stop:
+            return stop.code
+        return 0
+
+    return run
+
+
+def own_segments(speech2text, folder):
+    """What the class gives for each file alone."""
+    options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+    found = {}
+    for name in SECONDS:
+        samples, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
+        found[name] = [*speech2text.transcribe(samples, **options)]
+    return found
+
+
+def test_files_of_any_length(run, speech2text, tmp_path, capsys, monkeypatch):
+    (tmp_path / "talks" / "broken.wav").write_bytes(b"no audio")
+    assert run("--output_format", "all") == 3
+    out, expected = tmp_path / "out", own_segments(speech2text, tmp_path / "talks")
+    for name, segments in expected.items():
+        result = json.loads((out / f"{name}.json").read_text())
+        assert [row["start"] for row in result["segments"]] == [one.start_s for one in segments]
+        assert [row["tokens"] for row in result["segments"]] == [[*s.tokens] for s in segments]
+        assert {path.suffix[1:] for path in out.glob(f"{name}.*")} == {*OPENAI}
+        lines = (out / f"{name}.txt").read_text().splitlines()
+        assert len(lines) >= len(segments)
+    assert [*read_lines(out / "failed_utterances")] == ["broken"]
+    statistics = read_statistics(out / "statistics.json")
+    for name, seconds in SECONDS.items():
+        assert statistics[name].audio_seconds == pytest.approx(seconds, abs=0.01)
+        assert statistics[name].decoder_calls > 0 < statistics[name].total_seconds
+    assert (out / "segments" / "segments").is_file()
+    # What is written is not decoded again, whatever it is written as.
+    (tmp_path / "talks" / "broken.wav").unlink()
+    written = {path: path.read_bytes() for path in out.glob("*.json")}
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.delattr(Speech2Text, "long_form")
+        assert run("--output_format", "json") == 0
+    assert {path: path.read_bytes() for path in written} == written
+
+
+def test_short_files_have_today_s_text_where_no_times_are_asked_for(run, speech2text, tmp_path):
+    assert run() == 0
+    out, expected = tmp_path / "out", own_segments(speech2text, tmp_path / "talks")
+    samples, _ = soundfile.read(tmp_path / "talks" / "short.wav", dtype="float32")
+    texts = read_lines(out / "text")
+    assert texts["short"] == " ".join(speech2text(samples)[0][0].split())
+    for name in ("long", "other"):
+        said = "".join(segment.text for segment in expected[name])
+        assert texts[name] == " ".join(said.split())
+    lines = (out / "segments" / "segments").read_text().splitlines()
+    assert {line.split()[1] for line in lines} <= {"long", "other"}
+
+
+def test_a_prompt_is_for_short_files_too(run, speech2text, tmp_path):
+    for name in ("long", "other"):
+        (tmp_path / "talks" / f"{name}.wav").unlink()
+    assert run("--initial_prompt", "Words of a user", "--word_timestamps", "true") == 0
+    samples, _ = soundfile.read(tmp_path / "talks" / "short.wav", dtype="float32")
+    options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+    options |= {"initial_prompt": "Words of a user"}
+    segments = [*speech2text.transcribe(samples, **options)]
+    said = " ".join("".join(segment.text for segment in segments).split())
+    assert read_lines(tmp_path / "out" / "text")["short"] == said
+
+
+def test_the_function_gives_segments(run, whisper, speech2text, tmp_path, monkeypatch):
+    monkeypatch.setattr(transcribe_module, "Speech2Text", lambda *files, **options: speech2text)
+    found = espnet_medusa.transcribe(
+        tmp_path / "talks", str(whisper), language="en", device="cpu", timestamps=True,
+        batch_size=1, temperature_increment_on_fallback=None, no_speech_threshold=None,
+    )  # fmt: skip
+    expected = own_segments(speech2text, tmp_path / "talks")
+    assert {one.recording.id: [*one.segments] for one in found} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--temperature", "-1"], "temperature: -1.0 is too small"),
+        (["--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0; allowed"),
+    ],
+)
+def test_user_errors_are_one_line(run, capsys, options, told):
+    assert run(*options) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("transcribe: error: ") and told in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "without", "obstacle", "formats", "timestamps"),
+    [
+        ("txt", None, None, ["txt"], False),
+        ("txt", False, None, ["txt"], True),
+        ("json", None, None, ["json"], True),
+        ("json", True, None, ["json"], False),
+        ("srt", True, None, ["srt"], True),
+        ("all", None, None, [*OPENAI], True),
+        ("all", None, "no times", ["txt", "json"], False),
+        ("json", None, "no times", ["json"], False),
+    ],
+)
+def test_formats_say_who_gets_times(asked, without, obstacle, formats, timestamps):
+    args = argparse.Namespace(
+        output_format=asked, without_timestamps=without, word_timestamps=False
+    )
+    assert command.choose_formats(args, obstacle) == (formats, timestamps)
+
+
+def test_a_model_without_times_writes_no_subtitles():
+    options = {"without_timestamps": None, "word_timestamps": False}
+    with pytest.raises(InputError, match="output_format: srt; no times; allowed here: txt, json"):
+        command.choose_formats(argparse.Namespace(output_format="srt", **options), "no times")
+    with pytest.raises(InputError, match="output_format: ctm; allowed with word_timestamps: true"):
+        command.choose_formats(argparse.Namespace(output_format="ctm", **options), None)
