@@ -12,7 +12,9 @@ Dimensions that docstrings name:
 """
 
 from espnet_medusa.upstream.hooks import install
+from espnet_medusa.waiting import wait_briefly
 
+wait_briefly()
 install()
 
 __version__ = "0.1.0"
