@@ -11,7 +11,6 @@ from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 
-CONFIG = "config.yaml"
 CHECKPOINTS = (  # what conversion and training leave; the first that is there
     "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
     "valid.acc.best.pth", "valid.loss.best.pth",

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from espnet_medusa.checkpoint import load_weights
+from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import (
@@ -22,7 +23,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import CONFIG, Unwritten, find_weights, put_weights
+from espnet_medusa.inference.experiment import Unwritten, find_weights, put_weights
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS

@@ -12,6 +12,7 @@ import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.convert.attach_heads import AUTO
+from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.ctc_hypothesis import Spelling
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
@@ -19,13 +20,7 @@ from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import (
-    CONFIG,
-    Unwritten,
-    put_weights,
-    read_weights,
-    refusing,
-)
+from espnet_medusa.inference.experiment import Unwritten, put_weights, read_weights, refusing
 from espnet_medusa.inference.obstacles import (
     check_batch,
     check_encoder,

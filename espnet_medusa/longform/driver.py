@@ -188,11 +188,16 @@ class LongForm:
         rows = [row for row, window in enumerate(windows) if window is not None]
         found = self._decode([running[row] for row in rows], [windows[row] for row in rows])
         decodings = dict(zip(rows, found, strict=True))
+        taken = [
+            [] if window is None else self._take(one, window, decodings[row])
+            for row, (one, window) in enumerate(zip(running, windows, strict=True))
+        ]
         share_seconds(running, started)
-        for row, (one, window) in enumerate(zip(running, windows, strict=True)):
-            segments = [] if window is None else self._take(one, window, decodings[row])
-            one.statistics.words = len(one.text.split())
-            yield Progress(one, segments, one.error is not None or one.window.next() is None)
+        for one, segments in zip(running, taken, strict=True):
+            done = one.error is not None or one.window.next() is None
+            if done:  # the text is made of all tokens anew
+                one.statistics.words = len(one.text.split())
+            yield Progress(one, segments, done)
 
     def _take(
         self,

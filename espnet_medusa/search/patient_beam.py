@@ -19,7 +19,7 @@ from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER, Candidates, Scoring
-from espnet_medusa.search.walk import EndedHypothesis, Hypothesis, continuations
+from espnet_medusa.search.walk import EndedHypothesis, Hypothesis, continuations, specialize
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -75,16 +75,7 @@ class PatientBeamSearch(BeamSearch):
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> PatientWalk:
         walk = super()._begin(memory, prompt, limits)
-        return PatientWalk(
-            walk.root,
-            walk.scorers,
-            walk.max_length,
-            walk.running,
-            min_length=walk.min_length,
-            prompt_length=walk.prompt_length,
-            eos=walk.eos,
-            most_ended=self.most_ended,
-        )
+        return specialize(walk, PatientWalk, most_ended=self.most_ended)
 
     def _finish(self, walk: PatientWalk) -> None:
         missing = max(self.strategy.beam_size - len(walk.ended), 0)

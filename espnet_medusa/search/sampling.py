@@ -12,6 +12,7 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import BEST, GreedySearch, GreedyStrategy, GreedyWalk
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import Request
+from espnet_medusa.search.walk import specialize
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -40,15 +41,7 @@ class SamplingSearch(GreedySearch):
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> "SampledWalk":
         walk = super()._begin(memory, prompt, limits)
-        return SampledWalk(
-            walk.root,
-            walk.scorers,
-            walk.max_length,
-            walk.running,
-            prompt_length=walk.prompt_length,
-            eos=walk.eos,
-            generator=torch.Generator().manual_seed(self.seed),
-        )
+        return specialize(walk, SampledWalk, generator=torch.Generator().manual_seed(self.seed))
 
 
 @dataclass

@@ -32,6 +32,7 @@ from espnet_medusa.search.walk import (
     Hypothesis,
     best_continuations,
     prompt_draft,
+    specialize,
 )
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -107,16 +108,8 @@ class ThresholdBeamSearch(BeamSearch):
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> "ThresholdWalk":
         walk = super()._begin(memory, prompt, limits)
-        return ThresholdWalk(
-            walk.root,
-            walk.scorers,
-            walk.max_length,
-            [DraftedHypothesis(walk.root, 0.0, (0.0,))],
-            min_length=walk.min_length,
-            prompt_length=walk.prompt_length,
-            eos=walk.eos,
-            ranking=walk.ranking,
-        )
+        running = [DraftedHypothesis(walk.root, 0.0, (0.0,))]
+        return specialize(walk, ThresholdWalk, running=running)
 
 
 @dataclass

@@ -7,7 +7,8 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import torch
 
@@ -159,6 +160,21 @@ class Walk(ABC):
     def drafted(self, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         """Those of a drafted beam that the search would go on with, were the draft right."""
         return beam
+
+
+SpecialWalk = TypeVar("SpecialWalk", bound=Walk)
+
+
+def specialize(walk: Walk, kind: type[SpecialWalk], **own: Any) -> SpecialWalk:
+    """A walk that has just begun as one of a more special kind.
+
+    Args:
+        walk: Nobody else goes on with it.
+        kind: Has all of its fields.
+        own: Fields that the kind has beside them, or has otherwise.
+    """
+    begun = {one.name: getattr(walk, one.name) for one in fields(walk)}
+    return kind(**begun | own)
 
 
 class Strategy(ABC):

@@ -229,16 +229,15 @@ class Transcriber:
     def _read_long(
         self, recordings: Iterable[Recording], failed: list[Transcript]
     ) -> Iterator[LongRecording]:
+        own = self.speech2text
         for recording in recordings:
             try:
-                samples = read_recording(recording.path, self.speech2text.sample_rate_hz, None)
-                if self.preprocess is not None:
-                    data = {"speech": samples.astype(np.float32)}
-                    samples = self.preprocess(str(recording.path), data)["speech"]
+                samples = read_recording(recording.path, own.sample_rate_hz, None)
+                utterance = make_utterance(own, str(recording.path), samples, self.preprocess)
             except Exception as error:  # whatever it was, the others go on
                 failed.append(self._failure(recording, error))
             else:
-                yield LongRecording(recording, samples)
+                yield LongRecording(recording, utterance.speech)
 
     @staticmethod
     def _take(failed: list[Transcript]) -> Iterator[Transcript]:

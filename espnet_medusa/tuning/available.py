@@ -195,5 +195,4 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
 def _short_names(names: Sequence[str]) -> list[str]:
     """Last parts of paths where they differ."""
     short = [Path(name).name if Path(name).exists() else name for name in names]
-    kept = short if len({*short}) == len({*names}) else names
-    return [*kept]
+    return short if len({*short}) == len({*names}) else [*names]

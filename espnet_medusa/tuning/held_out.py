@@ -18,7 +18,7 @@ from espnet_medusa.tuning.stopwatch import Clock
 
 
 class DraftReading(NamedTuple):
-    """What a draft model reads of a batch.
+    """What a draft model or CTC reads of a batch.
 
     Attributes:
         inputs: U.
@@ -40,7 +40,7 @@ class HeldOutBatch:
         prompt: (U, P) tokens to start from.
         audio_seconds: Length of the audio, of all together.
         encoder_seconds: Time that encoding took.
-        readings: By drafter, those that are models of their own.
+        readings: By drafter, of those that read something else than the search.
     """
 
     keys: list[str]
@@ -114,7 +114,7 @@ def encode(
         batch_size: Utterances together.
         max_batch_frames: Bound on their padded length.
         clock: Tells the time.
-        readers: Who reads what a draft model drafts from, by the drafter's name.
+        readers: As ``Available``'s.
     """
     lengths = [utterance.frames for utterance in utterances]
     batches = []
