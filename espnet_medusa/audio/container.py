@@ -8,12 +8,20 @@ import re
 import struct
 from typing import BinaryIO
 
+from espnet_medusa.audio.source import COPY_AGAIN
+
 # Writers that cannot seek back (sox, ffmpeg in pipes) leave sizes of this order in the header.
 STREAMED_SIZE = 0x7FFF0000
 NIST_HEADER_BYTES = 1024
 OGG_PAGE_MAX_BYTES = 65307
 MPEG_FRAME_SAMPLES = 1152
 ID3_SHIFTS = (21, 14, 7, 0)
+MEDIA = (
+    (4, b"ftyp", "MP4"),
+    (0, b"\x1aE\xdf\xa3", "Matroska or WebM"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "ASF (WMA)"),
+    (0, b"wvpk", "WavPack"),
+)
 
 
 def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
@@ -110,19 +118,16 @@ def frame_tolerance(format_name: str) -> int:
 
 
 def explain_unreadable(head: bytes) -> tuple[str, str] | None:
-    """Explain a file that libsndfile does not take, from its first kilobyte.
+    """Explain a file that neither libsndfile nor FFmpeg takes, from its first kilobyte.
 
     Returns:
         What it is and what to do about it, or None if that is not known.
     """
     if head[:7] == b"NIST_1A" and re.search(rb"sample_coding.*(shorten|wavpack|shortpack)", head):
         return "is a compressed SPHERE file", "decompress it: sph2pipe -f wav IN.sph OUT.wav"
-    if head[4:8] == b"ftyp":
-        return "is an MP4 (AAC) file", "convert it: ffmpeg -i IN.m4a OUT.wav"
-    if head[:4] == b"\x1aE\xdf\xa3":
-        return "is a Matroska or WebM file", "convert it: ffmpeg -i IN.webm OUT.wav"
-    if head[:4] == b"wvpk":
-        return "is a WavPack file", "convert it: wvunpack IN.wv -o OUT.wav"
+    for place, magic, name in MEDIA:
+        if head[place : place + len(magic)] == magic:
+            return f"is a damaged or truncated {name} file", COPY_AGAIN
     if head.startswith(b"version https://git-lfs"):
         return "is a Git LFS pointer, not the audio", "fetch the audio: git lfs pull"
     if head.lstrip()[:1] == b"<":

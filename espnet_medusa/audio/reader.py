@@ -1,7 +1,6 @@
 """Read, check and resample the audio that wav.scp names."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import soundfile
@@ -13,6 +12,8 @@ from espnet_medusa.audio.container import (
     frame_tolerance,
     missing_bytes,
 )
+from espnet_medusa.audio.info import AudioInfo
+from espnet_medusa.audio.media_file import MediaError, MediaFile
 from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource, open_source
 
 __all__ = [
@@ -36,30 +37,6 @@ MAX_AMPLITUDE = 32.0
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
 
 
-@dataclass(frozen=True)
-class AudioInfo:
-    """What the header says.
-
-    Attributes:
-        rate_hz: Sample rate.
-        n_channels: Channels.
-        n_samples: Samples of one channel; None if the header does not say.
-        format_name: libsndfile's name of the container, such as "FLAC".
-        subtype: libsndfile's name of the encoding, such as "PCM_16".
-    """
-
-    rate_hz: int
-    n_channels: int
-    n_samples: int | None
-    format_name: str
-    subtype: str
-
-    @property
-    def duration_s(self) -> float | None:
-        """Duration in seconds; None if the header does not say."""
-        return None if self.n_samples is None else self.n_samples / self.rate_hz
-
-
 def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
@@ -67,7 +44,7 @@ def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
         AudioError: As `read_audio`, but for damage that only decoding shows.
     """
     source = open_source(entry, allow_pipes)
-    with _open_sndfile(source) as sound:
+    with _open(source) as sound:
         return _info(sound)
 
 
@@ -82,7 +59,7 @@ def read_audio(
     """Read a wav.scp value; channels are averaged.
 
     Args:
-        entry: Path of any file that libsndfile reads, `x.ark:offset`, or `command |`.
+        entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`.
         allow_pipes: Whether commands may run.
         start_s: Where to start.
         end_s: Where to stop; None or negative is the end, as in Kaldi's segments.
@@ -92,8 +69,8 @@ def read_audio(
         Samples, float32 (N,), in [-1, 1] (N may be 0: see `check_audio`), and the rate in Hz.
 
     Raises:
-        AudioError: The audio is missing, corrupt, truncated, too long, a format that libsndfile
-            lacks, or a command that is not allowed; one line with file, reason and remedy.
+        AudioError: The audio is missing, corrupt, truncated, too long, of a format that both
+            lack, or a command that is not allowed; one line with file, reason and remedy.
     """
     source = open_source(entry, allow_pipes)
     return read_source(source, start_s=start_s, end_s=end_s, max_duration_s=max_duration_s)
@@ -108,7 +85,7 @@ def read_source(
 ) -> tuple[np.ndarray, int]:
     """Do what `read_audio` does with a source that is open already."""
     _check_complete(source)
-    with _open_sndfile(source) as sound:
+    with _open(source) as sound:
         info = _info(sound)
         start, end = _sample_range(source.name, info, start_s, end_s)
         if end is not None:
@@ -118,17 +95,22 @@ def read_source(
     return samples, info.rate_hz
 
 
-def _open_sndfile(source: AudioSource) -> soundfile.SoundFile:
+def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
+    """By libsndfile, or by FFmpeg what libsndfile does not read."""
     try:
         return soundfile.SoundFile(source.sndfile_target())
     except SNDFILE_ERRORS as error:
+        refused = error
+    try:
+        return MediaFile(source)
+    except MediaError as error:
         with source.open() as stream:
             explained = explain_unreadable(stream.read(1024))
         if explained is not None:
             raise AudioError(f"{source.name}: {explained[0]}", explained[1]) from error
         raise AudioError(
-            f"{source.name}: is no audio that libsndfile reads, or its header is damaged"
-            f" ({_reason(error)})",
+            f"{source.name}: is no audio that libsndfile or FFmpeg reads, or its header is damaged"
+            f" ({_reason(refused)})",
             "convert it to wav or flac, or remove the utterance",
         ) from error
 
@@ -138,7 +120,9 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "error_string", error)).strip().rstrip(".").replace("\n", " ")
 
 
-def _info(sound: soundfile.SoundFile) -> AudioInfo:
+def _info(sound: soundfile.SoundFile | MediaFile) -> AudioInfo:
+    if isinstance(sound, MediaFile):
+        return sound.info
     return AudioInfo(
         rate_hz=sound.samplerate,
         n_channels=sound.channels,
@@ -185,19 +169,23 @@ def _sample_range(
 
 
 def _decode(
-    source: AudioSource, sound: soundfile.SoundFile, info: AudioInfo, start: int, end: int | None
+    source: AudioSource,
+    sound: soundfile.SoundFile | MediaFile,
+    info: AudioInfo,
+    start: int,
+    end: int | None,
 ) -> np.ndarray:
     """Decode samples [start, end), averaging channels block by block; returns float32 (N,)."""
     try:
-        if start:
-            sound.seek(start)
-        blocks = [block.mean(axis=1) for block in _blocks(sound, end)]
-    except SNDFILE_ERRORS as error:
+        blocks = [block.mean(axis=1) for block in _blocks(sound, start, end)]
+    except AudioError:  # a MediaFile knows itself that it is truncated
+        raise
+    except (*SNDFILE_ERRORS, MediaError) as error:
         raise AudioError(
             f"{source.name}: is corrupt or truncated ({_reason(error)})", COPY_AGAIN
         ) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
-    expected = None if end is None else end - start
+    expected = None if end is None or isinstance(sound, MediaFile) else end - start
     if expected is not None and len(samples) < expected - frame_tolerance(info.format_name):
         with source.open() as stream:
             is_exact = frame_count_is_exact(stream, info.format_name)
@@ -208,8 +196,16 @@ def _decode(
     return samples.astype(np.float32, copy=False)
 
 
-def _blocks(sound: soundfile.SoundFile, end: int | None) -> Iterator[np.ndarray]:
-    """Yield float32 (frames, channels) up to frame `end`, or to the end of the stream."""
+def _blocks(
+    sound: soundfile.SoundFile | MediaFile, start: int, end: int | None
+) -> Iterator[np.ndarray]:
+    """Yield float32 (frames, channels) from `start` to `end`, or to the end of the stream."""
+    if isinstance(sound, MediaFile):
+        # Its header's length is nearly so.
+        yield from sound.blocks(start, None if end == sound.info.n_samples else end)
+        return
+    if start:
+        sound.seek(start)
     position = sound.tell()
     while end is not None and position < end:
         block = sound.read(min(BLOCK_FRAMES, end - position), dtype="float32", always_2d=True)

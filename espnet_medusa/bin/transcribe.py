@@ -3,11 +3,11 @@
     espnet-medusa-transcribe talk1.wav --model openai/whisper-base
     espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
 
-AUDIO is files, folders (with all below) and patterns, in any format that libsndfile reads, of any
-rate and length. Each gets a file in --output_dir, and a line on stdout and in `text` there. What is
-longer than the model hears at a time is decoded window after window, as openai-whisper does, with
-times; shorter files have them where --output_format needs some. What cannot be read is named at the
-end; the exit status is then 3. The same command goes on where it was interrupted.
+AUDIO is files, folders (with all below) and patterns, in any format that libsndfile or FFmpeg reads,
+of any rate and length. Each gets a file in --output_dir, and a line on stdout and in `text` there.
+What is longer than the model hears at a time is decoded window after window, as openai-whisper does,
+or by its speech (--vad_filter), with times; shorter files have them where --output_format needs
+some. What cannot be read is named at the end; the exit status is then 3. The same command goes on where it was interrupted.
 """
 
 import argparse
@@ -20,10 +20,10 @@ from itertools import chain
 from pathlib import Path
 
 import torch
+from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import float_or_none
 
-from espnet_medusa.audio.reader import probe_audio
-from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive, run_main, str2bool
 from espnet_medusa.errors import InputError
@@ -34,6 +34,7 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
+from espnet_medusa.transcription.probed import probe_recording
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcribe import Transcriber, choose_device, choose_search
 from espnet_medusa.transcription.transcript import Transcript
@@ -65,7 +66,11 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add("--overwrite", action="store_true", help="decode what is written already, too")
     given = {"default": argparse.SUPPRESS, "type": positive}
-    add("--batch_size", help="files decoded together; default: 8, or as --config says", **given)
+    add(
+        "--batch_size",
+        help="files decoded together, with --vad_filter windows; default: 8, or as --config says",
+        **given,
+    )
     add("--device", choices=["cpu", "cuda"], help="default: cuda where there is one")
     add("--threads", type=positive, help="of the CPU; default: as torch has it")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
@@ -79,7 +84,11 @@ def add_long_form_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of long audio, by openai-whisper's names and with its defaults."""
     add = parser.add_argument_group("Long audio").add_argument
     for field in dataclasses.fields(LongFormOptions):
-        add(f"--{field.name}", type=TYPES[field.name], default=field.default, help=HELP[field.name])
+        if field.name == "vad_parameters":
+            kind = {"action": NestedDictAction, "default": {}, "metavar": "NAME=VALUE"}
+        else:
+            kind = {"type": TYPES[field.name], "default": field.default}
+        add(f"--{field.name}", help=HELP[field.name], **kind)
     parser.set_defaults(without_timestamps=None)
 
 
@@ -108,6 +117,7 @@ TYPES = {
     "prepend_punctuations": str,
     "append_punctuations": str,
     "hallucination_silence_threshold": float_or_none,
+    "vad_filter": str2bool,
 }
 HELP = {
     "condition_on_previous_text": "the text of the window before is a window's prompt",
@@ -128,6 +138,10 @@ HELP = {
     "append_punctuations": "punctuation that belongs to the word before it",
     "hallucination_silence_threshold": "with words: a text that looks made up between so many "
     "seconds of silence is left out",
+    "vad_filter": "decode chunks of speech, batch_size of them together; what is no speech is left "
+    "out",
+    "vad_parameters": "how speech is found, as often as there is something to say: "
+    + ", ".join(field.name for field in dataclasses.fields(VadParameters)),
 }
 
 
@@ -236,23 +250,16 @@ def transcribe(
     done = {one.recording: one for one in folder.find(recordings)}
     todo = [recording for recording in recordings if recording not in done]
     before_s = sum(one.statistics.audio_seconds for one in done.values())
-    total_s = before_s + sum(map(duration_s, todo))
+    probed = [*map(probe_recording, todo)]
+    total_s = before_s + sum(one.duration_s or 0.0 for one in probed)
     with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
         transcriber = replace(transcriber, heard=lambda seconds: progress.update(seconds / 60))
-        for transcript in chain([*done.values()], transcriber(todo)):
+        for transcript in chain([*done.values()], transcriber(probed)):
             folder.add(transcript)
             if transcript.error is None:
                 progress.say(f"{transcript.recording.id} {transcript.line}")
             done[transcript.recording] = transcript
     return [done[recording] for recording in recordings]
-
-
-def duration_s(recording: Recording) -> float:
-    """What the file says; 0 where it says nothing."""
-    try:
-        return probe_audio(str(recording.path)).duration_s or 0.0
-    except AudioError:
-        return 0.0
 
 
 def main(cmd: list[str] | None = None) -> None:

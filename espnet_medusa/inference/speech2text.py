@@ -33,8 +33,10 @@ from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.inference.window_decoder import WindowDecoder
-from espnet_medusa.longform.driver import LongForm, LongRecording
+from espnet_medusa.longform.chunk_driver import ChunkedLongForm
+from espnet_medusa.longform.driver import LongForm
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording, Progress
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
@@ -283,13 +285,15 @@ class Speech2Text(ESPnetSpeech2Text):
         return decodings
 
     def transcribe(
-        self, samples: np.ndarray | torch.Tensor, language: str | None = None, **options
-    ) -> Iterator[Segment]:
+        self, samples: np.ndarray | torch.Tensor, language: str | None = None, batch_size: int = 8,
+        **options,
+    ) -> Iterator[Segment]:  # fmt: skip
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 
         Args:
             samples: (samples,) in [-1, 1], at the model's sample rate.
             language: Code for Whisper's prompt; None: the search's own.
+            batch_size: Most chunks of speech that are decoded together, with ``vad_filter``.
             options: Fields of ``LongFormOptions``.
 
         Returns:
@@ -298,19 +302,22 @@ class Speech2Text(ESPnetSpeech2Text):
         Raises:
             InputError: An option, or the model or its search is not for long audio.
         """
-        run = self.long_form(build_options(LongFormOptions, options, "transcribe"))
-        return self._segments(run, LongRecording(None, samples, language))
+        run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
+        return self._segments(run([LongRecording(None, samples, language)]))
 
-    def _segments(self, run: LongForm, recording: LongRecording) -> Iterator[Segment]:
-        for step in run([recording]):
+    def _segments(self, steps: Iterator[Progress]) -> Iterator[Segment]:
+        for step in steps:
             if step.recording.error is not None:
                 raise step.recording.error
             self.statistics = step.recording.statistics
             yield from step.segments
 
-    def long_form(self, options: LongFormOptions, batch_size: int = 1) -> LongForm:
-        """What decodes recordings of any length; arguments as ``LongForm``'s."""
-        return LongForm(WindowDecoder(self, options), options, batch_size)
+    def long_form(
+        self, options: LongFormOptions, batch_size: int = 1
+    ) -> LongForm | ChunkedLongForm:
+        """What decodes recordings of any length; arguments as theirs."""
+        run = ChunkedLongForm if options.vad_filter else LongForm
+        return run(WindowDecoder(self, options), options, batch_size)
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
         """U times (samples,), for ``encode`` and ``draft_inputs``."""

@@ -1,12 +1,15 @@
-"""Options of long audio, by openai-whisper's names."""
+"""Options of long audio, by openai-whisper's names; of voice activity by faster-whisper's."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import check_above, check_at_least
+from espnet_medusa.options import build_options, check_above, check_at_least
 
 HOTTEST = 1.0  # where falling back ends
 
@@ -36,7 +39,11 @@ class LongFormOptions:
     append_punctuations: str = "\"'.。,，!！?？:：”)]}、"  # to the word before them
     hallucination_silence_threshold: float | None = None  # s around a made-up text, with words
 
+    vad_filter: bool = False  # chunks of speech, which do not wait for each other
+    vad_parameters: VadParameters | Mapping[str, Any] = VadParameters()  # how speech is found
+
     def __post_init__(self) -> None:
+        self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         if self.temperature_increment_on_fallback is not None:
             check_above(
@@ -59,6 +66,14 @@ class LongFormOptions:
                 "in seconds from 0 on, none before the one before it"
             )
 
+    def _check_voice_activity(self) -> None:
+        given = self.vad_parameters
+        if not isinstance(given, VadParameters):
+            given = build_options(VadParameters, given, "vad_parameters")
+            object.__setattr__(self, "vad_parameters", given)
+        if given != VadParameters() and not self.vad_filter:
+            raise InputError(f"vad_parameters: {given}; allowed with vad_filter: true")
+
     @property
     def temperatures(self) -> list[float]:
         """Of all attempts."""
@@ -72,4 +87,4 @@ class LongFormOptions:
     def needs_windows(self) -> bool:
         """Whether it asks of short audio, too, what only the moving window does."""
         asked = self.initial_prompt is not None, self.temperature > 0, self.clip_timestamps
-        return any((*asked, self.word_timestamps))
+        return any((*asked, self.word_timestamps, self.vad_filter))

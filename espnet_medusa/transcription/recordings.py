@@ -11,10 +11,11 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 
-# Of files in folders; what libsndfile does not read among them is named with a remedy, not skipped.
+# Of files in folders.
 SUFFIXES = (
     ".wav", ".wave", ".w64", ".rf64", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".aif", ".aiff",
-    ".aifc", ".au", ".snd", ".sph", ".caf", ".m4a", ".mp4", ".aac", ".webm", ".mkv", ".wma",
+    ".aifc", ".au", ".snd", ".sph", ".caf", ".m4a", ".m4b", ".mp4", ".m4v", ".mov", ".3gp", ".aac",
+    ".webm", ".mka", ".mkv", ".wma", ".wmv", ".asf", ".avi", ".flv", ".amr", ".ape", ".wv",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio.reader import check_audio, read_audio, resample
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.inference.batches import (
     Utterance,
@@ -23,10 +23,11 @@ from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.window_decoder import check_long_form, long_form_obstacle
-from espnet_medusa.longform.driver import LongRecording
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.options import build_options
 from espnet_medusa.transcription.open_model import find_model
+from espnet_medusa.transcription.probed import ProbedRecording, probe_recording
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcript import Transcript
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
@@ -34,6 +35,10 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 logger = logging.getLogger(__name__)
 
 TOO_LONG = "cut it at pauses, see docs/long_audio.md"
+
+
+class TooLongError(AudioError):
+    """Audio beyond the window."""
 
 
 def transcribe(
@@ -53,7 +58,7 @@ def transcribe(
         model: An experiment or a Whisper: see ``find_model``.
         model_file: Weights of the experiment; None: what conversion or training leaves.
         device: ``cpu`` or ``cuda``; None: cuda where there is one.
-        batch_size: Most files that are decoded together.
+        batch_size: Most files that are decoded together; with ``vad_filter`` most windows.
         timestamps: Whether short files, too, shall have segments with times; those beyond the
             model's window always have.
         options: As ``Speech2Text``'s, such as ``language``, ``beam_size``, ``decoder_precision``;
@@ -80,7 +85,8 @@ def transcribe(
     if not long_form.word_timestamps:  # a pass of the trained module itself finds words
         speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
-    return Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)(recordings)
+    transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
+    return transcriber(map(probe_recording, recordings))
 
 
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,11 +103,11 @@ def choose_device(device: str | None) -> str:
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def read_recording(path: Path, rate_hz: int, window_s: float | None) -> np.ndarray:
+def read_recording(probed: ProbedRecording, rate_hz: int, window_s: float | None) -> np.ndarray:
     """Samples as a model takes them: of its rate, channels averaged, which is said once a file.
 
     Args:
-        path: Of any container that libsndfile reads.
+        probed: A file with its header.
         rate_hz: The model's.
         window_s: The most that it hears at a time; None: any length.
 
@@ -109,14 +115,17 @@ def read_recording(path: Path, rate_hz: int, window_s: float | None) -> np.ndarr
         (samples,) float32 in [-1, 1].
 
     Raises:
-        AudioError: The file cannot be read, or is longer.
+        TooLongError: It is longer.
+        AudioError: The file cannot be read.
     """
-    info = probe_audio(str(path))
-    _check_length(path, info.duration_s, window_s)
+    path, header = probed.recording.path, probed.header
+    if isinstance(header, AudioError):
+        raise header
+    _check_length(path, header.duration_s, window_s)
     samples, read_rate_hz = read_audio(str(path))
     _check_length(path, len(samples) / read_rate_hz, window_s)
-    if info.n_channels > 1:
-        logger.warning(f"{path}: its {info.n_channels} channels are mixed down to one")
+    if header.n_channels > 1:
+        logger.warning(f"{path}: its {header.n_channels} channels are mixed down to one")
     samples = resample(samples, read_rate_hz, rate_hz)
     check_audio(samples, rate_hz, min_samples=HOP_SAMPLES)
     return samples
@@ -124,7 +133,7 @@ def read_recording(path: Path, rate_hz: int, window_s: float | None) -> np.ndarr
 
 def _check_length(path: Path, duration_s: float | None, window_s: float | None) -> None:
     if None not in (duration_s, window_s) and duration_s > window_s:
-        raise AudioError(
+        raise TooLongError(
             f"{path}: lasts {duration_s:.2f} s, more than the {window_s:g} s that the model hears "
             "at a time",
             TOO_LONG,
@@ -138,7 +147,7 @@ class Transcriber:
     Attributes:
         speech2text: Decodes.
         preprocess: ESPnet's preprocessing function of audio, or None.
-        batch_size: Most recordings that are decoded together.
+        batch_size: Most recordings that are decoded together, or windows of their speech.
         options: Of audio beyond the model's window.
         timestamps: Whether all audio is decoded as if it were, with times.
         heard: Called with seconds of audio as they are done.
@@ -163,7 +172,7 @@ class Transcriber:
         """Whether short audio goes the way of long audio, too."""
         return self.timestamps or self.options.needs_windows
 
-    def __call__(self, recordings: Iterable[Recording]) -> Iterator[Transcript]:
+    def __call__(self, recordings: Iterable[ProbedRecording]) -> Iterator[Transcript]:
         """Transcripts as they are made: recordings of like lengths are decoded together.
 
         Each recording has one; those without a text say why. Those beyond the model's window, or
@@ -171,9 +180,10 @@ class Transcriber:
         """
         by_path: dict[str, Recording] = {}
         failed: list[Transcript] = []
-        long: list[Recording] = []
-        short = self._short(recordings, long)
-        for pool in read_pools(self._read(short, by_path, failed), self.batch_size):
+        long: list[ProbedRecording] = []
+        if self.in_windows:
+            long, recordings = [*recordings], []
+        for pool in read_pools(self._read(recordings, by_path, failed, long), self.batch_size):
             yield from self._take(failed)
             for batch in make_batches([one.frames for one in pool], self.batch_size):
                 together = [pool[index] for index in batch]
@@ -184,25 +194,7 @@ class Transcriber:
         if long:
             yield from self._long(long)
 
-    def _short(self, recordings: Iterable[Recording], long: list[Recording]) -> Iterator[Recording]:
-        """Those that fit into the window; the others are put aside."""
-        for recording in recordings:
-            if self.in_windows or self._is_long(recording):
-                long.append(recording)
-            else:
-                yield recording
-
-    def _is_long(self, recording: Recording) -> bool:
-        window_s = self.speech2text.window_s
-        if window_s is None or long_form_obstacle(self.speech2text) is not None:
-            return False
-        try:
-            duration_s = probe_audio(str(recording.path)).duration_s
-        except AudioError:
-            return False  # to read it says why
-        return duration_s is None or duration_s > window_s
-
-    def _long(self, recordings: Sequence[Recording]) -> Iterator[Transcript]:
+    def _long(self, recordings: Sequence[ProbedRecording]) -> Iterator[Transcript]:
         """Segments of recordings of any length."""
         failed: list[Transcript] = []
         done_s: dict[Recording, float] = {}
@@ -210,8 +202,8 @@ class Transcriber:
         for step in run(self._read_long(recordings, failed)):
             yield from self._take(failed)
             found, recording = step.recording, step.recording.key
-            self.heard(found.window.done_s - done_s.get(recording, 0.0))
-            done_s[recording] = found.window.done_s
+            self.heard(found.done_s - done_s.get(recording, 0.0))
+            done_s[recording] = found.done_s
             if not step.done:
                 continue
             if found.error is not None:
@@ -227,17 +219,18 @@ class Transcriber:
         yield from self._take(failed)
 
     def _read_long(
-        self, recordings: Iterable[Recording], failed: list[Transcript]
+        self, recordings: Iterable[ProbedRecording], failed: list[Transcript]
     ) -> Iterator[LongRecording]:
         own = self.speech2text
-        for recording in recordings:
+        for probed in recordings:
+            recording, path = probed.recording, str(probed.recording.path)
             try:
-                samples = read_recording(recording.path, own.sample_rate_hz, None)
-                utterance = make_utterance(own, str(recording.path), samples, self.preprocess)
+                samples = read_recording(probed, own.sample_rate_hz, None)
+                utterance = make_utterance(own, path, samples, self.preprocess)
             except Exception as error:  # whatever it was, the others go on
                 failed.append(self._failure(recording, error))
             else:
-                yield LongRecording(recording, utterance.speech)
+                yield LongRecording(recording, utterance.speech, name=path)
 
     @staticmethod
     def _take(failed: list[Transcript]) -> Iterator[Transcript]:
@@ -246,18 +239,24 @@ class Transcriber:
 
     def _read(
         self,
-        recordings: Iterable[Recording],
+        recordings: Iterable[ProbedRecording],
         by_path: dict[str, Recording],
         failed: list[Transcript],
+        long: list[ProbedRecording],
     ) -> Iterator[Utterance]:
+        """Those that fit into the window; the others are put aside where the model takes them."""
         own = self.speech2text
-        for recording in recordings:
-            key = str(recording.path)
+        takes_long = long_form_obstacle(own) is None
+        for probed in recordings:
+            recording, key = probed.recording, str(probed.recording.path)
             try:
-                samples = read_recording(recording.path, own.sample_rate_hz, own.window_s)
+                samples = read_recording(probed, own.sample_rate_hz, own.window_s)
                 utterance = make_utterance(own, key, samples, self.preprocess)
             except Exception as error:  # whatever it was, the others go on
-                failed.append(self._failure(recording, error))
+                if isinstance(error, TooLongError) and takes_long:
+                    long.append(probed)
+                else:
+                    failed.append(self._failure(recording, error))
             else:
                 by_path[key] = recording
                 yield utterance

@@ -248,7 +248,7 @@ def damage_audio(path: Path, how: str) -> None:
         ("missing", "cannot be read (No such file"),
         ("truncated", "is truncated"),
         ("empty", "is an empty file"),
-        ("garbage", "is no audio that libsndfile reads"),
+        ("garbage", "is no audio that libsndfile or FFmpeg reads"),
     ],
 )
 @pytest.mark.parametrize("prepared", [False, True])

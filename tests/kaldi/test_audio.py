@@ -80,10 +80,10 @@ def test_truncated_mp3_is_refused(tmp_path):
     "content, message",
     [
         (b"", "is an empty file"),
-        (b"RIFF", "no audio that libsndfile reads"),
-        (np.random.default_rng(1).bytes(5000), "no audio that libsndfile reads"),
+        (b"RIFF", "no audio that libsndfile or FFmpeg reads"),
+        (np.random.default_rng(1).bytes(5000), "no audio that libsndfile or FFmpeg reads"),
         (b"<!DOCTYPE html><html>404</html>", "HTML"),
-        (b"\0\0\0\x20ftypM4A \0\0\0\0", "ffmpeg"),
+        (b"\0\0\0\x20ftypM4A \0\0\0\0", "damaged or truncated MP4"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )

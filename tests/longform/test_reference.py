@@ -13,8 +13,8 @@ from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import model_encoder
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.longform.driver import LongRecording
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch

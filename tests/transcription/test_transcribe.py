@@ -50,7 +50,7 @@ def talks(tmp_path):
 GOOD = {"good": "good.wav", "stereo": "stereo.flac",
         "more_slow": "more/slow.wav", "more_packed": "more/packed.mp3"}  # fmt: skip
 BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an empty file",
-       "broken": "no audio that libsndfile reads"}  # fmt: skip
+       "broken": "no audio that libsndfile or FFmpeg reads"}  # fmt: skip
 
 
 def run(model, *words) -> int:

@@ -1,0 +1,138 @@
+"""Audio of files that libsndfile does not read, video among them: FFmpeg's libraries, by PyAV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from espnet_medusa.audio.info import AudioInfo
+from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource
+
+if TYPE_CHECKING:
+    import av
+
+# Others are left out: FFmpeg takes any text for some, and playlists open further files.
+FORMATS = "aac,amr,ape,asf,avi,flv,matroska,mov,mpeg,mpegts,ogg,wv"
+# Their headers say nothing of the length, FFmpeg guesses.
+UNTIMED = ("aac", "amr")
+# Encoders count their padding in different ways.
+TOLERANCE_S = 0.25
+
+
+class MediaError(Exception):
+    """FFmpeg's reason for not reading a file, in its own words."""
+
+
+class MediaFile:
+    """The audio stream of a file that players would choose.
+
+    Args:
+        source: Encoded.
+
+    Raises:
+        MediaError: FFmpeg does not read it.
+        AudioError: It has no audio stream, or one of an unknown codec.
+    """
+
+    def __init__(self, source: AudioSource):
+        import av  # takes a while
+
+        self.name, self.stream = source.name, source.open()
+        try:
+            self.container = av.open(
+                self.stream, options={"format_whitelist": FORMATS}, metadata_errors="ignore"
+            )
+        except av.FFmpegError as error:
+            self.stream.close()
+            raise MediaError(error.strerror) from error
+        audio = self.container.streams.best("audio")
+        if audio is None or audio.codec_context is None or not audio.codec_context.rate:
+            self.__exit__(None, None, None)
+            raise AudioError(
+                f"{source.name}: has no audio that FFmpeg decodes",
+                "give a file with sound, or remove it",
+            )
+        self.audio: av.AudioStream = audio
+
+    def __enter__(self) -> MediaFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.container.close()
+        self.stream.close()
+
+    @property
+    def info(self) -> AudioInfo:
+        """What the header says; a length that is nearly so."""
+        codec, duration_s = self.audio.codec_context, self._duration_s
+        if self.audio.duration is not None and duration_s is not None:
+            duration_s = float(self.audio.duration * self.audio.time_base)
+        return AudioInfo(
+            rate_hz=codec.rate,
+            n_channels=codec.channels,
+            n_samples=None if duration_s is None else round(duration_s * codec.rate),
+            format_name=self.container.format.name,
+            subtype=codec.name,
+        )
+
+    @property
+    def _duration_s(self) -> float | None:
+        """Of the longest stream."""
+        if self.container.duration is None or self.container.format.name in UNTIMED:
+            return None
+        return self.container.duration / 1e6
+
+    def blocks(self, start: int, end: int | None) -> Iterator[np.ndarray]:
+        """Decode samples from ``start`` up to ``end``, or to the end of the file.
+
+        What lies before is decoded, too: only so is the start right to the sample.
+
+        Yields:
+            Float32 (samples, channels).
+
+        Raises:
+            MediaError: The file is corrupt.
+            AudioError: It ends before its header says.
+        """
+        position = 0
+        for block in self._decode():
+            first, position = position, position + len(block)
+            last = position if end is None else min(position, end)
+            if last > max(first, start):
+                yield block[max(start - first, 0) : last - first]
+            if end is not None and position >= end:
+                return
+
+    def _decode(self) -> Iterator[np.ndarray]:
+        import av
+
+        resampler, reached_s = av.AudioResampler(format="fltp"), 0.0
+        try:
+            for packet in self.container.demux():
+                if packet.pts is not None:
+                    behind = (packet.pts + (packet.duration or 0)) * packet.time_base
+                    reached_s = max(reached_s, float(behind))
+                if packet.stream is not self.audio:
+                    continue
+                for frame in packet.decode():
+                    frame.pts = None  # gaps stay out
+                    yield from (part.to_ndarray().T for part in resampler.resample(frame))
+            yield from (part.to_ndarray().T for part in resampler.resample(None))
+        except (av.FFmpegError, ValueError) as error:
+            raise MediaError(getattr(error, "strerror", None) or str(error)) from error
+        self._check_reached(reached_s - (self.container.start_time or 0) / 1e6)
+
+    def _check_reached(self, reached_s: float) -> None:
+        duration_s = self._duration_s
+        if duration_s is not None and reached_s < duration_s - TOLERANCE_S:
+            raise AudioError(
+                f"{self.name}: is truncated ({reached_s:.2f} of {duration_s:.2f} s)", COPY_AGAIN
+            )

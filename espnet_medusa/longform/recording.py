@@ -1,0 +1,139 @@
+"""Recordings on their way to segments: whole, or in passages that do not wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from espnet_medusa.longform.moving_window import MovingWindow
+from espnet_medusa.longform.segment import Segment
+from espnet_medusa.longform.window import Window
+from espnet_medusa.search.statistics import DecodingStatistics
+
+
+@dataclass(frozen=True)
+class LongRecording:
+    """What is to be transcribed.
+
+    Attributes:
+        key: Tells it from others.
+        samples: (samples,) in [-1, 1], at the model's rate.
+        language: Code, or None: the model's own or detected.
+        name: How messages call it.
+    """
+
+    key: Any
+    samples: np.ndarray
+    language: str | None = None
+    name: str = "audio"
+
+
+@dataclass
+class Passage:
+    """A part of a recording whose windows follow one another.
+
+    Attributes:
+        recording: Its own.
+        window: Its way.
+        last_frame: Where nothing more of it is worth a window, in frames of 10 ms.
+        segments: So far.
+    """
+
+    recording: RunningRecording
+    window: MovingWindow
+    last_frame: int
+    segments: list[Segment] = field(default_factory=list)
+
+    def next(self) -> Window | None:
+        """Its next window; None: there is none."""
+        window = None if self.recording.error is not None else self.window.next()
+        return window if window is not None and window.seek < self.last_frame else None
+
+    @property
+    def text(self) -> str:
+        """Of all segments."""
+        return self.window.text.decode(self.window.history.written)
+
+
+@dataclass
+class RunningRecording:
+    """A recording and what was found of it.
+
+    Attributes:
+        key: As given.
+        features: Of the whole of it; None where nothing is decoded.
+        duration_s: Of the whole of it.
+        language: Code; None with models of English alone.
+        passages: In their order.
+        statistics: Of all windows.
+        error: Why it ended early; None: it did not.
+    """
+
+    key: Any
+    features: Any
+    duration_s: float
+    language: str | None = None
+    passages: list[Passage] = field(default_factory=list)
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    error: Exception | None = None
+    _reported: int = 0
+
+    def __post_init__(self) -> None:
+        self.statistics.audio_seconds = self.duration_s
+
+    @property
+    def text(self) -> str:
+        """Of all segments."""
+        return "".join(passage.text for passage in self._in_order())
+
+    @property
+    def segments(self) -> list[Segment]:
+        """So far, up to the first passage that is not done."""
+        return [segment for passage in self._in_order() for segment in passage.segments]
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left of it."""
+        return self._running() is None
+
+    @property
+    def done_s(self) -> float:
+        """Seconds of it that are behind its windows."""
+        running = self._running()
+        return self.duration_s if running is None else running.window.done_s
+
+    def progress(self) -> Progress:
+        """What is new since it was last asked for."""
+        segments, done = self.segments, self.done
+        new, self._reported = segments[self._reported :], len(segments)
+        if done:  # the text is made of all tokens anew
+            self.statistics.words = len(self.text.split())
+        return Progress(self, new, done)
+
+    def _running(self) -> Passage | None:
+        return next((one for one in self.passages if one.next() is not None), None)
+
+    def _in_order(self) -> Iterator[Passage]:
+        running = self._running()
+        for passage in self.passages:
+            yield passage
+            if passage is running:
+                return
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A step of one recording.
+
+    Attributes:
+        recording: Which one; what it holds grows.
+        segments: New ones.
+        done: Whether there is nothing left of it.
+    """
+
+    recording: RunningRecording
+    segments: list[Segment]
+    done: bool

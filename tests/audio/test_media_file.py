@@ -1,0 +1,161 @@
+"""Files that libsndfile does not read: the samples that went in, or one line on what is wrong."""
+
+import numpy as np
+import pytest
+import soundfile
+from media_files import CODECS, speechlike, write_media
+
+from espnet_medusa.audio.reader import AudioError, probe_audio, read_audio, resample
+
+RATES = {"libopus": 48000, "ac3": 48000}
+LOSSLESS = (".mov",)
+
+
+def make(path, seconds=2.0, channels=1, seed=0, **options):
+    rate_hz = RATES.get(CODECS[path.suffix], 16000)
+    samples = speechlike(seconds, rate_hz, seed)
+    if channels == 2:
+        samples = np.stack([samples, speechlike(seconds, rate_hz, seed + 1)], axis=1)
+    write_media(path, samples, rate_hz, **options)
+    return samples, rate_hz
+
+
+def alignment(samples, found, rate_hz) -> tuple[float, float]:
+    """Correlation of what was read with what was written, and its delay in s, up to 80 ms."""
+    most = round(0.08 * rate_hz)
+    inner = samples[most : len(samples) - 2 * most]
+    scores = np.correlate(found[: len(inner) + 2 * most], inner, mode="valid")
+    delay = int(np.argmax(scores))
+    heard = found[delay : delay + len(inner)]
+    return float(np.corrcoef(inner, heard)[0, 1]), (delay - most) / rate_hz
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("suffix", CODECS)
+def test_samples_are_those_that_were_written(tmp_path, suffix, channels):
+    path = tmp_path / f"talk{suffix}"
+    samples, rate_hz = make(path, 2.0, channels)
+    with pytest.raises(soundfile.SoundFileError):
+        soundfile.info(path)
+    found, found_hz = read_audio(str(path))
+    assert found_hz == rate_hz and found.dtype == np.float32 and found.ndim == 1
+    assert len(found) / rate_hz == pytest.approx(2.0, abs=0.13)
+    mono = samples if channels == 1 else samples.mean(axis=1)
+    correlation, delay_s = alignment(mono, found, rate_hz)
+    assert correlation > 0.95
+    assert abs(delay_s) <= 0.07  # of encoders, where the container does not say it
+    if suffix in LOSSLESS:
+        np.testing.assert_allclose(found, mono, atol=1e-4)
+    info = probe_audio(str(path))
+    assert (info.rate_hz, info.n_channels) == (rate_hz, channels)
+    if suffix == ".aac":
+        assert info.duration_s is None, "its header says nothing"
+    else:
+        assert info.duration_s == pytest.approx(len(found) / rate_hz, abs=0.1)
+
+
+def test_a_part_is_that_of_the_whole(tmp_path):
+    path = tmp_path / "talk.m4a"
+    _, rate_hz = make(path, 3.0)
+    whole, _ = read_audio(str(path))
+    for start_s, end_s in ((0.0, 1.0), (0.73, 2.11), (1.9, None), (2.5, -1), (2.0, 3.3)):
+        part, _ = read_audio(str(path), start_s=start_s, end_s=end_s)
+        last = None if end_s in (None, -1) else round(end_s * rate_hz)
+        np.testing.assert_array_equal(part, whole[round(start_s * rate_hz) : last])
+    with pytest.raises(AudioError, match="ends at 4.5 s but the recording at"):
+        read_audio(str(path), end_s=4.5)
+    with pytest.raises(AudioError, match="lasts 3.00 s, more than the 2.5 s"):
+        read_audio(str(path), max_duration_s=2.5)
+
+
+def test_the_sound_of_a_video(tmp_path):
+    samples = speechlike(1.5)
+    path = write_media(tmp_path / "talk.mp4", samples, video_s=3.0)
+    found, rate_hz = read_audio(str(path))
+    correlation, _ = alignment(samples, found, rate_hz)
+    assert correlation > 0.95 and len(found) / rate_hz == pytest.approx(1.5, abs=0.13)
+
+
+def test_other_rates_are_resampled_as_any_audio(tmp_path):
+    path = tmp_path / "talk.webm"
+    samples, rate_hz = make(path)
+    found = resample(*read_audio(str(path)), 16000)
+    correlation, _ = alignment(resample(samples, rate_hz, 16000), found, 16000)
+    assert correlation > 0.95
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        (".mp4", {}),
+        (".mp4", {"movflags": "faststart"}),
+        (".m4a", {"movflags": "faststart"}),
+        (".webm", {}),
+        (".mkv", {}),
+        (".wma", {}),
+        (".flv", {}),
+        (".avi", {}),
+    ],
+)
+def test_truncated_files_are_refused_by_name(tmp_path, suffix, options, part):
+    path = tmp_path / f"cut{suffix}"
+    make(path, 4.0, **options)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(part * len(data))])
+    with pytest.raises(AudioError, match="truncated|damaged") as caught:
+        read_audio(str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is an empty file"),
+        (b"Words of a user\n" * 100, "is no audio that libsndfile or FFmpeg reads"),
+        (b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", "is no audio that libsndfile or FFmpeg reads"),
+        (b"ffconcat version 1.0\nfile talk.m4a\n", "is no audio that libsndfile or FFmpeg reads"),
+        (b"<!DOCTYPE html><html>404</html>", "HTML"),
+        (b"\0\0\0\x20ftypM4A \0\0\0\0", "is a damaged or truncated MP4 file"),
+    ],
+)
+def test_what_is_no_sound_is_explained(tmp_path, content, message):
+    write_media(tmp_path / "talk.m4a", speechlike(1.0))
+    path = tmp_path / "talk.mp4"
+    path.write_bytes(content)
+    for read in (probe_audio, read_audio):
+        with pytest.raises(AudioError, match=message) as caught:
+            read(str(path))
+        assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_noise_of_bytes_is_no_audio(tmp_path, seed):
+    path = tmp_path / "talk.mp4"
+    path.write_bytes(np.random.default_rng(seed).bytes(30000))
+    with pytest.raises(AudioError, match="is no audio that libsndfile or FFmpeg reads"):
+        read_audio(str(path))
+
+
+def test_a_video_without_sound_is_refused(tmp_path):
+    path = write_media(tmp_path / "mute.mp4", None, video_s=1.0)
+    with pytest.raises(AudioError, match="mute.mp4: has no audio that FFmpeg decodes; give a file"):
+        probe_audio(str(path))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_damage_is_refused_or_read_in_full(tmp_path, seed):
+    """Bytes that are overwritten: never a shorter text without a word."""
+    path = tmp_path / "talk.m4a"
+    make(path, 4.0, movflags="faststart")
+    data, rng = bytearray(path.read_bytes()), np.random.default_rng(seed)
+    place = int(rng.integers(len(data) // 4, len(data) - 300))
+    data[place : place + 200] = rng.bytes(200)
+    path.write_bytes(data)
+    try:
+        found, rate_hz = read_audio(str(path))
+    except AudioError as error:
+        assert str(path) in str(error)
+    else:
+        assert len(found) / rate_hz == pytest.approx(4.0, abs=0.13)

@@ -1,0 +1,87 @@
+"""Silero's detector finds speech where it was put."""
+
+import numpy as np
+import pytest
+import torch
+from spoken import chords, lay_out, say
+
+from espnet_medusa.audio.voice_activity import SpeechDetector, VadParameters
+from espnet_medusa.errors import InputError
+
+pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
+
+NEAR_S = 0.25  # what the detector hears late or long
+
+
+@pytest.fixture(scope="module")
+def talk():
+    """Three sentences with long pauses: samples and places."""
+    texts = "turn left behind the wooden door", "seven boats are on the lake", "she sings at night"
+    return lay_out([say(text) for text in texts], [2.0, 3.0, 1.5, 2.0])
+
+
+def test_speech_is_found_where_it_is(talk):
+    samples, places = talk
+    for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
+        found = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)(given)
+        assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
+
+
+def test_threads_stay(talk):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        SpeechDetector(VadParameters(), 30.0)(talk[0])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_parameters_have_their_effect(talk):
+    samples, places = talk
+
+    def found(longest_s=30.0, **parameters):
+        return SpeechDetector(VadParameters(**parameters), longest_s)(samples)
+
+    one = found(min_silence_duration_ms=10_000)
+    assert len(one) == 1, "pauses are part of it"
+    assert len(found(min_silence_duration_ms=30)) > len(places)
+    assert found(min_speech_duration_ms=60_000) == []
+    assert found(threshold=0.5, neg_threshold=0.49) != found(threshold=0.5, neg_threshold=0.01)
+    loud = sum(end - start for start, end in found(threshold=0.9))
+    assert loud < sum(end - start for start, end in found(threshold=0.1))
+    short = found(longest_s=1.0)
+    assert all(end - start <= 1.0 for start, end in short) and len(short) > len(places)
+
+
+def test_nothing_is_speech_in_silence_noise_and_chords():
+    find = SpeechDetector(VadParameters(), 30.0)
+    rng = np.random.default_rng(0)
+    for samples in (
+        np.zeros(48000, np.float32),
+        (0.05 * rng.standard_normal(80000)).astype(np.float32),
+        chords(8.0),
+        np.zeros(10, np.float32),
+        np.zeros(0, np.float32),
+    ):
+        assert find(samples) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"threshold": 0.0}, "vad_parameters: threshold: 0.0; allowed: above 0, at most 1"),
+        ({"threshold": 1.5}, "vad_parameters: threshold: 1.5; allowed: above 0, at most 1"),
+        ({"threshold": "high"}, "vad_parameters: threshold: high; allowed: a number"),
+        ({"threshold": None}, "vad_parameters: threshold: None; allowed: a number"),
+        ({"neg_threshold": 0.6}, "neg_threshold: 0.6; allowed: above 0, at most 0.5"),
+        ({"speech_pad_ms": -1}, "vad_parameters: speech_pad_ms: -1 is too small; allowed: 0"),
+        ({"min_silence_duration_ms": -1}, "min_silence_duration_ms: -1 is too small"),
+        ({"min_speech_duration_ms": -1}, "min_speech_duration_ms: -1 is too small"),
+        ({"max_speech_duration_s": 0.5}, "max_speech_duration_s: 0.5; allowed: 1 to 30"),
+        ({"max_speech_duration_s": 31}, "max_speech_duration_s: 31; allowed: 1 to 30"),
+    ],
+)
+def test_bad_parameters_are_refused(parameters, message):
+    with pytest.raises(InputError, match=message):
+        VadParameters(**parameters)

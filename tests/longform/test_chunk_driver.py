@@ -1,0 +1,205 @@
+"""Chunks of speech: what windows that move make of each alone, in every batch."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.window_decoder import WindowDecoder
+from espnet_medusa.longform import chunk_driver
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.speech_chunks import pack_speech
+
+ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def speech2text(request, tmp_path_factory):
+    """Random models: one that writes on, one that ends."""
+    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
+    model = openai_whisper(request.param, end=[0.0, 4.0][request.param])
+    save_openai_whisper(model, path)
+    return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
+
+
+def speech_of(samples) -> list[tuple[float, float]]:
+    """Made-up speech, another one for each recording, in s."""
+    rng, seconds = random.Random(len(samples)), len(samples) / 16000
+    edges = sorted(round(rng.uniform(0, seconds), 2) for _ in range(2 * rng.randint(2, 8)))
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
+
+
+@pytest.fixture
+def made_up_speech(monkeypatch):
+    """In place of the detector."""
+    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: speech_of)
+
+
+def alone(speech2text, samples, options) -> list:
+    """Segments of the chunks by windows that move, each chunk a clip, and what is left aside."""
+    own = vars(options) | {"vad_filter": False, "vad_parameters": {}}
+    pad = round(options.vad_parameters.speech_pad_ms / 10)
+    most_s = options.vad_parameters.max_speech_duration_s or 30
+    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(samples)]
+    found = []
+    for chunk in pack_speech(speech, (0, len(samples) // 160), round(most_s * 100), pad):
+        clip = chunk.start / 100, chunk.end / 100
+        segments = [*speech2text.transcribe(samples, **own | {"clip_timestamps": clip})]
+        worth = max(chunk.speech_end - 50, chunk.start + 1)
+        found += [segment for segment in segments if segment.seek < worth]
+    return found
+
+
+CASES = [
+    {},
+    {"initial_prompt": "Words of a user", "condition_on_previous_text": False},
+    {"without_timestamps": True, "vad_parameters": {"max_speech_duration_s": 5}},
+    {
+        "vad_parameters": {"speech_pad_ms": 0},
+        "initial_prompt": "Words",
+        "carry_initial_prompt": True,
+    },
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_each_chunk_is_a_recording_of_its_own(speech2text, made_up_speech, case):
+    options = LongFormOptions(
+        **CASES[case], **ONE_ATTEMPT, vad_filter=True, no_speech_threshold=None
+    )
+    recordings = [noise_and_silence(seconds, seconds) for seconds in (41, 7, 65)]
+    expected = [alone(speech2text, samples, options) for samples in recordings]
+    assert all(expected)
+    for batch_size in (1, 3, 8):
+        run = speech2text.long_form(options, batch_size)
+        found, done = {}, set()
+        for step in run(LongRecording(key, one) for key, one in enumerate(recordings)):
+            key = step.recording.key
+            assert key not in done
+            found.setdefault(key, []).extend(step.segments)
+            if step.done:
+                done.add(key)
+                assert step.recording.error is None and step.recording.segments == found[key]
+                assert step.recording.text == "".join(segment.text for segment in found[key])
+                seconds = len(recordings[key]) / 16000
+                assert step.recording.done_s == step.recording.statistics.audio_seconds == seconds
+        assert [found[key] for key in range(3)] == expected
+
+
+def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
+    rows, encode = [], WindowDecoder.encode
+
+    def counted(self, windows):
+        rows.append(len(windows))
+        return encode(self, windows)
+
+    monkeypatch.setattr(WindowDecoder, "encode", counted)
+    options = LongFormOptions(vad_filter=True, **ONE_ATTEMPT, without_timestamps=True,
+                              vad_parameters={"max_speech_duration_s": 3})  # fmt: skip
+    recordings = [LongRecording(key, noise_and_silence(20 + key, key)) for key in range(3)]
+    chunks = [*speech2text.long_form(options, 4)(recordings)][-1].recording
+    assert chunks.done and sum(rows) > 8
+    assert all(row == 4 for row in rows[:-1]) and rows[-1] <= 4
+
+
+def test_words_are_within_their_chunks(speech2text, made_up_speech):
+    samples = noise_and_silence(41, 41)
+    options = {"word_timestamps": True, "no_speech_threshold": None, **ONE_ATTEMPT}
+    segments = [*speech2text.transcribe(samples, vad_filter=True, **options)]
+    first = alone(speech2text, samples, LongFormOptions(vad_filter=True, **options))[0]
+    assert segments[0] == first, "before it nobody spoke"
+    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(samples)]
+    chunks = pack_speech(speech, (0, 4100), 3000, 40)
+    words = [(segment.seek, word) for segment in segments for word in segment.words]
+    assert len(chunks) > 1 < len(words)
+    for seek, word in words:
+        (chunk,) = [one for one in chunks if one.start <= seek < one.end]
+        assert chunk.start / 100 - 0.02 <= word.start_s <= word.end_s <= chunk.end / 100 + 0.02
+
+
+def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
+    samples = noise_and_silence(65, 65)
+    clips = (3.0, 11.5, 40.0)
+    options = {"vad_filter": True, "no_speech_threshold": None, **ONE_ATTEMPT}
+    segments = [*speech2text.transcribe(samples, clip_timestamps=clips, **options)]
+    whole = [*speech2text.transcribe(samples, **options)]
+    assert segments and {one.seek for one in segments} != {one.seek for one in whole}
+    assert all(300 <= one.seek < 1150 or 4000 <= one.seek < 6500 for one in segments)
+
+
+def test_where_nobody_speaks_the_text_is_empty(speech2text, monkeypatch, caplog):
+    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [])
+    options = LongFormOptions(vad_filter=True)
+    quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
+    (step,) = speech2text.long_form(options)([quiet])
+    assert step.done and step.segments == [] and step.recording.error is None
+    assert step.recording.text == "" and step.recording.statistics.decoder_calls == 0
+    assert step.recording.statistics.audio_seconds == 5
+    assert [one.message for one in caplog.records] == ["talk.wav: nobody speaks in its 5.0 s"]
+    assert [*speech2text.transcribe(quiet.samples, vad_filter=True)] == []
+
+
+def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
+    decode = WindowDecoder.decode
+
+    def failing(self, encoded, rows, *others):
+        if len(encoded.lengths) > 1 or encoded.lengths[0] == 300 * 160:
+            raise RuntimeError("no memory left")
+        return decode(self, encoded, rows, *others)
+
+    monkeypatch.setattr(WindowDecoder, "decode", failing)
+    monkeypatch.setattr(
+        chunk_driver, "SpeechDetector",
+        lambda *given: lambda samples: [(0.0, 3.0)] if len(samples) == 48000 else [(0.0, 2.0)],
+    )  # fmt: skip
+    options = LongFormOptions(vad_filter=True, no_speech_threshold=None, **ONE_ATTEMPT,
+                              vad_parameters={"speech_pad_ms": 0})  # fmt: skip
+    recordings = [LongRecording(key, noise_and_silence(3 + (key != 1), key)) for key in range(3)]
+    ended = {}
+    for step in speech2text.long_form(options, 3)(recordings):
+        if step.done:
+            assert step.recording.key not in ended
+            ended[step.recording.key] = step.recording
+    assert str(ended[1].error) == "no memory left"
+    assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
+
+
+def test_a_hot_attempt_draws_alone_as_in_a_batch(speech2text, made_up_speech):
+    options = LongFormOptions(vad_filter=True, logprob_threshold=-0.1, no_speech_threshold=None,
+                              temperature_increment_on_fallback=0.5)  # fmt: skip
+    samples = noise_and_silence(41, 41)
+    found = [
+        [step.recording for step in speech2text.long_form(options, batch_size)(
+            [LongRecording(0, samples)])][-1].segments
+        for batch_size in (1, 5)
+    ]  # fmt: skip
+    assert found[0] == found[1]
+    assert max(one.temperature for one in found[0]) > 0
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(InputError, match="vad_parameters: unknown option 'treshold' .did you mean"):
+        LongFormOptions(vad_filter=True, vad_parameters={"treshold": 0.4})
+    with pytest.raises(InputError, match="vad_parameters: .*; allowed with vad_filter: true"):
+        LongFormOptions(vad_parameters={"threshold": 0.4})
+    options = LongFormOptions(vad_filter=True, vad_parameters={"threshold": 0.4})
+    assert replace(options, vad_filter=True) == options and options.vad_parameters.threshold == 0.4
+    assert LongFormOptions(vad_filter=True).needs_windows
+
+
+def test_the_detector_gets_room_for_margins(speech2text, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        chunk_driver, "SpeechDetector", lambda *found: given.append(found) or (lambda samples: [])
+    )
+    for parameters, longest_s in (
+        ({}, 29.2), ({"max_speech_duration_s": 10, "speech_pad_ms": 100}, 9.8),
+        ({"max_speech_duration_s": 2, "speech_pad_ms": 3000}, 1.0),
+    ):  # fmt: skip
+        options = LongFormOptions(vad_filter=True, vad_parameters=parameters)
+        speech2text.long_form(options)
+        assert given.pop() == (options.vad_parameters, pytest.approx(longest_s))
