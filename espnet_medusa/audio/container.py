@@ -39,6 +39,9 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
     promised_end = 0
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
         promised_end = _end_of_chunk(stream, size_bytes, b"data", "<")
+    elif head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        (length,) = struct.unpack("<I", head[4:8])
+        promised_end = 8 + length if length < STREAMED_SIZE else 0
     elif head[:4] == b"FORM" and head[8:11] == b"AIF":
         promised_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
     elif head[:4] == b".snd" and len(head) >= 12:

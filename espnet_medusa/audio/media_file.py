@@ -120,7 +120,7 @@ class MediaFile:
                 if packet.pts is not None:
                     behind = (packet.pts + (packet.duration or 0)) * packet.time_base
                     reached_s = max(reached_s, float(behind))
-                if packet.stream is not self.audio:
+                if packet.stream.index != self.audio.index:
                     continue
                 for frame in packet.decode():
                     frame.pts = None  # gaps stay out

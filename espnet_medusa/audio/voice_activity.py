@@ -21,13 +21,15 @@ CHUNK_S = 1.0, 30.0
 class VadParameters:
     """How speech is found, by faster-whisper's names and with its defaults for batches.
 
+    It takes clicks of a single step for speech, too, of which a Whisper makes words.
+
     Raises:
         InputError: A value is not allowed.
     """
 
     threshold: float = 0.5  # probability from which on it is speech
     neg_threshold: float | None = None  # below which speech ends; None: 0.15 less
-    min_speech_duration_ms: float = 0  # shorter speech is none
+    min_speech_duration_ms: float = 100  # shorter speech is none
     max_speech_duration_s: float | None = None  # of what is decoded at once; None: the window
     min_silence_duration_ms: float = 160  # shorter pauses are part of the speech
     speech_pad_ms: float = 400  # heard before and behind it

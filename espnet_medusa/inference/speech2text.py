@@ -36,7 +36,7 @@ from espnet_medusa.inference.window_decoder import WindowDecoder
 from espnet_medusa.longform.chunk_driver import ChunkedLongForm
 from espnet_medusa.longform.driver import LongForm
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording, Progress
+from espnet_medusa.longform.recording import LongRecording, Progress, RunLongForm
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
@@ -312,10 +312,8 @@ class Speech2Text(ESPnetSpeech2Text):
             self.statistics = step.recording.statistics
             yield from step.segments
 
-    def long_form(
-        self, options: LongFormOptions, batch_size: int = 1
-    ) -> LongForm | ChunkedLongForm:
-        """What decodes recordings of any length; arguments as theirs."""
+    def long_form(self, options: LongFormOptions, batch_size: int = 1) -> RunLongForm:
+        """What decodes recordings of any length; arguments as ``LongForm``'s."""
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WindowDecoder(self, options), options, batch_size)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,3 +137,6 @@ class Progress:
     recording: RunningRecording
     segments: list[Segment]
     done: bool
+
+
+RunLongForm = Callable[[Iterable[LongRecording]], Iterator[Progress]]

@@ -43,9 +43,8 @@ def test_parameters_have_their_effect(talk):
     def found(longest_s=30.0, **parameters):
         return SpeechDetector(VadParameters(**parameters), longest_s)(samples)
 
-    one = found(min_silence_duration_ms=10_000)
-    assert len(one) == 1, "pauses are part of it"
-    assert len(found(min_silence_duration_ms=30)) > len(places)
+    for silence_ms, count in ((10_000, 1), (2000, 2), (1000, 3)):
+        assert len(found(min_silence_duration_ms=silence_ms)) == count, "pauses of 3 s and 1.5 s"
     assert found(min_speech_duration_ms=60_000) == []
     assert found(threshold=0.5, neg_threshold=0.49) != found(threshold=0.5, neg_threshold=0.01)
     loud = sum(end - start for start, end in found(threshold=0.9))

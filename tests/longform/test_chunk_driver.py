@@ -17,13 +17,24 @@ from espnet_medusa.longform.speech_chunks import pack_speech
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
 
 
-@pytest.fixture(scope="module", params=[0, 1])
-def speech2text(request, tmp_path_factory):
-    """Random models: one that writes on, one that ends."""
+@pytest.fixture(scope="module")
+def speech2text(tmp_path_factory):
+    """A random model that writes timestamps, text and, mostly, an end."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
-    model = openai_whisper(request.param, end=[0.0, 4.0][request.param])
-    save_openai_whisper(model, path)
+    save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
     return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
+
+
+def assert_same(found, expected) -> None:
+    """Segments, whose probabilities batches round."""
+    names = "average_log_probability", "no_speech_probability"
+    for one, other in zip(found, expected, strict=True):
+        rounded = {name: pytest.approx(getattr(other, name), abs=1e-4) for name in names}
+        assert {name: getattr(one, name) for name in names} == rounded
+        words = [[replace(word, probability=0.0) for word in each.words] for each in (one, other)]
+        assert words[0] == words[1]
+        unrounded = {"words": (), **dict.fromkeys(names, 0.0)}
+        assert replace(one, **unrounded) == replace(other, **unrounded)
 
 
 def speech_of(samples) -> list[tuple[float, float]]:
@@ -71,10 +82,10 @@ def test_each_chunk_is_a_recording_of_its_own(speech2text, made_up_speech, case)
     options = LongFormOptions(
         **CASES[case], **ONE_ATTEMPT, vad_filter=True, no_speech_threshold=None
     )
-    recordings = [noise_and_silence(seconds, seconds) for seconds in (41, 7, 65)]
+    recordings = [noise_and_silence(seconds, seconds) for seconds in (41, 7)]
     expected = [alone(speech2text, samples, options) for samples in recordings]
     assert all(expected)
-    for batch_size in (1, 3, 8):
+    for batch_size in (1, 5):
         run = speech2text.long_form(options, batch_size)
         found, done = {}, set()
         for step in run(LongRecording(key, one) for key, one in enumerate(recordings)):
@@ -87,7 +98,8 @@ def test_each_chunk_is_a_recording_of_its_own(speech2text, made_up_speech, case)
                 assert step.recording.text == "".join(segment.text for segment in found[key])
                 seconds = len(recordings[key]) / 16000
                 assert step.recording.done_s == step.recording.statistics.audio_seconds == seconds
-        assert [found[key] for key in range(3)] == expected
+        for key, segments in enumerate(expected):
+            assert_same(found[key], segments)
 
 
 def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
@@ -111,7 +123,7 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
     options = {"word_timestamps": True, "no_speech_threshold": None, **ONE_ATTEMPT}
     segments = [*speech2text.transcribe(samples, vad_filter=True, **options)]
     first = alone(speech2text, samples, LongFormOptions(vad_filter=True, **options))[0]
-    assert segments[0] == first, "before it nobody spoke"
+    assert_same([segments[0]], [first])  # before it nobody spoke
     speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(samples)]
     chunks = pack_speech(speech, (0, 4100), 3000, 40)
     words = [(segment.seek, word) for segment in segments for word in segment.words]
@@ -122,13 +134,13 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
 
 
 def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
-    samples = noise_and_silence(65, 65)
-    clips = (3.0, 11.5, 40.0)
+    samples = noise_and_silence(45, 65)
+    clips = (3.0, 11.5, 30.0)
     options = {"vad_filter": True, "no_speech_threshold": None, **ONE_ATTEMPT}
     segments = [*speech2text.transcribe(samples, clip_timestamps=clips, **options)]
     whole = [*speech2text.transcribe(samples, **options)]
     assert segments and {one.seek for one in segments} != {one.seek for one in whole}
-    assert all(300 <= one.seek < 1150 or 4000 <= one.seek < 6500 for one in segments)
+    assert all(300 <= one.seek < 1150 or 3000 <= one.seek < 4500 for one in segments)
 
 
 def test_where_nobody_speaks_the_text_is_empty(speech2text, monkeypatch, caplog):
@@ -171,13 +183,13 @@ def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
 def test_a_hot_attempt_draws_alone_as_in_a_batch(speech2text, made_up_speech):
     options = LongFormOptions(vad_filter=True, logprob_threshold=-0.1, no_speech_threshold=None,
                               temperature_increment_on_fallback=0.5)  # fmt: skip
-    samples = noise_and_silence(41, 41)
+    samples = noise_and_silence(20, 41)
     found = [
         [step.recording for step in speech2text.long_form(options, batch_size)(
             [LongRecording(0, samples)])][-1].segments
         for batch_size in (1, 5)
     ]  # fmt: skip
-    assert found[0] == found[1]
+    assert_same(*found)
     assert max(one.temperature for one in found[0]) > 0
 
 

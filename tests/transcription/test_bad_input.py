@@ -102,7 +102,7 @@ def test_a_folder_some_of_whose_files_are_broken(run, files, tmp_path, capsys, c
 
 
 def test_formats_of_what_is_said_and_of_what_is_not(run, files, tmp_path):
-    parameters = ["--vad_parameters", "speech_pad_ms=100", "--vad_parameters", "threshold=0.4"]
+    parameters = ["--vad_parameters", "speech_pad_ms=100", "--vad_parameters", "threshold=0.6"]
     assert run("--vad_filter", "true", "--output_format", "all", *parameters) == 3
     for name in (*QUIET, *SPOKEN):
         result = json.loads((tmp_path / "out" / f"{name}.json").read_text())
