@@ -10,9 +10,11 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.window_decoder import WindowDecoder
 from espnet_medusa.longform import chunk_driver
+from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.speech_chunks import pack_speech
+from espnet_medusa.search.statistics import DecodingStatistics
 
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
 
@@ -116,6 +118,30 @@ def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, mon
     chunks = [*speech2text.long_form(options, 4)(recordings)][-1].recording
     assert chunks.done and sum(rows) > 8
     assert all(row == 4 for row in rows[:-1]) and rows[-1] <= 4
+
+
+@pytest.mark.parametrize(("pair_s", "windows"), [(9.4, [0, 940]), (9.6, [0])])
+def test_what_is_left_of_a_chunk_is_decoded_where_enough_of_it_is_speech(
+    speech2text, monkeypatch, pair_s, windows
+):
+    """A pair of timestamps at the end: what follows was heard, and not written."""
+    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
+    seen, prompts = [], []
+
+    def scripted(self, encoded, rows, before, languages, temperature):
+        seen.append(encoded.lengths.tolist())
+        prompts.append([*before[0]])
+        first = self.clock.first
+        pair = first + round((pair_s if len(seen) == 1 else 0.3) / self.clock.step_s)
+        decoding = WindowDecoding((first, 1000, pair, pair), " a", 0.0, -0.1, 0.0)
+        return [(decoding, DecodingStatistics(decoder_calls=1))]
+
+    monkeypatch.setattr(WindowDecoder, "decode", scripted)
+    segments = [*speech2text.transcribe(noise_and_silence(12, 1), vad_filter=True)]
+    assert [one.seek for one in segments] == windows
+    # With the margin of 0.4 s behind the speech.
+    assert seen == [[(1040 - seek) * 160] for seek in windows]
+    assert all(prompts[1:]), "within a chunk a window's prompt is the text before it"
 
 
 def test_words_are_within_their_chunks(speech2text, made_up_speech):
