@@ -27,7 +27,7 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)
 
-# A window of its own for less speech, behind a chunk's last pair of timestamps, is made up.
+# Of less speech that is left of a chunk a window of its own makes up a text.
 SHORTEST_REST_FRAMES = 50
 
 

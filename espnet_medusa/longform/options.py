@@ -74,7 +74,8 @@ class LongFormOptions:
             given = build_options(VadParameters, given, "vad_parameters")
             object.__setattr__(self, "vad_parameters", given)
         if given != VadParameters() and not self.vad_filter:
-            raise InputError(f"vad_parameters: {given}; allowed with vad_filter: true")
+            values = ", ".join(f"{name}={value}" for name, value in vars(given).items())
+            raise InputError(f"vad_parameters: {values}; allowed with vad_filter: true")
 
     @property
     def temperatures(self) -> list[float]:

@@ -42,7 +42,7 @@ class Passage:
         segments: So far.
     """
 
-    recording: RunningRecording
+    recording: RunningRecording = field(repr=False, compare=False)
     window: MovingWindow
     last_frame: int
     segments: list[Segment] = field(default_factory=list)
@@ -79,7 +79,7 @@ class RunningRecording:
     passages: list[Passage] = field(default_factory=list)
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     error: Exception | None = None
-    _reported: int = 0
+    _reported: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s

@@ -16,7 +16,8 @@ class Transcript:
     Attributes:
         recording: Which one.
         text: What was said; None where there is none.
-        language: Code, given or detected; None where the model has no languages.
+        language: Code, given or detected; None where the model has no languages, or
+            where nobody speaks.
         statistics: What it cost.
         error: One line on why there is no text; None: there is.
         segments: With their times; None where none were asked for.

@@ -8,6 +8,7 @@ import pytest
 import soundfile
 from espnet2.train.dataset import ESPnetDataset
 from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
+from media_files import speechlike, write_media
 from waiting import is_alive, wait_for
 
 from espnet_medusa.audio.reader import read_audio
@@ -307,3 +308,26 @@ def test_impossible_options_are_refused(make_data_dir, tmp_path, capsys, cmd, me
         command.main(["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), *cmd])
     assert caught.value.code == 1
     assert message in capsys.readouterr().out
+
+
+def test_media_files_and_their_segments(make_data_dir, tmp_path):
+    """What libsndfile does not read, whole and cut by a segments file."""
+    folder = make_data_dir(4, "media")
+    sources = {}
+    for key, name in zip(read_table(folder / "wav.scp"), ("a.m4a", "b.mp4", "c.mov"), strict=False):
+        sources[key] = write_media(tmp_path / name, speechlike(3.0, RATE_HZ), RATE_HZ)
+    edit(folder / "wav.scp", lambda text: "".join(f"{k} {v}\n" for k, v in sources.items()))
+    for name in ("text", "utt2spk"):
+        rows = read_table(folder / name)
+        write_table(folder / name, {key: rows[key] for key in sources})
+    (folder / "spk2utt").unlink(missing_ok=True)
+    format_data_dir(folder, tmp_path / "whole", options())
+    for key, entry in read_table(tmp_path / "whole" / "wav.scp").items():
+        expected, _ = read_audio(str(sources[key]))
+        np.testing.assert_allclose(read_audio(entry)[0], expected, atol=1e-4)
+    write_table(folder / "segments", {key: f"{key} 0.50 1.75" for key in sources})
+    format_data_dir(folder, tmp_path / "cut", options())
+    for key, entry in read_table(tmp_path / "cut" / "wav.scp").items():
+        expected, _ = read_audio(str(sources[key]))
+        part = expected[round(0.5 * RATE_HZ) : round(1.75 * RATE_HZ)]
+        np.testing.assert_allclose(read_audio(entry)[0], part, atol=1e-4)
