@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 FORMATS = "aac,amr,ape,asf,avi,flv,matroska,mov,mpeg,mpegts,ogg,wv"
 # Their headers say nothing of the length, FFmpeg guesses.
 UNTIMED = ("aac", "amr")
-# Encoders count their padding in different ways.
-TOLERANCE_S = 0.25
+# Headers round, and encoders count their padding in different ways.
+TOLERANCE_S = 0.5
 
 
 class MediaError(Exception):
@@ -50,7 +49,7 @@ class MediaFile:
             raise MediaError(error.strerror) from error
         audio = self.container.streams.best("audio")
         if audio is None or audio.codec_context is None or not audio.codec_context.rate:
-            self.__exit__(None, None, None)
+            self.close()
             raise AudioError(
                 f"{source.name}: has no audio that FFmpeg decodes",
                 "give a file with sound, or remove it",
@@ -60,12 +59,11 @@ class MediaFile:
     def __enter__(self) -> MediaFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the file."""
         self.container.close()
         self.stream.close()
 
@@ -117,9 +115,10 @@ class MediaFile:
         resampler, reached_s = av.AudioResampler(format="fltp"), 0.0
         try:
             for packet in self.container.demux():
-                if packet.pts is not None:
-                    behind = (packet.pts + (packet.duration or 0)) * packet.time_base
-                    reached_s = max(reached_s, float(behind))
+                start = packet.dts if packet.pts is None else packet.pts
+                if start is not None:
+                    end = (start + (packet.duration or 0)) * packet.time_base
+                    reached_s = max(reached_s, float(end))
                 if packet.stream.index != self.audio.index:
                     continue
                 for frame in packet.decode():

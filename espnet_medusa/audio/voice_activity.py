@@ -21,7 +21,7 @@ CHUNK_S = 1.0, 30.0
 class VadParameters:
     """How speech is found, by faster-whisper's names and with its defaults for batches.
 
-    It takes clicks of a single step for speech, too, of which a Whisper makes words.
+    But for short speech: clicks would count, and a Whisper makes words of them.
 
     Raises:
         InputError: A value is not allowed.
@@ -63,7 +63,7 @@ class SpeechDetector:
 
     def __init__(self, parameters: VadParameters, longest_s: float):
         num_threads = torch.get_num_threads()
-        import silero_vad  # sets torch to one thread
+        import silero_vad  # takes a while, and sets torch to one thread
 
         torch.set_num_threads(num_threads)
         self.network = silero_vad.load_silero_vad(sequence=True)
