@@ -94,6 +94,7 @@ class RunningRecording:
         language: Code; None with models of English alone.
         segments: So far.
         statistics: Of all windows.
+        score: Log-probability of the windows that say something, timestamps and ends included.
         error: Why it ended early; None: it did not.
     """
 
@@ -103,12 +104,18 @@ class RunningRecording:
     language: str | None = None
     segments: list[Segment] = field(default_factory=list)
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    score: float = 0.0
     error: Exception | None = None
 
     @property
     def text(self) -> str:
         """Of all segments."""
         return self.window.text.decode(self.window.history.written)
+
+    @property
+    def text_tokens(self) -> list[int]:
+        """Of all segments, without timestamps."""
+        return self.window.text.words_alone(self.window.history.written)
 
 
 @dataclass(frozen=True)
@@ -215,6 +222,8 @@ class LongForm:
             one.error = error
             return []
         one.segments += segments
+        if any(segment.tokens for segment in segments):
+            one.score += found[0].log_probability
         return segments
 
     def _decode(
