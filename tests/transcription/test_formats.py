@@ -93,7 +93,8 @@ def test_nists_formats_by_hand(tmp_path):
 @pytest.mark.parametrize("seed", range(4))
 def test_segments_are_a_data_directory(tmp_path, seed):
     transcript = random_transcript(random.Random(seed), tmp_path, False)
-    write_segments_dir(tmp_path / "segments", [transcript])
+    entries = {"talk": str(transcript.recording.path), "other": "other.wav"}
+    write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
     kept = [one for one in transcript.segments if one.text]
     lines = (tmp_path / "segments" / "segments").read_text().splitlines()
     times = [tuple(map(float, line.split()[2:])) for line in lines]
@@ -102,3 +103,9 @@ def test_segments_are_a_data_directory(tmp_path, seed):
              (tmp_path / "segments" / "text").read_text().splitlines()]  # fmt: skip
     assert texts == [" ".join(one.text.split()) for one in kept]
     assert validate_data_dir(tmp_path / "segments") == []
+    # Words are there where there are any, and all goes with the recordings.
+    transcript = random_transcript(random.Random(seed), tmp_path, True)
+    write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
+    assert (tmp_path / "segments" / "ctm").read_text() == FORMATS["ctm"](transcript)
+    write_segments_dir(tmp_path / "segments", entries, {})
+    assert not [*(tmp_path / "segments").iterdir()]
