@@ -207,9 +207,9 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     long_form = read_long_form_options(options)
     if options["longform"]:
         return long_form
-    given = [name for name, value in dataclasses.asdict(long_form).items() if value != DEFAULTS[name]]
-    for name in given:
-        logging.warning(f"{name} is not used: it is for long audio, which needs longform: true")
+    for name, value in DEFAULTS.items():
+        if getattr(long_form, name) != value:
+            logging.warning(f"{name} is not used: it is for long audio, which needs longform: true")
     return None
 
 

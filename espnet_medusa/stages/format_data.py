@@ -34,7 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
     )
     parser.add_argument(
-        "--max_duration", type=float_or_none, default=audio.max_duration_s, help="seconds; none: any"
+        "--max_duration",
+        type=float_or_none,
+        default=audio.max_duration_s,
+        help="seconds; none: any",
     )
     parser.add_argument(
         "--min_duration", type=float, default=audio.min_duration_s, help="seconds, one frame"

@@ -161,8 +161,9 @@ def test_what_was_interrupted_goes_on(corpus, speech2text, monkeypatch):
     decode, begun = LongUtterances.decode, []
 
     def counted(self, utterances):
-        begun.append([one.key for one in (utterances := [*utterances])])
-        return decode(self, utterances)
+        read = [*utterances]
+        begun.append([one.key for one in read])
+        return decode(self, read)
 
     monkeypatch.setattr(LongUtterances, "decode", counted)
     assert not run(corpus, speech2text, "out").failed
