@@ -212,7 +212,7 @@ class _Run:
                     any_length=too_long is None,
                 )
             except TooLongError as error:
-                too_long[key] = error
+                too_long[key] = error.with_traceback(None)  # which may hold the audio
             except Exception as error:  # whatever it was, the others go on
                 self.record(key, error)
             else:
