@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.recipe.shapes import add_vocabulary_size
@@ -133,7 +132,8 @@ def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
         "a_2.00 a 2.00 40.00\nb_0.00 b 0.00 40.00\nb_31.20 b 31.20 40.00\n"
     )
     assert (folder / "wav.scp").read_text() == "a a.wav\nb b.wav\n"
-    assert validate_data_dir(folder) == []
+    assert (folder / "spk2utt").read_text() == "a a_2.00\nb b_0.00 b_31.20\n"
+    assert (folder / "text").read_text() == "a_2.00 x y\nb_0.00 x y\nb_31.20 x y\n"
     ctm = "a 1 2.00 0.10 x 0.50\nb 1 0.00 0.10 x 0.50\nb 1 31.20 0.10 x 0.50\n"
     assert (folder / "ctm").read_text() == ctm
 
