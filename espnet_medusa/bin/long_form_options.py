@@ -77,7 +77,8 @@ HELP = {
     "logprob_threshold": "a text whose tokens' mean log-probability is below: another attempt",
     "no_speech_threshold": "above this probability of silence an improbable text is left out",
     "clip_timestamps": "start,end,start,... in seconds: what is decoded; default: all",
-    "without_timestamps": "a segment for each window; default: true for short audio to txt",
+    "without_timestamps": "a segment for each window; transcribe's default: true for short audio "
+    "to txt",
     "max_initial_timestamp": "in seconds: the first segment of a window starts by then",
     "word_timestamps": "when each word is said, too",
     "prepend_punctuations": "punctuation that belongs to the word behind it",

@@ -178,7 +178,7 @@ def test_drafts_and_batches_leave_what_one_alone_has(models):
 def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
     """The best of one is exact; whatever another model drafts, times come as they may."""
     (_, plain), (_, by) = models(1), models(2)
-    samples, options = noise_and_silence(61, 8), {"no_speech_threshold": None, **ALONE}
+    samples, options = noise_and_silence(34, 8), {"no_speech_threshold": None, **ALONE}
     expected = as_tuples(plain.transcribe(samples, **options))
     for draft in (None, by):
         rule = build_rule(AcceptanceOptions("top_m", top_m=1))
