@@ -51,6 +51,7 @@ from peers.way import BEAM5, DRAFTERS, GREEDY, REPLAYED
 from espnet_medusa.errors import InputError
 
 RESULTS = Path(__file__).resolve().parent / "results"
+SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
 TOKENS = {"tiny": 72, "base": 72, "small": 72, "large-v2": 72}  # of a sentence of some 10 s
 
 
@@ -89,7 +90,7 @@ def get_parser() -> argparse.ArgumentParser:
         "--drafters", nargs="+", choices=DRAFTERS, default=DRAFTERS,
         help="who drafts for ours; default: all that the models there have",
     )  # fmt: skip
-    parser.add_argument("--searches", nargs="+", choices=["greedy", "beam5"])
+    parser.add_argument("--searches", nargs="+", choices=[*SEARCHES])
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--nodes", nargs="*", type=int, default=[1, 2, 4, 8, 11, 16, 32])
     parser.add_argument("--rounds", type=int, default=3)
@@ -167,8 +168,7 @@ def transcribe_with_whisper(args: argparse.Namespace, subject_folder: Path, fold
 
 def searches(args: argparse.Namespace) -> list[str]:
     """Names of the searches that are asked for."""
-    names = {"greedy": GREEDY, "beam5": BEAM5}
-    return [names[name] for name in args.searches or names]
+    return [SEARCHES[name] for name in args.searches or SEARCHES]
 
 
 def compare_trained(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:

@@ -73,6 +73,10 @@ class Client:
         """One measurement, as the worker returns it."""
         return self._ask({"do": "decode", "way": asdict(way), "names": names})
 
+    def decode_long(self, way: Way, name: str, words: bool) -> dict[str, Any]:
+        """A recording of any length, with timestamps, and of each word where that is asked for."""
+        return self._ask({"do": "decode_long", "way": asdict(way), "names": [name], "words": words})
+
     def time_calls(self, nodes: int, repeats: int) -> dict[str, Any]:
         """Seconds of decoder calls (ours) with so many new nodes, and the memory's frames."""
         return self._ask({"do": "calls", "nodes": nodes, "repeats": repeats})

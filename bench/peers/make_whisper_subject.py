@@ -19,7 +19,12 @@ from peers.whisper_subject import WhisperSubject
 
 
 def make_whisper_subject(
-    folder: Path, name: str, exp_dir: Path, draft_model: str | None, utterances: Sequence[Utterance]
+    folder: Path,
+    name: str,
+    exp_dir: Path,
+    draft_model: str | None,
+    utterances: Sequence[Utterance],
+    long: bool = False,
 ) -> WhisperSubject:
     """Write the model and the speech that it takes.
 
@@ -29,6 +34,7 @@ def make_whisper_subject(
         exp_dir: A Whisper as ``espnet-medusa-convert`` makes it, or trained.
         draft_model: The decode option.
         utterances: Those longer than the model's window are left out.
+        long: Or are not, as whoever gets them takes any length.
 
     Raises:
         InputError: It is no Whisper, or none of the utterances is short enough.
@@ -44,7 +50,7 @@ def make_whisper_subject(
     there = available(speech2text, DRAFTERS, models)
     windows = (speech2text.window_s, there.window_s)
     window = min(one for one in windows if one is not None)
-    kept = {one.id: one.speech for one in utterances if one.seconds <= window}
+    kept = {one.id: one.speech for one in utterances if long or one.seconds <= window}
     if not kept:
         raise InputError(f"no utterance of at most {window:g} s; give others with --data_dir")
     checkpoint = read_experiment(exp_dir, weights)

@@ -28,8 +28,12 @@ def main() -> None:
         for line in sys.stdin:
             question = json.loads(line)
             (name,) = question["names"]
-            way = Way(**question["way"])
-            answer(asdict(transcriber.transcribe(way, subject.read_input(name))))
+            way, samples = Way(**question["way"]), subject.read_input(name)
+            if question["do"] == "decode":
+                answer(asdict(transcriber.transcribe(way, samples)))
+            else:
+                found = transcriber.transcribe_long(way, samples, question["words"])
+                answer(asdict(found))
 
 
 if __name__ == "__main__":

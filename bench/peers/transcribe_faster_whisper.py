@@ -3,11 +3,11 @@
 import time
 
 import numpy as np
-from faster_whisper import WhisperModel
+from faster_whisper import BatchedInferencePipeline, WhisperModel
 from faster_whisper.feature_extractor import FeatureExtractor
 
 from peers.contestant import Setup
-from peers.transcriber import Stopwatch, Transcribed, Transcriber
+from peers.transcriber import LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
 from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 
@@ -38,6 +38,29 @@ class FasterWhisper(Transcriber):
         text = " ".join(segment.text for segment in segments)
         seconds, encoder = time.perf_counter() - started, self.stopwatch.seconds
         return Transcribed(text, encoder, seconds - encoder)
+
+    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
+        """Its own defaults, but for the temperature."""
+        self.stopwatch.seconds, started = 0.0, time.perf_counter()
+        batched = {"batch_size": way.batch_size} if way.batch_size > 1 else {}
+        program = BatchedInferencePipeline(self.model) if batched else self.model
+        segments, _ = program.transcribe(
+            samples,
+            language=self.subject.language,
+            beam_size=way.beam_size,
+            temperature=0.0,
+            word_timestamps=words,
+            **batched,
+        )
+        pieces = [
+            Piece(
+                one.start, one.end, one.text, one.avg_logprob,
+                [(word.word, word.start, word.end) for word in one.words or ()],
+            )
+            for one in segments
+        ]  # fmt: skip
+        seconds, encoder = time.perf_counter() - started, self.stopwatch.seconds
+        return LongTranscribed(pieces, encoder, seconds - encoder)
 
 
 build = FasterWhisper

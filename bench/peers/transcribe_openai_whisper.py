@@ -1,6 +1,7 @@
-"""openai-whisper's ``decode`` of its own features, on the same weights under its names."""
+"""openai-whisper's ``decode`` and ``transcribe``, on the same weights under its names."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ from whisper.model import ModelDimensions, Whisper
 
 from peers.contestant import Setup
 from peers.openai_whisper import renamed
-from peers.transcriber import Transcribed, Transcriber
+from peers.transcriber import LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
 from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 
@@ -35,6 +36,16 @@ class OpenAIWhisper(Transcriber):
         for part in ("encoder", "decoder"):
             getattr(self.model, part).load_state_dict(renamed(tensors, f"model.{part}."))
         self.model.eval()
+        self._take_alignment_heads()
+
+    def _take_alignment_heads(self) -> None:
+        """Those of the weights, where they are known; or its own default."""
+        path = self.subject.hugging_face / "generation_config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if heads := config.get("alignment_heads"):
+            mask = torch.zeros(self.model.dims.n_text_layer, self.model.dims.n_text_head)
+            mask[[*zip(*heads, strict=True)]] = 1
+            self.model.register_buffer("alignment_heads", mask.to_sparse(), persistent=False)
 
     @torch.no_grad()
     def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
@@ -51,6 +62,35 @@ class OpenAIWhisper(Transcriber):
         )
         (result,) = whisper.decode(self.model, memory, options)
         return Transcribed(result.text, encoded - started, time.perf_counter() - encoded)
+
+    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
+        """Its own defaults, but for the temperature."""
+        stopwatch, module = Stopwatch(), sys.modules["whisper.transcribe"]
+        plain = module.log_mel_spectrogram, self.model.encoder.forward
+        module.log_mel_spectrogram, self.model.encoder.forward = map(stopwatch.timed, plain)
+        started = time.perf_counter()
+        try:
+            found = whisper.transcribe(
+                self.model,
+                samples,
+                language=self.subject.language,
+                beam_size=way.beam_size if way.beam_size > 1 else None,
+                temperature=0.0,
+                word_timestamps=words,
+                fp16=False,
+            )
+        finally:
+            module.log_mel_spectrogram, self.model.encoder.forward = plain
+        seconds, encoder = time.perf_counter() - started, stopwatch.seconds
+        pieces = [
+            Piece(
+                float(one["start"]), float(one["end"]), one["text"], one["avg_logprob"],
+                [(word["word"], float(word["start"]), float(word["end"]))
+                 for word in one.get("words", ())],
+            )
+            for one in found["segments"]
+        ]  # fmt: skip
+        return LongTranscribed(pieces, encoder, seconds - encoder)
 
 
 build = OpenAIWhisper

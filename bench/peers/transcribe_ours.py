@@ -9,7 +9,7 @@ from shared_weights import SharedWeights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from peers.contestant import Setup
-from peers.transcriber import Transcribed, Transcriber
+from peers.transcriber import LongTranscribed, Piece, Transcribed, Transcriber
 from peers.way import MODEL, PLAIN, Way
 from peers.whisper_subject import WhisperSubject
 
@@ -22,20 +22,35 @@ class Ours(Transcriber):
         keep_freed_memory()  # as asr_inference does
         self.shared = SharedWeights()
         self.models: dict[tuple[str, str], Speech2Text] = {}
+        self.long_models: dict[tuple[str, str], Speech2Text] = {}
 
     def model(self, way: Way) -> Speech2Text:
         """The search of a way, opened when it is first asked for."""
         key = way.search, way.drafts
         if key not in self.models:
-            search = {"search": "greedy"} if way.beam_size == 1 else {"beam_size": way.beam_size}
-            drafts = {"draft_depth": 0} if way.drafts == PLAIN else {"drafter": way.drafts}
-            if way.drafts == MODEL:
-                drafts["draft_model"] = self.subject.draft_model
-            options = {"ctc_weight": 0.0, "lm_weight": 0.0, "decoder_precision": self.weights}
             self.models[key] = self.shared.open(
-                Path(self.subject.config), Path(self.subject.weights), options | search | drafts
+                Path(self.subject.config), Path(self.subject.weights), self.options(way)
             )
         return self.models[key]
+
+    def options(self, way: Way) -> dict[str, object]:
+        """Of decoding."""
+        search = {"search": "greedy"} if way.beam_size == 1 else {"beam_size": way.beam_size}
+        drafts = {"draft_depth": 0} if way.drafts == PLAIN else {"drafter": way.drafts}
+        if way.drafts == MODEL:
+            drafts["draft_model"] = self.subject.draft_model
+        options = {"ctc_weight": 0.0, "lm_weight": 0.0, "decoder_precision": self.weights}
+        return options | search | drafts
+
+    def long_model(self, way: Way) -> Speech2Text:
+        """The same, with all weights that word times need; a beam ends as openai-whisper's."""
+        key = way.search, way.drafts
+        if key not in self.long_models:
+            patience = {} if way.beam_size == 1 else {"patience": 1.0}
+            self.long_models[key] = Speech2Text(
+                self.subject.config, self.subject.weights, **self.options(way) | patience
+            )
+        return self.long_models[key]
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
         model = self.model(way)
@@ -45,6 +60,29 @@ class Ours(Transcriber):
         counts = model.statistics
         return Transcribed(
             (results[0][0] or "") if results else "",
+            seconds - counts.decoder_seconds,
+            counts.decoder_seconds,
+            counts.decoder_calls,
+            counts.tokens,
+        )
+
+    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
+        """openai-whisper's defaults, but for the temperature."""
+        model = self.long_model(way)
+        started = time.perf_counter()
+        found = model.transcribe(
+            samples, temperature_increment_on_fallback=None, word_timestamps=words
+        )
+        pieces = [
+            Piece(
+                one.start_s, one.end_s, one.text, one.average_log_probability,
+                [(word.text, word.start_s, word.end_s) for word in one.words],
+            )
+            for one in found
+        ]  # fmt: skip
+        seconds, counts = time.perf_counter() - started, model.statistics
+        return LongTranscribed(
+            pieces,
             seconds - counts.decoder_seconds,
             counts.decoder_seconds,
             counts.decoder_calls,

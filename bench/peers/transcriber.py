@@ -4,7 +4,7 @@ import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,6 +35,58 @@ class Transcribed:
     def seconds(self) -> float:
         """Samples to text."""
         return self.encoder_seconds + self.decoder_seconds
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment of a recording.
+
+    Attributes:
+        start_s, end_s: In the recording.
+        text: As it is.
+        average_log_probability: Of its window's tokens.
+        words: Each with start and end in s, where they are asked for.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    average_log_probability: float
+    words: list[tuple[str, float, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LongTranscribed:
+    """One recording of any length; fields as ``Transcribed``'s.
+
+    Attributes:
+        pieces: In order.
+    """
+
+    pieces: list[Piece]
+    encoder_seconds: float
+    decoder_seconds: float
+    calls: int | None = None
+    tokens: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Samples to text."""
+        return self.encoder_seconds + self.decoder_seconds
+
+    @property
+    def text(self) -> str:
+        """Of all pieces."""
+        return " ".join(piece.text.strip() for piece in self.pieces)
+
+    @classmethod
+    def read(cls, fields: dict) -> "LongTranscribed":
+        """From ``dataclasses.asdict`` through JSON."""
+        pieces = [
+            Piece(**piece | {"words": [(*word,) for word in piece["words"]]})
+            for piece in fields["pieces"]
+        ]
+        return cls(**fields | {"pieces": pieces})
 
 
 class Stopwatch:
@@ -74,6 +126,16 @@ class Transcriber(ABC):
     def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
         """One utterance (samples,), 16 kHz, float32."""
 
+    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
+        """A recording of any length, with timestamps, at temperature 0.
+
+        Args:
+            way: Above a batch size of 1 so many windows are decoded together.
+            samples: (samples,), 16 kHz, float32.
+            words: Whether to find when each word is said.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: for audio within the window alone")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -82,10 +144,12 @@ class Entry:
     Attributes:
         module: In this package; imported in its own process alone.
         weights: Types that it is compared with.
+        long: How it goes through recordings of any length: ``SEQUENTIAL``, ``BATCHED``.
     """
 
     module: str
     weights: tuple[str, ...]
+    long: tuple[str, ...] = ()
 
     def build(self, subject: WhisperSubject, weights: str, setup: Setup) -> Transcriber:
         """Load it."""
@@ -93,10 +157,11 @@ class Entry:
         return module.build(subject, weights, setup)
 
 
-OURS, FASTER_WHISPER = "ours", "faster-whisper"
+OURS, FASTER_WHISPER, OPENAI_WHISPER = "ours", "faster-whisper", "openai-whisper"
+SEQUENTIAL, BATCHED = "sequential", "batched"
 TRANSCRIBERS = {
     "transformers": Entry("transcribe_hugging_face", (FLOAT32,)),
-    "openai-whisper": Entry("transcribe_openai_whisper", (FLOAT32,)),
-    FASTER_WHISPER: Entry("transcribe_faster_whisper", (FLOAT32, INT8)),
-    OURS: Entry("transcribe_ours", (FLOAT32, BFLOAT16, INT8)),
+    OPENAI_WHISPER: Entry("transcribe_openai_whisper", (FLOAT32,), (SEQUENTIAL,)),
+    FASTER_WHISPER: Entry("transcribe_faster_whisper", (FLOAT32, INT8), (SEQUENTIAL, BATCHED)),
+    OURS: Entry("transcribe_ours", (FLOAT32, BFLOAT16, INT8), (SEQUENTIAL,)),
 }

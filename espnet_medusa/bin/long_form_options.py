@@ -7,7 +7,7 @@ from typing import Any
 
 from espnet2.utils.types import float_or_none, str_or_none
 
-from espnet_medusa.bin.command_line import str2bool
+from espnet_medusa.bin.command_line import positive, str2bool
 from espnet_medusa.longform.options import LongFormOptions
 
 DEFAULTS = dataclasses.asdict(LongFormOptions())
@@ -54,6 +54,7 @@ TYPES = {
     "carry_initial_prompt": str2bool,
     "temperature": float,
     "temperature_increment_on_fallback": float_or_none,
+    "best_of": positive,
     "compression_ratio_threshold": float_or_none,
     "logprob_threshold": float_or_none,
     "no_speech_threshold": float_or_none,
@@ -72,6 +73,7 @@ HELP = {
     "temperature": "of the first attempt at a window; above 0 tokens are drawn",
     "temperature_increment_on_fallback": "how much hotter each further attempt is, up to 1; none: "
     "there is one attempt",
+    "best_of": "texts drawn in an attempt above temperature 0, of which the likeliest counts",
     "compression_ratio_threshold": "a text that zlib makes so much shorter repeats itself: another "
     "attempt; none: it stands",
     "logprob_threshold": "a text whose tokens' mean log-probability is below: another attempt",

@@ -22,6 +22,7 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.patient_beam import PatientBeamSearch
 from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.search.walk import Walk, Watched
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from espnet_medusa.inference.draft_model import DraftModel
     from espnet_medusa.longform.options import LongFormOptions
     from espnet_medusa.search.search import Search
-    from espnet_medusa.search.statistics import DecodingStatistics
     from espnet_medusa.tree.surrogate import DraftInput
     from espnet_medusa.whisper.prompts import WhisperPrompts
 
@@ -71,6 +71,7 @@ class WindowDecoder:
     def __init__(self, main: WindowModel, options: LongFormOptions):
         check_long_form(main)
         self.main, self.timestamps = main, not options.without_timestamps
+        self.best_of = options.best_of
         whisper, decoder = main.encoder.whisper, main.search.decoder
         tokens = main.whisper.tokens
         self.window_frames = whisper.window_samples // HOP_SAMPLES
@@ -145,18 +146,20 @@ class WindowDecoder:
         ]
         tokens = self.main.whisper.tokens
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
-        search = self._search(temperature)
-        drafted = search.drafter.surrogate is not None
         memory, frames = batch.encode(self.main.encoder)
-        walks = search(
-            memory,
-            frames,
-            [torch.tensor(start, device=memory.device) for start in starts],
-            LengthLimits(-self.most_tokens),
-            self.main.draft_inputs(batch, starts) if drafted else None,
-            watched,
-        )
-        return [(self._decoding(walk, temperature), walk.statistics) for walk in walks]
+        draws = []
+        for search in self._searches(temperature):
+            drafted = search.drafter.surrogate is not None
+            walks = search(
+                memory,
+                frames,
+                [torch.tensor(start, device=memory.device) for start in starts],
+                LengthLimits(-self.most_tokens),
+                self.main.draft_inputs(batch, starts) if drafted else None,
+                watched,
+            )
+            draws.append(walks)
+        return [self._likeliest(drawn, temperature) for drawn in zip(*draws, strict=True)]
 
     def align(
         self,
@@ -191,27 +194,39 @@ class WindowDecoder:
         start = own.tokens.prompt(language, own.task, self.timestamps)
         return [own.tokens.previous, *before, *start] if before else start
 
-    def _search(self, temperature: float) -> Search:
-        """The Speech2Text's, with timestamps; at a temperature nothing drafts."""
+    def _searches(self, temperature: float) -> list[Search]:
+        """The Speech2Text's, with timestamps; at a temperature some that draw, undrafted."""
         own = self.main.search
         if temperature > 0:
-            return SamplingSearch(own.decoder, self.constraints, temperature)
+            return [
+                SamplingSearch(own.decoder, self.constraints, temperature, seed)
+                for seed in range(self.best_of)
+            ]
         parts = self.constraints, own.drafter.surrogate, own.drafter.shape
         if isinstance(own, BeamSearch):
             options = self.main.search_options
-            return PatientBeamSearch(own.decoder, own.strategy.beam_size, *parts, options)
-        return GreedySearch(own.decoder, own.strategy.rule, *parts)
+            return [PatientBeamSearch(own.decoder, own.strategy.beam_size, *parts, options)]
+        return [GreedySearch(own.decoder, own.strategy.rule, *parts)]
 
-    def _decoding(self, walk: Walk, temperature: float) -> WindowDecoding:
-        best = walk.n_best[0]
-        tokens = tuple(best.tokens[:-1])
-        return WindowDecoding(
+    def _likeliest(
+        self, drawn: Sequence[Walk], temperature: float
+    ) -> tuple[WindowDecoding, DecodingStatistics]:
+        """Of the texts drawn for a window, by the mean over their tokens; what all of them cost."""
+        walk = max(drawn, key=lambda walk: walk.n_best[0].score / max(_written(walk), 1))
+        tokens = tuple(walk.n_best[0].tokens[:-1])
+        decoding = WindowDecoding(
             tokens,
             self.text.decode(tokens),
             temperature,
-            best.score / (len(tokens) + 1),
+            walk.n_best[0].score / (len(tokens) + 1),
             walk.watched.probability,
         )
+        return decoding, sum((one.statistics for one in drawn), DecodingStatistics())
+
+
+def _written(walk: Walk) -> int:
+    """Tokens of the best hypothesis without its end."""
+    return len(walk.n_best[0].tokens) - 1
 
 
 def check_long_form(main: WindowModel) -> None:

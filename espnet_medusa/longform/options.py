@@ -24,6 +24,7 @@ class LongFormOptions:
     carry_initial_prompt: bool = False  # the same before every window
     temperature: float = 0.0  # of the first attempt; above 0 tokens are drawn
     temperature_increment_on_fallback: float | None = 0.2  # of each further one, up to 1; None: one
+    best_of: int = 1  # texts drawn in an attempt above temperature 0; the likeliest counts
     compression_ratio_threshold: float | None = 2.4  # a text above it has failed
     logprob_threshold: float | None = -1.0  # average log-probability below which a text has failed
     no_speech_threshold: float | None = 0.6  # above it a text that has failed is silence
@@ -38,6 +39,7 @@ class LongFormOptions:
 
     def __post_init__(self) -> None:
         check_at_least(self.temperature, 0, "temperature")
+        check_at_least(self.best_of, 1, "best_of")
         if self.temperature_increment_on_fallback is not None:
             check_above(
                 self.temperature_increment_on_fallback, 0, "temperature_increment_on_fallback"

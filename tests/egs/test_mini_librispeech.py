@@ -90,6 +90,13 @@ def test_speakers_leave_the_training_set_and_validate(train, tmp_path, capsys):
     assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in said
 
 
+def test_the_folders_of_subsets_may_be_named_themselves(train, tmp_path):
+    folders = [train / "train-clean-5", train / "test-clean"]
+    options = ["--librispeech", *folders, "--test_sets", "test_clean", "--valid_speakers", "1"]
+    assert run(tmp_path, *MINI, *options) == 0
+    assert len(table(tmp_path, "train_clean_5")) == 6 and len(table(tmp_path, "test_clean")) == 9
+
+
 def test_speakers_of_any_subset_of_a_part(tmp_path):
     subsets = ("train-clean-100", "train-clean-360")
     corpus = make_librispeech(tmp_path, subsets, 2, 2, (0.2, 0.4))

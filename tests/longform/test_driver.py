@@ -246,6 +246,7 @@ def test_what_fails_stops_nobody_else():
     [
         ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
         ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
+        ({"best_of": 0}, "best_of: 0 is too small; allowed: 1 or more"),
         ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
         ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
         ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),

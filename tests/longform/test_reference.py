@@ -7,19 +7,24 @@ from dataclasses import replace
 import pytest
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
+from whisper.decoding import MaximumLikelihoodRanker
 from whisper.transcribe import transcribe
 
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference import window_decoder
 from espnet_medusa.inference.audio_batch import model_encoder
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.window_decoder import WindowDecoder
 from espnet_medusa.longform.driver import LongRecording
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.search.scores import DECODER as SCORES
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
@@ -200,6 +205,36 @@ def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
         for segment in segments:
             timed = [token >= first for token in segment.tokens]
             assert not segment.tokens or timed[0] and sum(timed) <= 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
+    """Ranked by openai-whisper's own ranker, each drawn alone."""
+    _, speech2text = models(seed)
+    samples, made = noise_and_silence(8, seed), []
+
+    class Recorded(SamplingSearch):
+        def __call__(self, *parts):
+            walks = super().__call__(*parts)
+            made.append((self.seed, walks))
+            return walks
+
+    monkeypatch.setattr(window_decoder, "SamplingSearch", Recorded)
+    options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
+    decoder = WindowDecoder(speech2text, options)
+    encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])
+    ((found, statistics),) = decoder.decode(encoded, [0], [[]], ["en"], 0.7)
+    draws = [(walk.n_best[0], walk.statistics) for _, (walk,) in made]
+    assert [number for number, _ in made] == [*range(4)]
+    tokens = [best.tokens[:-1] for best, _ in draws]
+    assert len({*map(tuple, tokens)}) > 1 and all(tokens)
+    (chosen,) = MaximumLikelihoodRanker(None).rank([tokens], [[best.score for best, _ in draws]])
+    assert [*found.tokens] == tokens[chosen]
+    mean = draws[chosen][0].score / (len(tokens[chosen]) + 1)
+    assert found.average_log_probability == pytest.approx(mean)
+    assert statistics.decoder_calls == sum(one.decoder_calls for _, one in draws)
+    ((cold, _),) = decoder.decode(encoded, [0], [[]], ["en"], 0.0)
+    assert len(made) == 4 and cold.average_log_probability > found.average_log_probability
 
 
 @pytest.mark.parametrize(

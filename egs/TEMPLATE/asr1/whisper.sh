@@ -179,6 +179,7 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
             --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))"
             --max_compression_ratio "${max_compression_ratio}")
         [ -z "${labels_config}" ] || command+=(--config "${labels_config}")
+        [ "${ngpu}" -gt 0 ] || command+=(--encoder_precision int8)
         [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
         if [ "${states_nj}" -gt 1 ]; then
             python3 -m espnet_medusa.stages.run_jobs --title "${folder}" \

@@ -86,13 +86,16 @@ TEST_SETS = {subset.set_name: name for name, subset in SUBSETS.items() if subset
 
 
 def find_subset(folders: Sequence[Path], name: str) -> Path:
-    """Find `<name>` in folders that are LibriSpeech, or hold LibriSpeech; the first one counts.
+    """Find `<name>` in folders that are it, are LibriSpeech or hold it; the first one counts.
 
     Raises:
         InputError: It is in none.
     """
     for folder in folders:
-        for place in (folder / name, folder / CORPUS / name):
+        places = [folder / name, folder / CORPUS / name]
+        if folder.resolve().name == name:
+            places.append(folder)
+        for place in places:
             # What an archive was unpacked into may have its name.
             if place.is_dir() and not (place / CORPUS).is_dir():
                 return place
