@@ -19,6 +19,7 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource, open
 __all__ = [
     "AudioError",
     "AudioInfo",
+    "TooLongError",
     "check_audio",
     "probe_audio",
     "read_audio",
@@ -35,6 +36,10 @@ MAX_OVERSHOOT_S = 0.5
 # Float audio may exceed 1 by clipping; far beyond, it holds integers that were never scaled.
 MAX_AMPLITUDE = 32.0
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
+
+
+class TooLongError(AudioError):
+    """Audio that lasts longer than is allowed, and may be fine otherwise."""
 
 
 def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
@@ -69,8 +74,9 @@ def read_audio(
         Samples, float32 (N,), in [-1, 1] (N may be 0: see `check_audio`), and the rate in Hz.
 
     Raises:
-        AudioError: The audio is missing, corrupt, truncated, too long, of a format that both
-            lack, or a command that is not allowed; one line with file, reason and remedy.
+        AudioError: The audio is missing, corrupt, truncated, of a format that both lack, or a
+            command that is not allowed; one line with file, reason and remedy.
+        TooLongError: It is longer than ``max_duration_s``.
     """
     source = open_source(entry, allow_pipes)
     return read_source(source, start_s=start_s, end_s=end_s, max_duration_s=max_duration_s)
@@ -238,7 +244,7 @@ def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
 
 def _check_length(name: str, n_samples: int, rate_hz: int, max_duration_s: float | None) -> None:
     if max_duration_s is not None and n_samples > round(max_duration_s * rate_hz):
-        raise AudioError(
+        raise TooLongError(
             f"{name} lasts {n_samples / rate_hz:.2f} s, more than the {max_duration_s:g} s that"
             " are allowed",
             "cut it into segments",

@@ -1,7 +1,8 @@
 """ESPnet's asr_inference with the plugin's searches; the others go on when one utterance fails.
 
-Options are ESPnet's and those of ``DecodeOptions``; outputs and log lines are ESPnet's, plus
-``statistics.json`` and ``failed_utterances``.
+Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``;
+outputs and log lines are ESPnet's, plus ``statistics.json``, ``failed_utterances`` and, of audio
+beyond the model's window, ``segments``.
 """
 
 import argparse
@@ -17,11 +18,17 @@ from espnet2.bin.asr_inference import get_parser as get_espnet_parser
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import float_or_none, int_or_none, str2bool, str_or_none
 
+from espnet_medusa.bin.long_form_options import (
+    DEFAULTS,
+    add_long_form_options,
+    read_long_form_options,
+)
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import build_preprocess, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.allocator import keep_freed_memory
 
@@ -103,11 +110,18 @@ def get_parser():
         help="most frames (10 ms each) of a batch, rows times the longest; none: no limit",
     )
     group.add_argument(
+        "--longform",
+        type=str2bool,
+        default=False,
+        help="Decode audio beyond the model's window, too, window after window",
+    )
+    group.add_argument(
         "--utt2lang", type=str_or_none, help="Kaldi file: languages that differ from language"
     )
     group.add_argument(
         "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
     )
+    add_long_form_options(parser)
     return parser
 
 
@@ -167,8 +181,10 @@ def inference(options: dict) -> int:
     job = read_input(
         options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     )
+    long_form = choose_long_form(options)
     speech2text = load(options)
-    speech2text.release_weights()
+    if long_form is None or not long_form.word_timestamps:
+        speech2text.release_weights()  # words are found in a pass of the trained module itself
     journal = Journal(options["output_dir"], fingerprint(options))
     return decode_job(
         speech2text,
@@ -178,7 +194,23 @@ def inference(options: dict) -> int:
         build_preprocess(speech2text.asr_train_args),
         batch_size=options["batch_size"],
         max_batch_frames=options["max_batch_frames"],
+        long_form=long_form,
     )
+
+
+def choose_long_form(options: dict) -> LongFormOptions | None:
+    """How audio beyond the model's window is decoded; None: it is not.
+
+    Raises:
+        InputError: A value is not allowed.
+    """
+    long_form = read_long_form_options(options)
+    if options["longform"]:
+        return long_form
+    for name, value in DEFAULTS.items():
+        if getattr(long_form, name) != value:
+            logging.warning(f"{name} is not used: it is for long audio, which needs longform: true")
+    return None
 
 
 def load(options: dict) -> Speech2Text:
@@ -206,6 +238,8 @@ def fingerprint(options: dict) -> dict:
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # A batch gives what single utterances give: a job that ran out of memory resumes with less.
     ignored |= {"batch_size", "max_batch_frames"}
+    if not options["longform"]:
+        ignored |= {"longform", *DEFAULTS}
     kept = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in kept.values() if isinstance(value, str) and os.path.isfile(value)]
     return {"options": kept, "files": {path: os.stat(path).st_mtime_ns for path in files}}

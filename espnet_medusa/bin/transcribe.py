@@ -16,22 +16,25 @@ import dataclasses
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
-from espnet2.utils.nested_dict_action import NestedDictAction
-from espnet2.utils.types import float_or_none
 
-from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import positive, run_main, str2bool
+from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.long_form_options import (
+    DEFAULTS,
+    add_long_form_options,
+    read_long_form_options,
+)
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import build_preprocess
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.window_decoder import long_form_obstacle
-from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
@@ -77,75 +80,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     add("--beam_size", help="above 1: beam search; default: greedy search", **given)
     asr_inference.add_decode_options(parser, default=argparse.SUPPRESS)
-    add_long_form_options(parser)
+    add_long_form_options(parser, default=argparse.SUPPRESS)
     return parser
-
-
-def add_long_form_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of long audio, by openai-whisper's names and with its defaults."""
-    add = parser.add_argument_group("Long audio").add_argument
-    for field in dataclasses.fields(LongFormOptions):
-        if field.name == "vad_parameters":
-            kind = {"action": NestedDictAction, "default": {}, "metavar": "NAME=VALUE"}
-        else:
-            kind = {"type": TYPES[field.name], "default": field.default}
-        add(f"--{field.name}", help=HELP[field.name], **kind)
-    parser.set_defaults(without_timestamps=None)
-
-
-def clips(value: str) -> tuple[float, ...]:
-    """Parse seconds with commas between them.
-
-    Raises:
-        ValueError: Something else.
-    """
-    return tuple(float(part) for part in value.split(",") if part.strip())
-
-
-TYPES = {
-    "condition_on_previous_text": str2bool,
-    "initial_prompt": str,
-    "carry_initial_prompt": str2bool,
-    "temperature": float,
-    "temperature_increment_on_fallback": float_or_none,
-    "best_of": positive,
-    "compression_ratio_threshold": float_or_none,
-    "logprob_threshold": float_or_none,
-    "no_speech_threshold": float_or_none,
-    "clip_timestamps": clips,
-    "without_timestamps": str2bool,
-    "max_initial_timestamp": float_or_none,
-    "word_timestamps": str2bool,
-    "prepend_punctuations": str,
-    "append_punctuations": str,
-    "hallucination_silence_threshold": float_or_none,
-    "vad_filter": str2bool,
-}
-HELP = {
-    "condition_on_previous_text": "the text of the window before is a window's prompt",
-    "initial_prompt": "text before the first window, such as names that come up",
-    "carry_initial_prompt": "the same text before every window",
-    "temperature": "of the first attempt at a window; above 0 tokens are drawn",
-    "temperature_increment_on_fallback": "how much hotter each further attempt is, up to 1; none: "
-    "there is one attempt",
-    "best_of": "texts drawn in an attempt above temperature 0, of which the likeliest counts",
-    "compression_ratio_threshold": "a text that zlib makes so much shorter repeats itself: another "
-    "attempt; none: it stands",
-    "logprob_threshold": "a text whose tokens' mean log-probability is below: another attempt",
-    "no_speech_threshold": "above this probability of silence an improbable text is left out",
-    "clip_timestamps": "start,end,start,... in seconds: what is decoded; default: all",
-    "without_timestamps": "a segment for each window; default: true for short audio to txt",
-    "max_initial_timestamp": "in seconds: the first segment of a window starts by then",
-    "word_timestamps": "when each word is said, too",
-    "prepend_punctuations": "punctuation that belongs to the word behind it",
-    "append_punctuations": "punctuation that belongs to the word before it",
-    "hallucination_silence_threshold": "with words: a text that looks made up between so many "
-    "seconds of silence is left out",
-    "vad_filter": "decode chunks of speech, batch_size of them together; what is no speech is left "
-    "out",
-    "vad_parameters": "how speech is found, as often as there is something to say: "
-    + ", ".join(field.name for field in dataclasses.fields(VadParameters)),
-}
 
 
 def work(args: argparse.Namespace) -> int:
@@ -157,13 +93,15 @@ def work(args: argparse.Namespace) -> int:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
-    options, long_form = decode_options(args), long_form_options(args)
+    options = decode_options(args)
+    long_form = read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
     if not long_form.word_timestamps:  # a pass of the trained module itself finds words
         speech2text.release_weights()
     preprocess = build_preprocess(speech2text.asr_train_args)
-    formats, timestamps = choose_formats(args, long_form_obstacle(speech2text))
+    obstacle = long_form_obstacle(speech2text)
+    formats, timestamps = choose_formats(args.output_format, options, obstacle)
     batch_size = options["batch_size"]
     transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
     loaded = time.perf_counter()
@@ -186,38 +124,30 @@ def work(args: argparse.Namespace) -> int:
     return SOME_FAILED if failures else 0
 
 
-def choose_formats(args: argparse.Namespace, obstacle: str | None) -> tuple[list[str], bool]:
+def choose_formats(
+    asked: str, options: Mapping[str, Any], obstacle: str | None
+) -> tuple[list[str], bool]:
     """What is written, and whether short audio is decoded with times, too.
 
     Args:
-        args: The command's options.
+        asked: The format.
+        options: Of long audio.
         obstacle: Why the model writes no timestamps; None: it does.
 
     Raises:
         InputError: A format needs times that the model does not write.
     """
-    asked, formats = args.output_format, [args.output_format]
+    formats, without = [asked], options["without_timestamps"]
     if asked == ALL:
         formats = [*(OPENAI if obstacle is None else UNTIMED)]
-    need_times = args.word_timestamps or not {*formats} <= {*UNTIMED}
-    if asked == CTM and not args.word_timestamps:
+    need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
+    if asked == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
     if need_times and obstacle is not None:
         raise InputError(f"output_format: {asked}; {obstacle}; allowed here: {', '.join(UNTIMED)}")
-    if obstacle is not None or args.without_timestamps:
+    if obstacle is not None or without:
         return formats, need_times
-    return formats, formats != ["txt"] or args.without_timestamps is False
-
-
-def long_form_options(args: argparse.Namespace) -> LongFormOptions:
-    """Those of the command line.
-
-    Raises:
-        InputError: A value is not allowed.
-    """
-    names = [field.name for field in dataclasses.fields(LongFormOptions)]
-    values = {name: getattr(args, name) for name in names}
-    return LongFormOptions(**values | {"without_timestamps": bool(args.without_timestamps)})
+    return formats, formats != ["txt"] or without is False
 
 
 def decode_options(args: argparse.Namespace) -> dict:
@@ -232,7 +162,7 @@ def decode_options(args: argparse.Namespace) -> dict:
     if args.config is not None:
         command += ["--config", args.config]
     options = vars(asr_inference.get_parser().parse_args(command))
-    names = [*asr_inference.HELP, "beam_size", "batch_size"]
+    names = [*asr_inference.HELP, *DEFAULTS, "beam_size", "batch_size"]
     given = {name: value for name, value in vars(args).items() if name in names}
     if args.config is None:
         given = {"batch_size": 8} | choose_search(given)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.compat import Hypothesis
+from espnet_medusa.longform.segment import Segment
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.walk import EndedHypothesis, Walk
 
@@ -22,10 +23,14 @@ class Decoding:
     Attributes:
         results: N-best list of text, tokens, token ids and hypothesis; empty when none ended.
         statistics: What it cost.
+        language: Code, where it is known which.
+        segments: With their times, of long audio; None: there are none.
     """
 
     results: list[Result]
     statistics: DecodingStatistics
+    language: str | None = None
+    segments: tuple[Segment, ...] | None = None
 
 
 @dataclass(frozen=True)

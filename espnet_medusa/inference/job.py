@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from espnet2.tasks.asr import ASRTask
 
-from espnet_medusa.audio.reader import check_audio, read_audio
+from espnet_medusa.audio.reader import TooLongError, check_audio, read_audio
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import (
     FRAMES_PER_S,
@@ -24,11 +24,15 @@ from espnet_medusa.inference.batches import (
 )
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.long_utterances import LongUtterances
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.timing_log import log_decoded
+from espnet_medusa.inference.window_decoder import long_form_obstacle
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 logger = logging.getLogger(__name__)
@@ -120,8 +124,11 @@ def decode_job(
     preprocess: Preprocess | None = None,
     batch_size: int = 1,
     max_batch_frames: int | None = None,
+    long_form: LongFormOptions | None = None,
 ) -> int:
     """Decode what the journal does not hold yet, and write the outputs.
+
+    Utterances beyond the model's window come last, and their segments stand in ``segments``.
 
     Args:
         speech2text: Decodes.
@@ -131,6 +138,7 @@ def decode_job(
         preprocess: ESPnet's preprocessing function ``(id, data) -> data``, or None.
         batch_size: Most utterances that are decoded together.
         max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
+        long_form: How audio beyond the model's window is decoded; None: it is not.
 
     Returns:
         Number of utterances without a result.
@@ -140,25 +148,34 @@ def decode_job(
     if resumed:
         logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")
     for key in resumed:
-        log_again(journal.decoded[key], speech2text.sample_rate_hz)
+        log_whole(journal.decoded[key], speech2text.sample_rate_hz)
     with Progress(len(job.keys), len(resumed)) as progress:
         run = _Run(speech2text, job, journal, allow_pipes, preprocess, progress)
-        for pool in read_pools(run.read(todo), batch_size):
+        too_long: dict[str, TooLongError] = {}
+        for pool in read_pools(run.read(todo, too_long), batch_size):
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, batch_size, max_batch_frames):
                 utterances = [pool[index] for index in batch]
                 for utterance, outcome in decode_together(speech2text.decode, utterances):
                     run.record(utterance.key, outcome)
+        run.decode_long(too_long, long_form, batch_size, max_batch_frames)
     journal.write_outputs(job.keys)
+    done = [journal.decoded[key] for key in job.keys if key in journal.decoded]
+    segments = {one.key: one.segments for one in done if one.segments is not None}
+    write_segments_dir(journal.folder / SEGMENTS, job.entries, segments)
     return len(journal.failed)
 
 
-def log_again(decoded: Decoded, sample_rate_hz: int) -> None:
-    """The two lines of an utterance of an earlier run, whose log this one has written over."""
+def log_whole(decoded: Decoded, sample_rate_hz: int) -> None:
+    """The two lines of an utterance that was decoded window by window, or by an earlier run.
+
+    The log of that run this one has written over.
+    """
     seconds = decoded.statistics.total_seconds
     if seconds and decoded.nbest:
         samples = round(decoded.statistics.audio_seconds * sample_rate_hz)
-        log_decoded(logger, samples, "".join(decoded.nbest[0].token), time.time(), seconds)
+        best = "".join(decoded.nbest[0].token)
+        log_decoded(logger, samples, best, time.time() - seconds, seconds)
 
 
 @dataclass(frozen=True)
@@ -172,20 +189,55 @@ class _Run:
     preprocess: Preprocess | None
     progress: Progress
 
-    def read(self, keys: Iterable[str]) -> Iterator[Utterance]:
-        """Read one utterance after the other; those that cannot be read go to the journal."""
+    def read(
+        self, keys: Iterable[str], too_long: dict[str, TooLongError] | None = None
+    ) -> Iterator[Utterance]:
+        """Read one utterance after the other; those that cannot be read go to the journal.
+
+        Args:
+            keys: Their ids.
+            too_long: Gets those beyond the model's window; None: they are read, too.
+        """
         for key in keys:
             if key in self.job.problems:
                 self._fail(key, self.job.problems[key])
                 continue
             try:
                 utterance = read_utterance(
-                    self.speech2text, key, self.job.entries[key], self.allow_pipes, self.preprocess
+                    self.speech2text,
+                    key,
+                    self.job.entries[key],
+                    self.allow_pipes,
+                    self.preprocess,
+                    any_length=too_long is None,
                 )
+            except TooLongError as error:
+                too_long[key] = error.with_traceback(None)  # which may hold the audio
             except Exception as error:  # whatever it was, the others go on
                 self.record(key, error)
             else:
                 yield replace(utterance, language=self.job.languages.get(key))
+
+    def decode_long(
+        self,
+        too_long: Mapping[str, TooLongError],
+        options: LongFormOptions | None,
+        batch_size: int,
+        max_batch_frames: int | None,
+    ) -> None:
+        """Decode what is beyond the model's window, or say why it is not."""
+        if not too_long:
+            return
+        obstacle = long_form_obstacle(self.speech2text)
+        if options is None or obstacle is not None:
+            for key, error in too_long.items():
+                self.record(key, _refusal(error, options, obstacle))
+            return
+        long = LongUtterances(self.speech2text, options, batch_size, max_batch_frames)
+        for key, outcome in long.decode(self.read(too_long)):
+            self.record(key, outcome)
+            if key in self.journal.decoded:
+                log_whole(self.journal.decoded[key], self.speech2text.sample_rate_hz)
 
     def record(self, key: str, outcome: Decoding | Exception) -> None:
         """Put a result or the reason why there is none into the journal."""
@@ -200,13 +252,25 @@ class _Run:
                 Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
                 for text, token, token_int, hypothesis in outcome.results
             ]
-            self.journal.add(Decoded(key, nbest, outcome.statistics))
+            found = outcome.statistics, outcome.language, outcome.segments
+            self.journal.add(Decoded(key, nbest, *found))
             self.progress.update()
 
     def _fail(self, key: str, reason: str) -> None:
         self.journal.fail(key, reason)
         logger.error(f"failed: {self.journal.failed[key]}")
         self.progress.update()
+
+
+def _refusal(
+    error: TooLongError, options: LongFormOptions | None, obstacle: str | None
+) -> TooLongError:
+    """Why audio beyond the model's window is not decoded, and what to do."""
+    if obstacle is None:
+        return TooLongError(error.message, f"{error.remedy}, or decode with longform: true")
+    if options is None:
+        return error
+    return TooLongError(error.message, f"{error.remedy}; longform: {obstacle}")
 
 
 class AudioModel(Protocol):
@@ -218,7 +282,12 @@ class AudioModel(Protocol):
 
 
 def read_utterance(
-    model: AudioModel, key: str, entry: str, allow_pipes: bool, preprocess: Preprocess | None = None
+    model: AudioModel,
+    key: str,
+    entry: str,
+    allow_pipes: bool,
+    preprocess: Preprocess | None = None,
+    any_length: bool = False,
 ) -> Utterance:
     """One utterance's audio, checked and preprocessed.
 
@@ -228,11 +297,13 @@ def read_utterance(
         entry: Its value in wav.scp.
         allow_pipes: Whether a command there may run.
         preprocess: ESPnet's preprocessing function, or None.
+        any_length: Whether it may be longer than the model's window.
 
     Raises:
+        TooLongError: It is, and may not.
         ValueError: The audio cannot be read or does not suit the model.
     """
-    rate_hz, window_s = model.sample_rate_hz, model.window_s
+    rate_hz, window_s = model.sample_rate_hz, None if any_length else model.window_s
     samples, read_rate_hz = read_audio(entry, allow_pipes=allow_pipes, max_duration_s=window_s)
     check_audio(
         samples,

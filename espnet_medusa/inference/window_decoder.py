@@ -15,7 +15,7 @@ from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
 from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
 from espnet_medusa.model.whisper_alignment import align_tokens
-from espnet_medusa.search.acceptance import EXACT
+from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
@@ -81,11 +81,8 @@ class WindowDecoder:
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
         self.constraints = self._constraints(options.max_initial_timestamp)
         self.encoders = [whisper]
-        draft = main.draft_model
-        if draft is not None:
-            if draft.encoder.whisper is None:
-                raise InputError(f"draft_model: {draft.name}; allowed with long audio: a Whisper")
-            self.encoders.append(draft.encoder.whisper)
+        if main.draft_model is not None:
+            self.encoders.append(main.draft_model.encoder.whisper)
 
     def _constraints(self, max_initial_timestamp: float | None) -> Constraints:
         """The search's own, probabilities as openai-whisper has them, and rules of timestamps."""
@@ -253,11 +250,12 @@ def long_form_obstacle(main: WindowModel) -> str | None:
     if not main.search.strategy.scoring.decoder_alone:
         others = ", ".join(main.search.strategy.scoring.names[1:])
         return f"{others}: allowed with long audio: weight 0, the decoder scores alone"
-    options = main.search_options
-    given = {"acceptance": options.acceptance, "forced_prefix": options.forced_prefix}
-    given |= options.ctc_thresholds
-    for name, value in given.items():
-        if value not in (EXACT, [], None):
-            allowed = EXACT if name == "acceptance" else "none"
-            return f"{name}: {value}; allowed with long audio: {allowed}"
+    draft, options = main.draft_model, main.search_options
+    if draft is not None and draft.encoder.whisper is None:
+        return f"draft_model: {draft.name}; allowed with long audio: a Whisper"
+    if options.acceptance == THRESHOLD:
+        return f"acceptance: {THRESHOLD}; allowed with long audio: rules that verify"
+    for name, value in {"forced_prefix": options.forced_prefix, **options.ctc_thresholds}.items():
+        if value not in ([], None):
+            return f"{name}: {value}; allowed with long audio: none"
     return None

@@ -30,6 +30,11 @@ class WindowDecoding:
     no_speech_probability: float
 
     @property
+    def log_probability(self) -> float:
+        """Of the tokens and the end symbol together."""
+        return self.average_log_probability * (len(self.tokens) + 1)
+
+    @property
     def compression_ratio(self) -> float:
         """How much shorter zlib makes the text: texts that repeat themselves are much so."""
         text = self.text.strip().encode("utf-8")

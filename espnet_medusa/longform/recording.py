@@ -57,6 +57,11 @@ class Passage:
         """Of all segments."""
         return self.window.text.decode(self.window.history.written)
 
+    @property
+    def text_tokens(self) -> list[int]:
+        """Of all segments, without timestamps."""
+        return self.window.text.words_alone(self.window.history.written)
+
 
 @dataclass
 class RunningRecording:
@@ -69,6 +74,7 @@ class RunningRecording:
         language: Code; None with models of English alone.
         passages: In their order.
         statistics: Of all windows.
+        score: Log-probability of the windows that say something, timestamps and ends included.
         error: Why it ended early; None: it did not.
     """
 
@@ -78,6 +84,7 @@ class RunningRecording:
     language: str | None = None
     passages: list[Passage] = field(default_factory=list)
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    score: float = 0.0
     error: Exception | None = None
     _reported: int = field(default=0, init=False)
 
@@ -88,6 +95,11 @@ class RunningRecording:
     def text(self) -> str:
         """Of all segments."""
         return "".join(passage.text for passage in self._in_order())
+
+    @property
+    def text_tokens(self) -> list[int]:
+        """Of all segments, without timestamps."""
+        return [token for passage in self._in_order() for token in passage.text_tokens]
 
     @property
     def segments(self) -> list[Segment]:

@@ -65,7 +65,10 @@ class WindowSteps:
             try:
                 if isinstance(found, Exception):
                     raise found
-                one.segments += one.window.take(window, *found)
+                segments = one.window.take(window, *found)
+                one.segments += segments
+                if any(segment.tokens for segment in segments):
+                    one.recording.score += found[0].log_probability
             except Exception as error:  # to find words may fail, too
                 one.recording.error = error
         share_seconds([one.recording for one in passages], started)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table, write_table
+from espnet_medusa.longform.segments_dir import CTM, SEGMENTS, TABLES, put_segments_dir
 from espnet_medusa.scoring.trn import list_some
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
 
@@ -75,6 +76,24 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
     if failed:
         write_table(output_dir / "failed_utterances", failed)
     return MergedOutput(tuple(sorted(texts)), failed)
+
+
+def merge_segments(log_dir: Path, output_dir: Path) -> None:
+    """Join the directories of long utterances' segments, where the jobs have written any.
+
+    Args:
+        log_dir: Folder of `output.<job>`.
+        output_dir: Gets the directory `segments`.
+
+    Raises:
+        ValueError: A table is malformed, or an id is in two of them.
+    """
+    folders = [folder / SEGMENTS for folder in job_folders(log_dir)]
+    tables = {name: _join([folder / name for folder in folders]) for name in TABLES}
+    words = [folder / CTM for folder in folders if (folder / CTM).is_file()]
+    lines = (line for path in words for line in path.read_text("utf-8").splitlines(keepends=True))
+    by_recording = sorted(lines, key=lambda line: line.split(" ", 1)[0])
+    put_segments_dir(output_dir / SEGMENTS, tables, "".join(by_recording))
 
 
 def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:

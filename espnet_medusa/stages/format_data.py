@@ -9,7 +9,7 @@ Problems go to stdout, one line each. The exit status is 1 if nothing was writte
 import argparse
 import sys
 
-from espnet2.utils.types import humanfriendly_parse_size_or_none
+from espnet2.utils.types import float_or_none, humanfriendly_parse_size_or_none
 
 from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout
 from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
@@ -34,7 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
     )
     parser.add_argument(
-        "--max_duration", type=float, default=audio.max_duration_s, help="seconds; none: any"
+        "--max_duration",
+        type=float_or_none,
+        default=audio.max_duration_s,
+        help="seconds; none: any",
     )
     parser.add_argument(
         "--min_duration", type=float, default=audio.min_duration_s, help="seconds, one frame"

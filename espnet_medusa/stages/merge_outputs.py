@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.recipe.merge import merge_results, merge_statistics_files
+from espnet_medusa.recipe.merge import merge_results, merge_segments, merge_statistics_files
 
 SOME_FAILED = 3
 
@@ -24,6 +24,7 @@ def work(args: argparse.Namespace) -> int:
     """Join, and name what failed; returns the exit status."""
     merged = merge_results(args.keys, args.log_dir, args.output_dir)
     merge_statistics_files(args.log_dir, args.output_dir)
+    merge_segments(args.log_dir, args.output_dir)
     total = len(merged.decoded) + len(merged.failed)
     print(f"{args.output_dir}: {len(merged.decoded)} of {total} utterances decoded")
     for utterance, reason in sorted(merged.failed.items()):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from espnet_medusa.longform.ctm import CHANNEL, ctm_lines
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.transcription.transcript import Transcript, Writer
 
-CHANNEL = 1
 CTM = "ctm"
 
 
@@ -122,14 +122,8 @@ def as_stm(transcript: Transcript) -> str:
 
 
 def as_ctm(transcript: Transcript) -> str:
-    """NIST's words: recording, channel, start, duration, word, probability."""
-    return "".join(
-        f"{transcript.recording.id} {CHANNEL} {word.start_s:.2f} {word.end_s - word.start_s:.2f} "
-        f"{word.text.strip()} {word.probability:.2f}\n"
-        for segment in transcript.segments or ()
-        for word in segment.words
-        if word.text.strip()
-    )
+    """NIST's words."""
+    return ctm_lines(transcript.recording.id, transcript.segments or ())
 
 
 FORMATS: dict[str, Writer] = {

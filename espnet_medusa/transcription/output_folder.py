@@ -5,13 +5,13 @@ from pathlib import Path
 
 from espnet_medusa.inference.journal import FAILED, Decoded, Hypothesis, Journal
 from espnet_medusa.kaldi.table import write_atomically, write_table
+from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
 from espnet_medusa.search.statistics import write_statistics
 from espnet_medusa.transcription.formats import FORMATS
 from espnet_medusa.transcription.recordings import Recording
-from espnet_medusa.transcription.segments_dir import write_segments_dir
 from espnet_medusa.transcription.transcript import Transcript, output_path
 
-TEXT, STATISTICS, SEGMENTS = "text", "statistics.json", "segments"
+TEXT, STATISTICS = "text", "statistics.json"
 
 
 class OutputFolder:
@@ -72,7 +72,12 @@ class OutputFolder:
         done = {key: one for key, one in by_id.items() if one.error is None}
         failed = {key: one.error for key, one in by_id.items() if one.error is not None}
         write_table(self.folder / TEXT, {key: one.line for key, one in done.items()})
-        write_segments_dir(self.folder / SEGMENTS, done.values())
+        timed = {key: one for key, one in done.items() if one.segments is not None}
+        write_segments_dir(
+            self.folder / SEGMENTS,
+            {key: str(one.recording.path.resolve()) for key, one in timed.items()},
+            {key: one.segments for key, one in timed.items()},
+        )
         write_statistics(
             self.folder / STATISTICS, {key: one.statistics for key, one in done.items()}
         )

@@ -20,6 +20,7 @@ def data_dir(tmp_path):
         soundfile.write(tmp_path / f"{key}.flac", samples[key], 16000)
     write_table(folder / "wav.scp", {key: str(tmp_path / f"{key}.flac") for key in samples})
     write_table(folder / "text", {key: f"WORDS OF {key}" for key in samples})
+    write_table(folder / "utt2lang", {key: f"language-{key[2]}" for key in samples})
     return folder, samples
 
 
@@ -44,6 +45,8 @@ def test_a_chapter_is_its_utterances_in_order(data_dir, tmp_path, capsys):
         assert np.array_equal(joined, np.concatenate([samples[key] for key in keys]))
         text = read_table(tmp_path / "chapters" / "text")[chapter]
         assert text == " ".join(f"WORDS OF {key}" for key in keys)
+    languages = read_table(tmp_path / "chapters" / "utt2lang")
+    assert languages == {"7-20": "language-2", "7-31": "language-3"}
 
 
 def test_what_cannot_be_joined_is_named(data_dir, tmp_path, capsys):

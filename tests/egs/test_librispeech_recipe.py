@@ -92,7 +92,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     assert "." not in reference and reference == reference.lower()
     assert set(read_table(recipe / "dump/raw/test_clean/utt2lang").values()) == {"en"}
     log = (exp / f"asr_block/{EXACT}/test_clean/logdir/asr_inference.1.log").read_text()
-    assert "--dtype float32 --utt2lang dump/raw/test_clean/utt2lang" in log
+    assert "--longform true --dtype float32 --utt2lang dump/raw/test_clean/utt2lang" in log
     results = (exp / "RESULTS.md").read_text()
     assert "|test-clean|Whisper vanilla|not yet run on the full corpus" in results
     assert "full corpus (2 of 2620 utterances)" in results
@@ -118,7 +118,8 @@ def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
     train = make_librispeech(tmp_path / "a", ("train-clean-5",), 3, 2, (0.2, 0.4))
     test = make_librispeech(tmp_path / "b", ("test-clean",), 1, 2, (0.2, 0.4))
     options = ["--part", "5", "--librispeech", f"{train} {test}", "--librispeech_pc", "false"]
-    options += ["--valid_speakers", "1 3", "--test_sets", "test_clean", "--stop_stage", "4"]
+    options += ["--valid_speakers", "1 3", "--test_sets", "test_clean test_clean_chapters"]
+    options += ["--stop_stage", "4"]
     done = run(recipe, *options, "--whisper_model", "openai/whisper-tiny")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
@@ -126,5 +127,6 @@ def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
         "train_clean_5": 2,
         "dev": 4,
         "test_clean": 2,
+        "test_clean_chapters": 1,
     }
     assert {key.split("-")[0] for key in texts["dev"]} == {"1", "3"}

@@ -119,6 +119,21 @@ def test_a_part_of_a_test_set_is_spread_over_it(train, tmp_path):
     assert table(tmp_path, "test_clean_part") == whole
 
 
+@pytest.mark.parametrize("sets", [["test_clean", "test_clean_chapters"], ["test_clean_chapters"]])
+def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
+    options = ["--librispeech", train, "--valid_speakers", "1", "--test_sets", *sets]
+    assert run(tmp_path, *MINI, *options) == 0
+    assert made(tmp_path) == {"train_clean_5", "dev", "test_clean", "test_clean_chapters"}
+    assert validate_data_dir(tmp_path / "data" / "test_clean_chapters") == []
+    utterances, chapters = table(tmp_path, "test_clean"), table(tmp_path, "test_clean_chapters")
+    assert len(utterances) == 9 and len(chapters) == 3
+    for name, text in chapters.items():
+        own = [utterances[key] for key in sorted(utterances) if key.startswith(f"{name}-")]
+        assert text == " ".join(own) and len(own) == 3
+    assert {*table(tmp_path, "test_clean_chapters", "utt2lang").values()} == {"en"}
+    assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
+
+
 def test_what_is_wrong_with_a_speaker_that_is_held_out_is_said(train, tmp_path, capsys):
     (broken,) = train.rglob("1-1001-0001.flac")
     broken.write_bytes(b"")

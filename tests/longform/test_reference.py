@@ -20,6 +20,7 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
@@ -63,13 +64,14 @@ def with_weights(speech2text, path):
     return other
 
 
-def drafted(speech2text, beam_size=None, **options):
-    """The same with itself as draft model, greedy or in a beam."""
+def drafted(speech2text, beam_size=None, rule=None, by=None, **options):
+    """The same with itself as draft model or another one, greedy or in a beam."""
     other, own = copy.copy(speech2text), speech2text.search
-    constraints = own.strategy.scoring.constraints
-    draft = DraftModelSurrogate(own.decoder, constraints.eos), DraftShape(4, beam_size or 1)
+    constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
+    draft = DraftModelSurrogate(drafting, constraints.eos), DraftShape(4, beam_size or 1)
     if beam_size is None:
-        other.search = GreedySearch(own.decoder, own.strategy.rule, constraints, *draft)
+        rule = rule or own.strategy.rule
+        other.search = GreedySearch(own.decoder, rule, constraints, *draft)
     else:
         weights = {SCORES: 1.0}
         parts = own.decoder, {}, None, weights, beam_size, constraints
@@ -178,6 +180,33 @@ def test_drafts_and_batches_leave_what_one_alone_has(models):
     assert together[1].statistics.decoder_calls < calls
 
 
+def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
+    """The best of one is exact; whatever another model drafts, times come as they may."""
+    (_, plain), (_, by) = models(1), models(2)
+    samples, options = noise_and_silence(34, 8), {"no_speech_threshold": None, **ALONE}
+    expected = as_tuples(plain.transcribe(samples, **options))
+    for draft in (None, by):
+        rule = build_rule(AcceptanceOptions("top_m", top_m=1))
+        found = drafted(plain, rule=rule, by=draft).transcribe(samples, **options)
+        assert as_tuples(found) == expected
+    loose = [
+        AcceptanceOptions("top_m", top_m=5000),
+        AcceptanceOptions("typical", typical_epsilon=1e-6, typical_alpha=1e-6),
+    ]
+    for acceptance in loose:
+        speech2text = drafted(plain, rule=build_rule(acceptance), by=by)
+        segments = [*speech2text.transcribe(samples, **options)]
+        assert as_tuples(segments) != expected, "drafts that are not the best stand"
+        assert sum(speech2text.statistics.accepted) > 0
+        times = [(one.start_s, one.end_s) for one in segments if one.tokens]
+        assert times and all(start_s < end_s for start_s, end_s in times)
+        assert [start_s for start_s, _ in times] == sorted(start_s for start_s, _ in times)
+        first = plain.whisper.tokens.first_time
+        for segment in segments:
+            timed = [token >= first for token in segment.tokens]
+            assert not segment.tokens or timed[0] and sum(timed) <= 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
     """Ranked by openai-whisper's own ranker, each drawn alone."""
@@ -211,7 +240,7 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"acceptance": "typical"}, "acceptance: typical; allowed with long audio: exact"),
+        ({"acceptance": "threshold"}, "acceptance: threshold; allowed .*: rules that verify"),
         ({"forced_prefix": [5]}, "forced_prefix: .*; allowed with long audio: none"),
     ],
 )

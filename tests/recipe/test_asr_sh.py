@@ -8,6 +8,8 @@ import pytest
 import warm_python
 from tone_sets import write_set
 
+from espnet_medusa.kaldi.table import read_table
+
 TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
 TRAINING = """
 encoder: transformer
@@ -124,6 +126,20 @@ def test_stage_1_names_problems_of_test_sets_and_goes_on(recipe, tmp_path):
     assert done.returncode == 3, "finished, with utterances missing that were named"
     assert "s-u1" in done.stdout and "the others of test go on" in done.stdout
     assert (tmp_path / "dump/raw/test/wav.scp").read_text().split()[0] == "s-u0"
+
+
+@pytest.mark.parametrize(("longform", "kept", "status"), [("false", 2, 3), ("true", 4, 0)])
+def test_long_audio_stays_in_test_sets_alone(recipe, tmp_path, longform, kept, status):
+    for name, count in {"train": 4, "dev": 2, "test": 4}.items():
+        write_set(tmp_path / "own" / name, count)  # of 0.5, 0.6, ... s
+    limits = ["--max_duration", "0.65", "--max_wav_duration", "0.55", "--on_bad", "skip"]
+    options = [*OPTIONS, "--data_dir", f"{tmp_path}/own", "--dumpdir", f"{tmp_path}/dump"]
+    options += ["--stage", "3", "--stop_stage", "4", *limits, "--longform", longform]
+    done = run_asr(recipe, *options)
+    assert done.returncode == status, done.stdout + done.stderr
+    expected = {"org/train": 2, "train": 1, "org/dev": 2, "dev": 1, "test": kept}
+    counts = {name: len(read_table(tmp_path / "dump/raw" / name / "wav.scp")) for name in expected}
+    assert counts == expected
 
 
 @pytest.mark.parametrize(("stage", "broken"), [("1", "text"), ("3", "s-u0.wav")])

@@ -113,6 +113,31 @@ def test_an_utterance_of_two_jobs_is_an_error(tmp_path, capsys):
     assert "ids of another job: a" in capsys.readouterr().err
 
 
+def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
+    for job, (key, starts) in enumerate({"b": ("0.00", "31.20"), "a": ("2.00",)}.items(), 1):
+        write_job(tmp_path / "log", job, {key: "x"})
+        folder = tmp_path / "log" / f"output.{job}" / "segments"
+        write_table(folder / "wav.scp", {key: f"{key}.wav"})
+        ids = [f"{key}_{start}" for start in starts]
+        write_table(folder / "segments", {name: f"{key} {name[2:]} 40.00" for name in ids})
+        for name, value in {"text": "x y", "utt2spk": key}.items():
+            write_table(folder / name, dict.fromkeys(ids, value))
+        write_table(folder / "spk2utt", {key: " ".join(ids)})
+        words = "".join(f"{key} 1 {start} 0.10 x 0.50\n" for start in starts)
+        (folder / "ctm").write_text(words)
+    write_job(tmp_path / "log", 3, {"c": "x"})  # has none
+    merge(tmp_path, ["a", "b", "c"])
+    folder = tmp_path / "out" / "segments"
+    assert (folder / "segments").read_text() == (
+        "a_2.00 a 2.00 40.00\nb_0.00 b 0.00 40.00\nb_31.20 b 31.20 40.00\n"
+    )
+    assert (folder / "wav.scp").read_text() == "a a.wav\nb b.wav\n"
+    assert (folder / "spk2utt").read_text() == "a a_2.00\nb b_0.00 b_31.20\n"
+    assert (folder / "text").read_text() == "a_2.00 x y\nb_0.00 x y\nb_31.20 x y\n"
+    ctm = "a 1 2.00 0.10 x 0.50\nb 1 0.00 0.10 x 0.50\nb 1 31.20 0.10 x 0.50\n"
+    assert (folder / "ctm").read_text() == ctm
+
+
 def log_line(seconds, text):
     return f"2026-11-21 01:00:{seconds:06.3f}".replace(".", ",") + f" (x:1) INFO: {text}\n"
 

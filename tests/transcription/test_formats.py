@@ -8,9 +8,9 @@ from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.longform.segment import Segment, Word
+from espnet_medusa.longform.segments_dir import write_segments_dir
 from espnet_medusa.transcription.formats import FORMATS
 from espnet_medusa.transcription.recordings import Recording
-from espnet_medusa.transcription.segments_dir import write_segments_dir
 from espnet_medusa.transcription.transcript import Transcript
 
 WRITERS = {"txt": WriteTXT, "vtt": WriteVTT, "srt": WriteSRT, "tsv": WriteTSV, "json": WriteJSON}
@@ -93,7 +93,8 @@ def test_nists_formats_by_hand(tmp_path):
 @pytest.mark.parametrize("seed", range(4))
 def test_segments_are_a_data_directory(tmp_path, seed):
     transcript = random_transcript(random.Random(seed), tmp_path, False)
-    write_segments_dir(tmp_path / "segments", [transcript])
+    entries = {"talk": str(transcript.recording.path), "other": "other.wav"}
+    write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
     kept = [one for one in transcript.segments if one.text]
     lines = (tmp_path / "segments" / "segments").read_text().splitlines()
     times = [tuple(map(float, line.split()[2:])) for line in lines]
@@ -102,3 +103,9 @@ def test_segments_are_a_data_directory(tmp_path, seed):
              (tmp_path / "segments" / "text").read_text().splitlines()]  # fmt: skip
     assert texts == [" ".join(one.text.split()) for one in kept]
     assert validate_data_dir(tmp_path / "segments") == []
+    # Words are there where there are any, and all goes with the recordings.
+    transcript = random_transcript(random.Random(seed), tmp_path, True)
+    write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
+    assert (tmp_path / "segments" / "ctm").read_text() == FORMATS["ctm"](transcript)
+    write_segments_dir(tmp_path / "segments", entries, {})
+    assert not [*(tmp_path / "segments").iterdir()]

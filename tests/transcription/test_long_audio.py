@@ -1,6 +1,5 @@
 """The transcribing command over files of any length, with a Whisper."""
 
-import argparse
 import json
 
 import pytest
@@ -118,6 +117,17 @@ def test_a_prompt_is_for_short_files_too(run, speech2text, tmp_path):
     assert read_lines(tmp_path / "out" / "text")["short"] == said
 
 
+def test_a_config_gives_options_of_long_audio(run, speech2text, tmp_path):
+    (tmp_path / "decode.yaml").write_text("search: greedy\nclip_timestamps: [0, 2, 30.5]\n")
+    assert run("--config", str(tmp_path / "decode.yaml")) == 0
+    for name in SECONDS:
+        samples, _ = soundfile.read(tmp_path / "talks" / f"{name}.wav", dtype="float32")
+        options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+        segments = [*speech2text.transcribe(samples, clip_timestamps=(0, 2, 30.5), **options)]
+        said = " ".join("".join(segment.text for segment in segments).split())
+        assert read_lines(tmp_path / "out" / "text")[name] == said
+
+
 def test_the_function_gives_segments(run, whisper, speech2text, tmp_path, monkeypatch):
     monkeypatch.setattr(transcribe_module, "Speech2Text", lambda *files, **options: speech2text)
     found = espnet_medusa.transcribe(
@@ -155,15 +165,13 @@ def test_user_errors_are_one_line(run, capsys, options, told):
     ],
 )
 def test_formats_say_who_gets_times(asked, without, obstacle, formats, timestamps):
-    args = argparse.Namespace(
-        output_format=asked, without_timestamps=without, word_timestamps=False
-    )
-    assert command.choose_formats(args, obstacle) == (formats, timestamps)
+    options = {"without_timestamps": without, "word_timestamps": False}
+    assert command.choose_formats(asked, options, obstacle) == (formats, timestamps)
 
 
 def test_a_model_without_times_writes_no_subtitles():
     options = {"without_timestamps": None, "word_timestamps": False}
     with pytest.raises(InputError, match="output_format: srt; no times; allowed here: txt, json"):
-        command.choose_formats(argparse.Namespace(output_format="srt", **options), "no times")
+        command.choose_formats("srt", options, "no times")
     with pytest.raises(InputError, match="output_format: ctm; allowed with word_timestamps: true"):
-        command.choose_formats(argparse.Namespace(output_format="ctm", **options), None)
+        command.choose_formats("ctm", options, None)

@@ -38,6 +38,8 @@ allow_pipes=false       # run the commands that wav.scp holds
 require_text=true       # whether training sets need transcripts in stages 1 to 4
 on_bad=stop             # what bad training audio does in stage 3: stop, or skip (it is named)
 max_duration=30         # audio beyond this, in seconds, is refused by name in stage 3
+longform=false          # test audio of any length: stage 3 refuses none for it, stage 12 moves
+                        # Whisper's window over what is longer
 min_wav_duration=0.1    # training data below this, in seconds, is left out
 max_wav_duration=20     # training data beyond this, in seconds, is left out
 lang=noinfo             # language, part of names
@@ -319,6 +321,8 @@ if [ "${gpu_inference}" = true ]; then
     decode_prefix=${cuda_cmd}
     decode_ngpu=1
 fi
+longest_test=${max_duration}
+[ "${longform}" = false ] || longest_test=none
 uses_tests=false
 
 [ "${skip_data_prep}" = false ] || skip_stages+=" 1 2 3 4 5"
@@ -390,10 +394,10 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
         --allow_pipes "${allow_pipes}"
 fi
 
-format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT
+format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "${max_duration}" --on_bad "$3" --require_text "$4"
+        --max_duration "$5" --on_bad "$3" --require_text "$4"
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
@@ -403,13 +407,13 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
         folder=${source_dir}/${set_name}
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
             folder=${dumpdir}/perturbed/${set_name}
-        format "${folder}" "${features}/org/${set_name}" "${on_bad}" "${require_text}" ||
-            bad_sets+=" ${set_name}"
+        format "${folder}" "${features}/org/${set_name}" "${on_bad}" "${require_text}" \
+            "${max_duration}" || bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
         # Bad test audio is named and left out; the others go on.
-        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true
+        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
     done
 fi
 
@@ -600,6 +604,7 @@ decode() { # CONFIG TEST_SET
     [ -z "$1" ] || inference+=(--config "$1")
     # On the command line it would win over the configuration.
     [ -z "${batch_size}" ] || inference+=(--batch_size "${batch_size}")
+    [ "${longform}" = false ] || inference+=(--longform true)
     [ -z "${inference_dtype}" ] || inference+=(--dtype "${inference_dtype}")
     [ -z "${whisper_model}" ] || [ ! -f "${features}/$2/utt2lang" ] ||
         inference+=(--utt2lang "${features}/$2/utt2lang")

@@ -33,6 +33,8 @@ draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from 
                         # set never says costs most of the time; empty: all
 train_set=          # name of the training set; not needed for vanilla alone
 valid_set=          # name of the validation set, likewise
+longform=true       # whether test audio beyond Whisper's window is decoded, window after window;
+                    # otherwise stage 3 refuses it by name
 lang=noinfo         # code of the prompt's language, and part of names
 ngpu=1              # GPUs for training; 0: CPU
 asr_args=           # more options for training
@@ -115,8 +117,8 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
         --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
-        --valid_set "${valid_set}" --ngpu "${ngpu}" --dumpdir "${dumpdir}" --expdir "${expdir}" \
-        "$@" "${other_options[@]}" || status=$?
+        --valid_set "${valid_set}" --longform "${longform}" --ngpu "${ngpu}" \
+        --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
     # 3: some utterances failed, which were named; the others are there.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true

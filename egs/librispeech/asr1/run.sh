@@ -9,7 +9,8 @@ set -euo pipefail
 # options
 part=960            # hours to train on: 5 (mini_librispeech), 100, 460 or 960
 valid_speakers=     # these of the training set validate, such as "7367 7859 8629", and no dev set
-test_sets="test_clean test_other"   # which of them to prepare, decode and report
+test_sets="test_clean test_other"   # which of them to prepare, decode and report; and, such as
+                    # test_clean_chapters, with each chapter's utterances joined, as long audio
 librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it, or several
                     # folders, "DIR1 DIR2", for subsets that lie apart
 openslr=            # where to download from: openslr's address or a mirror's

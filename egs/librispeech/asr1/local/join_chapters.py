@@ -58,7 +58,8 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
 
     Args:
         data_dir: Of utterances, with wav.scp and text.
-        output_dir: Gets wav.scp, text, utt2spk, spk2utt and ``audio/``.
+        output_dir: Gets wav.scp, text, utt2spk, spk2utt, utt2lang where utterances have one, and
+            ``audio/``; wav.scp comes last, so that a run cut off leaves none.
 
     Returns:
         Number of chapters.
@@ -73,16 +74,21 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
     if missing:
         raise InputError(f"{data_dir}/text: {missing[0]}: missing; add its line")
     chapters, recordings = chapters_of([*audio]), {}
+    (output_dir / "wav.scp").unlink(missing_ok=True)
     for chapter, keys in chapters.items():
         path = output_dir / "audio" / f"{chapter}.flac"
         join_audio([audio[key] for key in keys], path)
         recordings[chapter] = str(path)
-    write_table(output_dir / "wav.scp", recordings)
     references = {name: " ".join(texts[key] for key in keys) for name, keys in chapters.items()}
     write_table(output_dir / "text", references)
     speakers = {name: name for name in chapters}
     write_table(output_dir / "utt2spk", speakers)
     write_table(output_dir / "spk2utt", make_spk2utt(speakers))
+    if (data_dir / "utt2lang").exists():
+        languages = read_table(data_dir / "utt2lang")
+        spoken = {name: languages[keys[0]] for name, keys in chapters.items()}
+        write_table(output_dir / "utt2lang", spoken)
+    write_table(output_dir / "wav.scp", recordings)
     return len(chapters)
 
 

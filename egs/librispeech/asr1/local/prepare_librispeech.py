@@ -3,7 +3,8 @@
 Writes ``<output_dir>/<subset>`` (wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
 utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev; dev may be
 speakers of the training set, who then leave it. With --test_utterances there is a part of each test
-set, too, such as test_clean_part. What cannot be used is named on stdout, one line
+set, too, such as test_clean_part; test_clean_chapters among --test_sets has the chapters of
+test_clean, each one recording. What cannot be used is named on stdout, one line
 each, and left out; the subset's file bad_utterances lists it. Ends with status 3 when anything of
 a set, or a whole test set, is not there, and 1 when nothing could be done.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from join_chapters import join_chapters
 from librispeech_corpus import Utterance, read_genders, read_subset
 from librispeech_files import (
     OPENSLR,
@@ -37,6 +39,7 @@ from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import write_table
 
 INCOMPLETE = 3
+CHAPTERS = "_chapters"
 PLAIN_CASES = {"lower": str.lower, "upper": str.upper}
 COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
 VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
@@ -58,6 +61,7 @@ class Options:
         max_valid_s: Longer utterances are left out of the validation set `dev`: Whisper's window.
         test_utterances: Of each test set `<set>`, spread evenly over it, that `<set>_part` has;
             None: there is no such set.
+        chapters: Names of test subsets whose chapters are joined, too, as `<set>_chapters`.
         output_dir: Where data directories go.
         nj: Audio files to read at a time.
         openslr: Where to download from: openslr's address or a mirror's.
@@ -72,6 +76,7 @@ class Options:
     plain_case: str = "lower"
     max_valid_s: float = 30.0
     test_utterances: int | None = None
+    chapters: tuple[str, ...] = ()
     output_dir: Path = Path("data")
     nj: int = 4
     openslr: str = OPENSLR
@@ -255,11 +260,25 @@ def prepare(options: Options) -> int:
             write_data_dir(options.output_dir / combined, joined)
     if parts := validation_parts(sets, options):
         write_data_dir(options.output_dir / "dev", combine("dev", parts, options.max_valid_s))
+    for name in options.chapters:
+        if name in sets:
+            join_test_chapters(SUBSETS[name], options.output_dir)
     incomplete = [name for name in sets if sets[name].problems]
     for name in incomplete:
         bad = options.output_dir / SUBSETS[name].set_name / BAD_UTTERANCES
         print(f"{name}: not complete, see {bad}", file=sys.stderr)
     return INCOMPLETE if incomplete or missing else 0
+
+
+def join_test_chapters(subset: Subset, folder: Path) -> None:
+    """Make `<set>_chapters` of the data directory of a test subset.
+
+    Raises:
+        InputError: Its audio cannot be joined.
+    """
+    joined = folder / f"{subset.set_name}{CHAPTERS}"
+    count = join_chapters(folder / subset.set_name, joined)
+    print(f"{joined.name}: {count} chapters of {subset.set_name}", file=sys.stderr)
 
 
 def find_subsets(options: Options) -> tuple[dict[str, Path], dict[str, str]]:
@@ -319,7 +338,11 @@ def get_parser() -> argparse.ArgumentParser:
         " set; none: dev subsets make it",
     )
     parser.add_argument(
-        "--test_sets", nargs="*", choices=TEST_SETS, default=[*TEST_SETS], help="which to prepare"
+        "--test_sets",
+        nargs="*",
+        choices=[*TEST_SETS, *(f"{name}{CHAPTERS}" for name in TEST_SETS)],
+        default=[*TEST_SETS],
+        help="which to prepare; <set>_chapters: each chapter's utterances joined",
     )
     parser.add_argument(
         "--subsets",
@@ -372,11 +395,14 @@ def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command line ``cmd`` (default: this process's)."""
     arguments = vars(get_parser().parse_args(cmd))
     part, subsets = PARTS[arguments.pop("part")], arguments.pop("subsets")
-    tests = [TEST_SETS[name] for name in arguments.pop("test_sets")]
+    asked = arguments.pop("test_sets")
+    tests = [TEST_SETS[name.removesuffix(CHAPTERS)] for name in asked]
+    chapters = [TEST_SETS[n.removesuffix(CHAPTERS)] for n in asked if n.endswith(CHAPTERS)]
     if not subsets:
         subsets = [*part.train, *(() if arguments["valid_speakers"] else part.valid), *tests]
     for name in ("librispeech", "valid_speakers"):
         arguments[name] = tuple(arguments[name] or ())
+    arguments["chapters"] = tuple(dict.fromkeys(chapters))
     options = Options(subsets=tuple(dict.fromkeys(subsets)), **arguments)
     run_main("prepare_librispeech", lambda: prepare(options))
 

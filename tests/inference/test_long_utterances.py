@@ -1,0 +1,279 @@
+"""Jobs with utterances beyond the model's window: short ones as ever, long ones as transcribed."""
+
+import copy
+import filecmp
+import logging
+from dataclasses import replace
+
+import pytest
+import soundfile
+from experiment import read_lines
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.inference.job import decode_job, read_input
+from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.long_utterances import LongUtterances
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.recipe.rtf import calculate_rtf
+from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.stages import merge_outputs
+
+SECONDS = {"a": 2, "b": 34, "c": 3, "d": 31, "e": 1, "f": 61}
+LONG, SHORT = ("b", "d", "f"), ("a", "c", "e")
+OPTIONS = LongFormOptions(
+    no_speech_threshold=None, logprob_threshold=-4.2, temperature_increment_on_fallback=0.5
+)
+TABLES = ("text", "token", "token_int", "score")
+SEGMENT_TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt")
+LOG_FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
+
+
+@pytest.fixture(scope="module")
+def speech2text(tmp_path_factory):
+    """A Whisper that ends; ESPnet takes seconds to make it."""
+    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
+    save_openai_whisper(openai_whisper(1, end=4.0), path)
+    return Speech2Text.from_pretrained(
+        str(path), search="greedy", language="en", maxlenratio=-12, batch_size=2
+    )
+
+
+@pytest.fixture(scope="module")
+def samples():
+    numbered = enumerate(SECONDS.items())
+    return {key: noise_and_silence(seconds, seed) for seed, (key, seconds) in numbered}
+
+
+def write_corpus(folder, samples):
+    """A folder with a wav.scp of all of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, speech in samples.items():
+        soundfile.write(folder / f"{key}.wav", speech, 16000, subtype="FLOAT")
+    lines = [f"{key} {folder / key}.wav\n" for key in samples]
+    (folder / "wav.scp").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(samples, speech2text, tmp_path_factory):
+    """A corpus of all utterances, decoded into ``whole``, with the log of that."""
+    corpus = write_corpus(tmp_path_factory.mktemp("corpus"), samples)
+    handler = logging.FileHandler(corpus / "asr_inference.1.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    assert not run(corpus, speech2text, "whole").failed
+    root.removeHandler(handler)
+    root.setLevel(level)
+    handler.close()
+    return corpus
+
+
+@pytest.fixture
+def corpus(whole, tmp_path):
+    """A folder of the test's own, with the same wav.scp."""
+    (tmp_path / "wav.scp").write_text((whole / "wav.scp").read_text())
+    return tmp_path
+
+
+def made_with(long_form):
+    return {"long_form": str(long_form)}
+
+
+def run(corpus, speech2text, output, long_form=OPTIONS, keys=None, **limits):
+    """Decode; returns the journal."""
+    key_file = None
+    if keys is not None:
+        key_file = corpus / "keys"
+        key_file.write_text("".join(f"{key} x\n" for key in keys))
+    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], key_file)
+    job = replace(job, languages={"f": "de"})
+    journal = Journal(corpus / output, made_with(long_form))
+    limits = {"batch_size": 2} | limits
+    decode_job(speech2text, job, journal, False, long_form=long_form, **limits)
+    return journal
+
+
+def places_of(segments):
+    """All of segments but probabilities, which a batch rounds otherwise."""
+    return [(one.seek, one.start_s, one.end_s, one.tokens, one.temperature) for one in segments]
+
+
+def transcribed(speech2text, samples, key, options=OPTIONS):
+    """Segments that the class gives for one alone."""
+    language = "de" if key == "f" else None
+    return [*speech2text.transcribe(samples[key], language, **vars(options))]
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Samples of each utterance of each call of ``decode``."""
+    seen, decode = [], Speech2Text.decode
+
+    def counted(self, speeches, languages=None):
+        seen.append([len(speech) for speech in speeches])
+        return decode(self, speeches, languages)
+
+    monkeypatch.setattr(Speech2Text, "decode", counted)
+    return seen
+
+
+def test_short_ones_are_decoded_as_without_the_option(corpus, speech2text, batches):
+    without = run(corpus, speech2text, "without", long_form=None)
+    assert {*without.failed} == {*LONG}
+    for key in LONG:
+        assert f"lasts {SECONDS[key]}.00 s, more than the 30 s" in without.failed[key]
+        assert without.failed[key].endswith("or decode with longform: true")
+    assert not (corpus / "without" / "segments").exists()
+    ordinary, batches[:] = [*batches], []
+    found = run(corpus, speech2text, "with")
+    assert not found.failed and batches == ordinary
+    for key in SHORT:
+        assert found.decoded[key].nbest == without.decoded[key].nbest
+
+
+def test_long_ones_are_transcribed(whole, samples, speech2text):
+    out = whole / "whole"
+    tables = {name: read_lines(out / "1best_recog" / name) for name in TABLES}
+    assert [*tables["text"]] == [*SECONDS]
+    assert [*read_lines(out / "segments" / "wav.scp")] == [*LONG]
+    assert validate_data_dir(out / "segments") == []
+    places = read_lines(out / "segments" / "segments").values()
+    statistics = read_statistics(out / "statistics.json")
+    decoded = Journal(out, made_with(OPTIONS)).decoded
+    for key in LONG:
+        segments = transcribed(speech2text, samples, key)
+        assert places_of(decoded[key].segments) == places_of(segments)
+        said = "".join(segment.text for segment in segments)
+        assert tables["text"][key] == " ".join(said.split()) != ""
+        ids = [t for segment in segments for t in segment.tokens if t < speech2text.asr_model.eos]
+        assert tables["token_int"][key].split() == [*map(str, ids)]
+        assert tables["token"][key] == " ".join(speech2text.converter.ids2tokens(ids))
+        kept = [one for one in segments if one.text.strip() and one.end_s > one.start_s]
+        expected = [f"{key} {one.start_s:.2f} {one.end_s:.2f}" for one in kept]
+        assert [place for place in places if place.startswith(f"{key} ")] == expected != []
+        assert statistics[key].decoder_calls == speech2text.statistics.decoder_calls
+        assert statistics[key].audio_seconds == pytest.approx(SECONDS[key], abs=0.01)
+    times = calculate_rtf([whole / "asr_inference.1.log"], 16000)
+    assert times.utterances == len(SECONDS)
+    assert times.audio_s == pytest.approx(sum(SECONDS.values()), abs=0.01)
+    spent = sum(one.total_seconds for one in statistics.values())
+    assert times.decoding_s == pytest.approx(spent, abs=0.02)
+
+
+def test_the_score_is_that_of_all_windows(corpus, samples, speech2text):
+    # A segment holds all tokens of its window then.
+    options = replace(OPTIONS, without_timestamps=True)
+    found = run(corpus, speech2text, "out", options, keys=["b"])
+    segments = transcribed(speech2text, samples, "b", options)
+    score = sum(one.average_log_probability * (len(one.tokens) + 1) for one in segments)
+    written = float(found.decoded["b"].nbest[0].score[len("tensor(") : -1])
+    assert len(segments) == 2 and written == pytest.approx(score, abs=1e-3)
+
+
+def test_what_was_interrupted_goes_on(whole, corpus, speech2text, monkeypatch):
+    add = Journal.add
+
+    def interrupted(self, decoded):
+        add(self, decoded)
+        if decoded.key in LONG:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(corpus, speech2text, "out")
+    decode, begun = LongUtterances.decode, []
+
+    def counted(self, utterances):
+        read = [*utterances]
+        begun.append([one.key for one in read])
+        return decode(self, read)
+
+    monkeypatch.setattr(LongUtterances, "decode", counted)
+    assert not run(corpus, speech2text, "out").failed
+    assert len(begun[0]) == 2
+    for place, names in {"1best_recog": TABLES[:3], "segments": SEGMENT_TABLES}.items():
+        folders = whole / "whole" / place, corpus / "out" / place
+        assert filecmp.cmpfiles(*folders, names, shallow=False)[0] == [*names]
+
+
+def test_jobs_are_joined(whole, corpus, speech2text):
+    run(corpus, speech2text, "log/output.1", keys=["a", "f", "c"])
+    run(corpus, speech2text, "log/output.2", keys=["b", "d", "e"])
+    command = ["--keys", f"{corpus}/wav.scp", "--log_dir", f"{corpus}/log"]
+    merge_outputs.main([*command, "--output_dir", f"{corpus}/out"])
+    texts = read_lines(whole / "whole" / "1best_recog" / "text")
+    assert read_lines(corpus / "out" / "text") == texts
+    joined = corpus / "out" / "segments"
+    found = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
+    assert found[0] == [*SEGMENT_TABLES]
+    # What another run, without the option, leaves out is not there any more.
+    run(corpus, speech2text, "log/output.1", keys=["a", "c"], long_form=None)
+    run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
+    (corpus / "short.scp").write_text("".join(f"{key} x\n" for key in SHORT))
+    command[1] = f"{corpus}/short.scp"
+    merge_outputs.main([*command, "--output_dir", f"{corpus}/out"])
+    assert not [*joined.iterdir()]
+
+
+def test_a_bad_one_stops_nobody(samples, speech2text, tmp_path):
+    corpus = write_corpus(tmp_path, {key: samples[key] for key in ("a", "b", "d", "f")})
+    soundfile.write(corpus / "b.wav", samples["b"], 8000)
+    (corpus / "f.wav").write_bytes((corpus / "f.wav").read_bytes()[:100_000])
+    found = run(corpus, speech2text, "out")
+    assert {*found.failed} == {"b", "f"} and {*found.decoded} == {"a", "d"}
+    assert "has a rate of 8000 Hz, the model expects 16000 Hz" in found.failed["b"]
+    assert "f.wav: is truncated" in found.failed["f"]
+    assert [*read_lines(corpus / "out" / "failed_utterances")] == ["b", "f"]
+    assert [*read_lines(corpus / "out" / "segments" / "wav.scp")] == ["d"]
+
+
+def test_a_search_that_cannot_says_so_of_each(corpus, speech2text):
+    other = copy.copy(speech2text)
+    other.search_options = replace(speech2text.search_options, acceptance="threshold")
+    found = run(corpus, other, "out")
+    assert {*found.failed} == {*LONG} and {*found.decoded} == {*SHORT}
+    for reason in found.failed.values():
+        assert "more than the 30 s" in reason and "cut it into segments" in reason
+        assert reason.endswith("longform: acceptance: threshold; allowed with long audio: rules "
+                               "that verify")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "frames", "at_once"), [(4, None, 4), (4, 9000, 3), (2, 9000, 2), (4, 100, 1)]
+)
+def test_frames_bound_windows_that_run_at_once(speech2text, batch_size, frames, at_once):
+    assert LongUtterances(speech2text, OPTIONS, batch_size, frames).at_once == at_once
+
+
+def parse(*words):
+    command = ["--output_dir", "out", "--data_path_and_name_and_type", "wav.scp,speech,sound"]
+    return vars(asr_inference.get_parser().parse_args([*command, *words]))
+
+
+def test_a_config_gives_options_of_long_audio(tmp_path, caplog):
+    config = tmp_path / "long.yaml"
+    config.write_text(
+        "longform: true\ncondition_on_previous_text: false\nclip_timestamps: [1, 40.5]\n"
+        "temperature_increment_on_fallback: null\n"
+    )
+    given = parse("--config", str(config), "--logprob_threshold", "-0.5")
+    assert asr_inference.choose_long_form(given) == LongFormOptions(
+        condition_on_previous_text=False, clip_timestamps=(1, 40.5),
+        temperature_increment_on_fallback=None, logprob_threshold=-0.5,
+    )  # fmt: skip
+    assert asr_inference.choose_long_form(parse("--longform", "true")) == LongFormOptions()
+    other = parse("--config", str(config), "--initial_prompt", "Names")
+    assert asr_inference.fingerprint(given) != asr_inference.fingerprint(other)
+    # Without the option they are not used, which is said, and results do not depend on them.
+    caplog.clear()
+    unused = parse("--config", str(config), "--longform", "false")
+    assert asr_inference.choose_long_form(unused) is None
+    assert "condition_on_previous_text is not used: it is for long audio" in caplog.text
+    assert "logprob_threshold" not in caplog.text
+    assert asr_inference.fingerprint(unused) == asr_inference.fingerprint(parse())
