@@ -1,0 +1,227 @@
+"""A pretended GPU: tensors that say they are on CUDA and live in main memory.
+
+All operations on them pass through here, so what a GPU refuses is refused: operands on both
+devices, and, while a graph is captured, whatever waits for the GPU. A graph repeats its operations
+on the memory that it was captured with. Where the host waits is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+PACKAGE = "/espnet_medusa/"
+aten = torch.ops.aten
+# The size of what they give, or a number for the host, depends on values.
+WAITING = {
+    aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default,
+    aten.bincount.default, aten.equal.default, aten._unique2.default, aten.unique_dim.default,
+    aten.unique_consecutive.default, aten.repeat_interleave.Tensor,
+}  # fmt: skip
+INDEXING = {
+    aten.index.Tensor, aten.index_put.default, aten.index_put_.default,
+    aten._index_put_impl_.default,
+}  # fmt: skip
+WAITS, UPLOADS = "waits", "uploads"
+
+
+class PretendedTensor(torch.Tensor):
+    """Says it is on the GPU.
+
+    Attributes:
+        real: The same in main memory.
+    """
+
+    real: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, real: torch.Tensor) -> PretendedTensor:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, real.shape, strides=real.stride(), storage_offset=real.storage_offset(),
+            dtype=real.dtype, device=torch.device("cuda", 0),
+        )  # fmt: skip
+
+    def __init__(self, real: torch.Tensor):
+        self.real = real
+
+    def __repr__(self, **_) -> str:
+        return f"PretendedTensor({self.real})"
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise RuntimeError(f"{function}: the pretended GPU is gone")
+
+
+class Graph:
+    """A pretended ``torch.cuda.CUDAGraph``.
+
+    Attributes:
+        operations: Each with arguments and results, in real memory.
+        made: What they made anew.
+    """
+
+    def __init__(self):
+        self.operations: list[tuple[Callable, tuple, dict, Any]] = []
+        self.made: list[torch.Tensor] = []
+
+    def replay(self) -> None:
+        """Do it all again, on the same memory."""
+        for function, args, kwargs, results in self.operations:
+            again = function(*args, **kwargs)
+            for old, new in zip(tree_leaves(results), tree_leaves(again), strict=True):
+                if old is not new:
+                    old.copy_(new)
+
+    def forget_values(self) -> None:
+        """Capturing computes nothing."""
+        for tensor in self.made:
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
+
+
+class PretendedCuda(TorchDispatchMode):
+    """While it is entered, ``device="cuda"`` is this GPU.
+
+    Attributes:
+        waits: How often the host waited for the GPU, by file and function of the package.
+        uploads: Copies to the GPU that were only asked for.
+        graphs: Those that were captured.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.waits: Counter[str] = Counter()
+        self.uploads = 0
+        self.graphs: list[Graph] = []
+        self._capturing: Graph | None = None
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is aten._pin_memory.default:
+            pinned = args[0].clone()
+            pinned.is_pinned_here = True
+            return pinned
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        mine = [one for one in tensors if isinstance(one, PretendedTensor)]
+        others = [one for one in tensors if not isinstance(one, PretendedTensor)]
+        target = kwargs.get("device")
+        target = None if target is None else torch.device(target).type
+        if not mine and target != "cuda":
+            return function(*args, **kwargs)
+        self._note(function, copying(function, args, target, mine, others))
+        args, kwargs = tree_map_only(PretendedTensor, lambda one: one.real, (args, kwargs))
+        if target is not None:
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        results = function(*args, **kwargs)
+        if self._capturing is not None:
+            self._record(function, args, kwargs, results)
+        if target == "cpu":
+            return results
+        known = {id(one.real): one for one in mine} | {id(one): one for one in others}
+        return tree_map_only(
+            torch.Tensor,
+            lambda one: known[id(one)] if id(one) in known else PretendedTensor(one),
+            results,
+        )
+
+    def _note(self, function: Any, how: str | None) -> None:
+        if how == WAITS:
+            if self._capturing is not None:
+                raise RuntimeError(f"{function}: not permitted when stream is capturing")
+            self.waits[asked_by()] += 1
+        self.uploads += how == UPLOADS
+
+    def _record(self, function: Any, args: tuple, kwargs: dict, results: Any) -> None:
+        graph = self._capturing
+        graph.operations.append((function, args, kwargs, results))
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        places = {one.untyped_storage().data_ptr() for one in given}
+        made = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor)]
+        graph.made += [one for one in made if one.untyped_storage().data_ptr() not in places]
+
+    @contextmanager
+    def capture(self, graph: Graph, **_) -> Iterator[None]:
+        """As ``torch.cuda.graph``."""
+        self.graphs.append(graph)
+        self._capturing = graph
+        try:
+            yield
+        finally:
+            self._capturing = None
+        graph.forget_values()
+
+
+def copying(
+    function: Any,
+    args: tuple,
+    target: str | None,
+    mine: Sequence[torch.Tensor],
+    others: Sequence[torch.Tensor],
+) -> str | None:
+    """Whether an operation makes the host wait for the GPU, or copies to it without.
+
+    Args:
+        function: Of ATen.
+        args: Its arguments.
+        target: Device that it is to give something on.
+        mine: Operands on the GPU.
+        others: In main memory.
+
+    Raises:
+        RuntimeError: It has operands on both and is not one that copies.
+    """
+    if function is aten._to_copy.default:
+        if mine:
+            return WAITS if target == "cpu" else None
+        return UPLOADS if hasattr(args[0], "is_pinned_here") else WAITS
+    if function is aten.copy_.default and others:
+        pinned = mine and args[0] is mine[0] and hasattr(args[1], "is_pinned_here")
+        return UPLOADS if pinned and len(args) > 2 and args[2] else WAITS
+    if function in WAITING:
+        return WAITS
+    if function in INDEXING:
+        chosen = [one for one in args[1] if one is not None]
+        masks = any(one.dtype in (torch.bool, torch.uint8) for one in chosen)
+        return WAITS if masks or others else None
+    if any(one.dim() for one in others):
+        raise RuntimeError(f"{function}: operands on cuda:0 and cpu")
+    return None
+
+
+def asked_by() -> str:
+    """File and function of the package that runs."""
+    frame = sys._getframe()
+    while frame is not None and PACKAGE not in frame.f_code.co_filename:
+        frame = frame.f_back
+    if frame is None:
+        return "elsewhere"
+    return f"{frame.f_code.co_filename.rpartition(PACKAGE)[2]}: {frame.f_code.co_name}"
+
+
+@contextmanager
+def pretended_cuda() -> Iterator[PretendedCuda]:
+    """With this GPU; ``torch.cuda.is_available`` says as before what there really is."""
+    gpu, stream = PretendedCuda(), SimpleNamespace(wait_stream=lambda other: None)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, own in {
+            "_lazy_init": lambda: None,
+            "Stream": lambda *_: stream,
+            "current_stream": lambda *_: stream,
+            "stream": lambda *_: nullcontext(),
+            "synchronize": lambda *_: None,
+            "CUDAGraph": Graph,
+            "graph": gpu.capture,
+        }.items():
+            patch.setattr(torch.cuda, name, own)
+        with gpu:
+            yield gpu
