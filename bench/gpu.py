@@ -32,7 +32,8 @@ from gpu_parts.audio_to_text import CONTESTANTS as PROGRAMS
 from gpu_parts.part import FAILED, Kept
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import CONTESTANTS
-from machine import FLOATS, describe_gpu, describe_machine, machine_name
+from machine import describe_gpu, describe_machine, machine_name
+from peers.contestant import BFLOAT16, FLOAT16, FLOAT32
 from peers.make_subject import WHISPER_SHAPES
 
 from espnet_medusa.bin.command_line import positive, run_main
@@ -44,6 +45,7 @@ TESTS, CALLS, TEXTS = "tests", "calls", "texts"
 MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
 # Of the time: the tests, the first shape, which compiles longest, each other one, audio to text.
 TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
+WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
 SECONDS = 60  # of a minute
 GRACE_SECONDS = 30.0  # to end a row that was begun in time
 
@@ -125,11 +127,12 @@ def check(args: argparse.Namespace) -> None:
         InputError: Says what is allowed.
     """
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, with --shapes tiny")
-    args.weights = args.weights or [*FLOATS[args.device]]
+        raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, --shapes tiny")
+    allowed = WEIGHTS[args.device]
+    args.weights = args.weights or [*allowed]
     for one in args.weights:
-        if one not in FLOATS[args.device]:
-            raise InputError(f"--weights {one}; allowed: {', '.join(FLOATS[args.device])}")
+        if one not in allowed:
+            raise InputError(f"--weights {one}; allowed on {args.device}: {', '.join(allowed)}")
     if (args.whisper is None) != (args.data_dir is None):
         raise InputError("--whisper, --data_dir: give both or none of them")
     for option, path in (("whisper", args.whisper), ("data_dir", args.data_dir)):

@@ -39,8 +39,9 @@ WARM_UP_UTTERANCES = 16  # calls of all usual sizes come among so many
 Transcribe = Callable[[Sequence[np.ndarray]], list[Transcribed]]
 
 
-def main() -> None:
-    args = get_parser().parse_args()
+def main(cmd: Sequence[str] | None = None) -> int:
+    """Measure; the exit status."""
+    args = get_parser().parse_args(cmd)
     args.whisper, args.data_dir = args.whisper.resolve(), args.data_dir.resolve()
     part = open_part(args, ["whisper", "data_dir", "num_utterances"])
     keep_freed_memory()  # as asr_inference does
@@ -72,7 +73,7 @@ def main() -> None:
             for weights in args.weights:
                 begin = partial(transformers, subject, args, weights)
                 measure(part, args, kept, (TRANSFORMERS, weights, PLAIN), begin, peer=True)
-    sys.exit(part.status)
+    return part.status
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -203,4 +204,4 @@ def transformers(subject: WhisperSubject, args: argparse.Namespace, weights: str
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

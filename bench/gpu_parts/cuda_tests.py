@@ -1,8 +1,10 @@
 """The tests that need a GPU."""
 
+import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,13 +20,14 @@ class TestsFailed(Exception):
     """Some of them, or pytest did not get so far."""
 
 
-def main() -> None:
+def main(cmd: Sequence[str] | None = None) -> int:
+    """Measure; the exit status."""
     parser = part_parser(__doc__)
     parser.add_argument("--tests", nargs="+", help="default: the files that have such tests")
-    args = parser.parse_args()
+    args = parser.parse_args(cmd)
     part = open_part(args, ["tests"])
     part.measure({"mark": MARK}, lambda: run_tests(args.tests or marked_files(ROOT / "tests")))
-    sys.exit(part.status)
+    return part.status
 
 
 def marked_files(folder: Path) -> list[str]:
@@ -41,8 +44,8 @@ def run_tests(paths: list[str]) -> dict[str, int]:
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        root = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
-        status = pytest.main(["-m", MARK, f"--junitxml={report}", *root, *paths])
+        command = [sys.executable, "-m", "pytest", "-m", MARK, f"--junitxml={report}"]
+        status = subprocess.run([*command, *paths], cwd=ROOT).returncode
         counts, failed = read_report(report) if report.exists() else (Counter(), [])
     if status:
         names = f"{len(failed)} of {counts.total()}: {', '.join(failed)}"
@@ -63,4 +66,4 @@ def read_report(path: Path) -> tuple[Counter, list[str]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

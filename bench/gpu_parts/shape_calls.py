@@ -24,15 +24,16 @@ COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # the first captures CU
 Begin = Callable[[torch.Tensor, int], Calls]
 
 
-def main() -> None:
-    args = get_parser().parse_args()
+def main(cmd: Sequence[str] | None = None) -> int:
+    """Measure; the exit status."""
+    args = get_parser().parse_args(cmd)
     part = open_part(args, ["shape"])
     decoder = random_decoder(args.shape, heads="none").requires_grad_(False)
     for weights in args.weights:
         for contestant in args.contestants:
             sizes = batch_sizes(args, contestant, weights)
             measure(part, args, decoder, contestant, weights, sizes)
-    sys.exit(part.status)
+    return part.status
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -128,4 +129,4 @@ BUILDERS = {
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

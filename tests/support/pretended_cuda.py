@@ -7,10 +7,12 @@ on the memory that it was captured with. Where the host waits is counted.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,10 +40,10 @@ class PretendedTensor(torch.Tensor):
     """Says it is on the GPU.
 
     Attributes:
-        real: The same in main memory.
+        held: The same in main memory.
     """
 
-    real: torch.Tensor
+    held: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -52,10 +54,13 @@ class PretendedTensor(torch.Tensor):
         )  # fmt: skip
 
     def __init__(self, real: torch.Tensor):
-        self.real = real
+        self.held = real
 
     def __repr__(self, **_) -> str:
-        return f"PretendedTensor({self.real})"
+        return f"PretendedTensor({self.held})"
+
+    def tolist(self) -> list:
+        return self.cpu().tolist()  # which torch refuses for others' kinds of tensors
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
@@ -73,6 +78,10 @@ class Graph:
     def __init__(self):
         self.operations: list[tuple[Callable, tuple, dict, Any]] = []
         self.made: list[torch.Tensor] = []
+
+    def pool(self) -> tuple[int, int]:
+        """Where its memory comes from."""
+        return (0, 1)
 
     def replay(self) -> None:
         """Do it all again, on the same memory."""
@@ -118,8 +127,8 @@ class PretendedCuda(TorchDispatchMode):
         target = None if target is None else torch.device(target).type
         if not mine and target != "cuda":
             return function(*args, **kwargs)
-        self._note(function, copying(function, args, target, mine, others))
-        args, kwargs = tree_map_only(PretendedTensor, lambda one: one.real, (args, kwargs))
+        self._note(function, copying(function, args, kwargs, mine, others))
+        args, kwargs = tree_map_only(PretendedTensor, lambda one: one.held, (args, kwargs))
         if target is not None:
             kwargs = kwargs | {"device": torch.device("cpu")}
         results = function(*args, **kwargs)
@@ -127,7 +136,7 @@ class PretendedCuda(TorchDispatchMode):
             self._record(function, args, kwargs, results)
         if target == "cpu":
             return results
-        known = {id(one.real): one for one in mine} | {id(one): one for one in others}
+        known = {id(one.held): one for one in mine} | {id(one): one for one in others}
         return tree_map_only(
             torch.Tensor,
             lambda one: known[id(one)] if id(one) in known else PretendedTensor(one),
@@ -164,7 +173,7 @@ class PretendedCuda(TorchDispatchMode):
 def copying(
     function: Any,
     args: tuple,
-    target: str | None,
+    options: dict,
     mine: Sequence[torch.Tensor],
     others: Sequence[torch.Tensor],
 ) -> str | None:
@@ -173,7 +182,7 @@ def copying(
     Args:
         function: Of ATen.
         args: Its arguments.
-        target: Device that it is to give something on.
+        options: Those that have names.
         mine: Operands on the GPU.
         others: In main memory.
 
@@ -182,11 +191,13 @@ def copying(
     """
     if function is aten._to_copy.default:
         if mine:
-            return WAITS if target == "cpu" else None
-        return UPLOADS if hasattr(args[0], "is_pinned_here") else WAITS
+            away = options.get("device") is not None
+            return WAITS if away and torch.device(options["device"]).type == "cpu" else None
+        alone = options.get("non_blocking") and hasattr(args[0], "is_pinned_here")
+        return UPLOADS if alone else WAITS
     if function is aten.copy_.default and others:
-        pinned = mine and args[0] is mine[0] and hasattr(args[1], "is_pinned_here")
-        return UPLOADS if pinned and len(args) > 2 and args[2] else WAITS
+        alone = len(args) > 2 and args[2] and hasattr(args[1], "is_pinned_here")
+        return UPLOADS if alone else WAITS
     if function in WAITING:
         return WAITS
     if function in INDEXING:
@@ -223,5 +234,26 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
             "graph": gpu.capture,
         }.items():
             patch.setattr(torch.cuda, name, own)
-        with gpu:
-            yield gpu
+        # A module's weights are replaced: in those there are, our kind of tensor has no room.
+        overwrite = "get_overwrite_module_params_on_conversion"
+        patch.setattr(torch.__future__, overwrite, lambda: True)
+        # Else torch.tensor(..., device=...) would make its copy behind our back.
+        torch._C._set_only_lift_cpu_tensors(True)
+        try:
+            with device_guard(), gpu:
+                yield gpu
+        finally:
+            torch._C._set_only_lift_cpu_tensors(False)
+
+
+@contextmanager
+def device_guard() -> Iterator[None]:
+    """A build for CPUs cannot switch to a GPU, which indexing tries: its CPU's guard does nothing."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    cpu, cuda = guards
+    guards[1] = cuda or cpu
+    try:
+        yield
+    finally:
+        guards[1] = cuda
