@@ -6,7 +6,6 @@ what it has added is dropped again.
 
 import copy
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -92,7 +91,7 @@ class CachedCalls:
 
 
 class CompiledCalls(CachedCalls):
-    """The same with a cache of a fixed size and ``torch.compile``; what comes first is not compiled.
+    """The same with a cache of a fixed size and ``torch.compile``; the context is not compiled.
 
     Args:
         whisper: Its decoder.

@@ -11,8 +11,8 @@ with random weights, by nodes and batch, with transformers beside them, eager an
 of --minutes; what was left out is said. A row that is measured stays: the same command goes on.
 Without --whisper nothing is read but the project, and nothing is downloaded.
 
-Writes bench/results/GPU/{gpu.md,gpu_calls.png,gpu_batches.png} and gpu_PART.json for each part, with
-a log beside it. Exit status 3: something failed, which the report names. On a CPU, small:
+Writes bench/results/GPU/{gpu.md,gpu_calls.png,gpu_batches.png} and gpu_PART.json for each part,
+with a log beside it. Exit status 3: something failed, which the report names. On a CPU, small:
 
 python bench/gpu.py --device cpu --shapes tiny --nodes 1 3 --batch_sizes 1 2
 """
@@ -46,6 +46,7 @@ MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
 # Of the time: the tests, the first shape, which compiles longest, each other one, audio to text.
 TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
 WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
+NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
 SECONDS = 60  # of a minute
 GRACE_SECONDS = 30.0  # to end a row that was begun in time
 
@@ -107,6 +108,8 @@ def work(args: argparse.Namespace) -> int:
         about["gpu"] = describe_gpu()
     parts, until = plan(args), time.monotonic() + SECONDS * args.minutes
     found: dict[str, Kept] = {}
+    if args.whisper is None and TEXTS in args.parts:
+        found[TEXTS] = Kept({}, left_out={"audio to text": NO_WHISPER})
     for number, part in enumerate(parts):
         left = max(until - time.monotonic(), 0.0)
         seconds = left * part.share / sum(one.share for one in parts[number:])
@@ -145,10 +148,12 @@ def plan(args: argparse.Namespace) -> list[Planned]:
     """The parts that are asked for and possible, in order."""
     sizes = ["--weights", *args.weights, "--batch_sizes", *map(str, args.batch_sizes)]
     asked = args.contestants or [*CONTESTANTS, *PROGRAMS]
-    callers, programs = ([one for one in every if one in asked] for every in (CONTESTANTS, PROGRAMS))
+    callers = [one for one in CONTESTANTS if one in asked]
+    programs = [one for one in PROGRAMS if one in asked]
     parts = []
     if TESTS in args.parts:
-        parts.append(Planned(TESTS, TESTS, TEST_SHARE, ["--tests", *args.tests] if args.tests else []))
+        named = ["--tests", *args.tests] if args.tests else []
+        parts.append(Planned(TESTS, TESTS, TEST_SHARE, named))
     if CALLS in args.parts and callers:
         options = [*sizes, "--nodes", *map(str, args.nodes), "--contestants", *callers]
         for shape in args.shapes:

@@ -5,9 +5,7 @@ from typing import Any
 import torch
 
 
-def upload(
-    numbers: Any, device: torch.device, dtype: torch.dtype | None = None
-) -> torch.Tensor:
+def upload(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
     """``torch.tensor(numbers)`` on a device; a GPU at work is not waited for.
 
     Args:
@@ -18,9 +16,7 @@ def upload(
     return staged(numbers, device, dtype).to(device, non_blocking=True)
 
 
-def staged(
-    numbers: Any, device: torch.device, dtype: torch.dtype | None = None
-) -> torch.Tensor:
+def staged(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The tensor while it is still the host's, in memory that a GPU reads by itself."""
     tensor = torch.as_tensor(numbers, dtype=dtype)
     return tensor.pin_memory() if device.type == "cuda" else tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, ValuesView
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 PACKAGE = "/espnet_medusa/"
 aten = torch.ops.aten
@@ -87,7 +86,7 @@ class Graph:
         """Do it all again, on the same memory."""
         for function, args, kwargs, results in self.operations:
             again = function(*args, **kwargs)
-            for old, new in zip(tree_leaves(results), tree_leaves(again), strict=True):
+            for old, new in zip(tensors_of(results), tensors_of(again), strict=True):
                 if old is not new:
                     old.copy_(new)
 
@@ -120,7 +119,7 @@ class PretendedCuda(TorchDispatchMode):
             pinned = args[0].clone()
             pinned.is_pinned_here = True
             return pinned
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        tensors = tensors_of((args, kwargs.values()))
         mine = [one for one in tensors if isinstance(one, PretendedTensor)]
         others = [one for one in tensors if not isinstance(one, PretendedTensor)]
         target = kwargs.get("device")
@@ -128,7 +127,7 @@ class PretendedCuda(TorchDispatchMode):
         if not mine and target != "cuda":
             return function(*args, **kwargs)
         self._note(function, copying(function, args, kwargs, mine, others))
-        args, kwargs = tree_map_only(PretendedTensor, lambda one: one.held, (args, kwargs))
+        args, kwargs = replaced((args, kwargs), lambda one: getattr(one, "held", one))
         if target is not None:
             kwargs = kwargs | {"device": torch.device("cpu")}
         results = function(*args, **kwargs)
@@ -137,10 +136,8 @@ class PretendedCuda(TorchDispatchMode):
         if target == "cpu":
             return results
         known = {id(one.held): one for one in mine} | {id(one): one for one in others}
-        return tree_map_only(
-            torch.Tensor,
-            lambda one: known[id(one)] if id(one) in known else PretendedTensor(one),
-            results,
+        return replaced(
+            results, lambda one: known[id(one)] if id(one) in known else PretendedTensor(one)
         )
 
     def _note(self, function: Any, how: str | None) -> None:
@@ -153,10 +150,12 @@ class PretendedCuda(TorchDispatchMode):
     def _record(self, function: Any, args: tuple, kwargs: dict, results: Any) -> None:
         graph = self._capturing
         graph.operations.append((function, args, kwargs, results))
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        given = tensors_of((args, kwargs.values()))
         places = {one.untyped_storage().data_ptr() for one in given}
-        made = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor)]
-        graph.made += [one for one in made if one.untyped_storage().data_ptr() not in places]
+        made = [
+            one for one in tensors_of(results) if one.untyped_storage().data_ptr() not in places
+        ]
+        graph.made += made
 
     @contextmanager
     def capture(self, graph: Graph, **_) -> Iterator[None]:
@@ -168,6 +167,25 @@ class PretendedCuda(TorchDispatchMode):
         finally:
             self._capturing = None
         graph.forget_values()
+
+
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """All tensors in nested sequences."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    nested = isinstance(values, list | tuple | ValuesView)
+    return [one for value in values for one in tensors_of(value)] if nested else []
+
+
+def replaced(values: Any, by: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same nested sequences and tables with other tensors."""
+    if isinstance(values, torch.Tensor):
+        return by(values)
+    if isinstance(values, dict):
+        return {name: replaced(value, by) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)([replaced(value, by) for value in values])
+    return values
 
 
 def copying(
@@ -248,7 +266,7 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
 
 @contextmanager
 def device_guard() -> Iterator[None]:
-    """A build for CPUs cannot switch to a GPU, which indexing tries: its CPU's guard does nothing."""
+    """Indexing switches to its operands' device; a build for CPUs knows how to for these alone."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     cpu, cuda = guards
