@@ -8,8 +8,8 @@ from pretended_cuda import pretended_cuda
 
 from espnet_medusa.inference.speech2text import Speech2Text
 
-GREEDY = {"search": "greedy", "maxlenratio": -9, "minlenratio": -4}
-BEAM = {"search": "beam", "beam_size": 3, "maxlenratio": -6, "minlenratio": -3}
+GREEDY = {"search": "greedy", "maxlenratio": -6, "minlenratio": -4}
+BEAM = {"search": "beam", "beam_size": 3, "maxlenratio": -5, "minlenratio": -3}
 WAYS = {
     "plain": GREEDY | {"draft_depth": 0},
     "heads": GREEDY,
