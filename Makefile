@@ -13,6 +13,7 @@ BIN := $(abspath $(VENV))/bin
 BENCH_VENV ?= .venv-bench
 BENCH_BIN := $(abspath $(BENCH_VENV))/bin
 DEMO ?= egs/mini_synth/demo
+GPU ?=
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
 
