@@ -2,6 +2,7 @@
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper decoders, in an environment of its own; of a real one:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
+# `make gpu` tries a GPU out in ten minutes; a real Whisper, too, with GPU="--whisper EXP --data_dir DIR"
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
 VENV ?= .venv
@@ -12,13 +13,14 @@ BIN := $(abspath $(VENV))/bin
 BENCH_VENV ?= .venv-bench
 BENCH_BIN := $(abspath $(BENCH_VENV))/bin
 DEMO ?= egs/mini_synth/demo
+GPU ?=
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
 
 # Without bytecode every import of ESPnet compiles it anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo lint test docs bench clean
+.PHONY: setup demo lint test docs bench gpu clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -58,6 +60,9 @@ $(RECIPE)/exp/asr_draft/valid.acc.ave.pth: | $(RECIPE)/exp/asr_recurrent/valid.a
 bench: $(BENCH_VENV)/.installed \
 		$(if $(findstring --whisper,$(BENCH)),,$(RECIPE)/exp/asr_draft/valid.acc.ave.pth)
 	$(BENCH_BIN)/python bench/compare.py $(BENCH)
+
+gpu: setup
+	$(BIN)/python bench/gpu.py $(GPU)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist site *.egg-info

@@ -68,7 +68,7 @@ def write_report(folder: Path) -> None:
 def read_results(folder: Path) -> list[dict]:
     """Results of subjects: trained ones first, then random ones, small ones first."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
-    results = [one for one in found if "rows" in one]
+    results = [one for one in found if "subject" in one]
     return sorted(results, key=lambda one: (one["fixed_tokens"] or 0, one["sizes"]["hidden_size"]))
 
 

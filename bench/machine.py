@@ -1,7 +1,8 @@
-"""What this machine is and can do: its name, versions, memory bandwidth and GEMM rates."""
+"""What this machine is and can do: its name, versions, GPU, memory bandwidth and GEMM rates."""
 
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,19 @@ PACKAGES = (
 VECTOR = 64 * 2**20  # elements of copy and triad: far beyond any cache
 GEMV_SIZE, GEMM_SIZE = 8192, 2048
 GIGA = 1e9
+SMI_SECONDS = 20.0
+# What nvidia-smi says of a GPU: its own names of it, and what figures depend on.
+GPU_FACTS = {
+    "driver": "driver_version",
+    "memory": "memory.total",
+    "performance state": "pstate",
+    "clock": "clocks.sm",
+    "highest clock": "clocks.max.sm",
+    "memory clock": "clocks.mem",
+    "power limit": "power.limit",
+    "temperature [C]": "temperature.gpu",
+    "throttled by": "clocks_throttle_reasons.active",
+}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FLOATS = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "bfloat16", "float16")}
 
@@ -44,6 +58,22 @@ def describe_machine(device: str, threads: int) -> dict:
     }
 
 
+def describe_gpu() -> dict[str, str]:
+    """CUDA's version and what nvidia-smi says of the GPU that torch computes on, as it says it."""
+    facts = {"CUDA": str(torch.version.cuda)}
+    name = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    for fact, field in GPU_FACTS.items():
+        # One by one: drivers differ in what they know, and one unknown name spoils a query.
+        command = ["nvidia-smi", f"--id={name}", f"--query-gpu={field}", "--format=csv,noheader"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SMI_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        if done.returncode == 0:
+            facts[fact] = done.stdout.strip()
+    return facts
+
+
 @torch.no_grad()
 def measure_machine(device: str, threads: int) -> dict:
     """Memory bandwidth in GB/s and matrix product rates in GFLOP/s, the best of several runs."""
@@ -69,25 +99,26 @@ def measure_machine(device: str, threads: int) -> dict:
     return {"bandwidth": bandwidth, "gemm": rates, **describe_machine(device, threads)}
 
 
+def wait_for(device: str) -> None:
+    """Until a GPU has done all that it was asked for."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def best_seconds(work: Callable[[], object], device: str, repeats: int = 7) -> float:
     """The shortest of several runs, after one to warm up."""
     seconds = []
     for _ in range(repeats + 1):
-        _wait(device)
+        wait_for(device)
         started = time.perf_counter()
         work()
-        _wait(device)
+        wait_for(device)
         seconds.append(time.perf_counter() - started)
     return min(seconds[1:])
 
 
 def _gemm_rate(work: Callable[[], object], device: str) -> float:
     return 2 * GEMM_SIZE**3 / GIGA / best_seconds(work, device)
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def _slug(name: str) -> str:

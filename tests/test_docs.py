@@ -196,13 +196,16 @@ def check_module(name: str, words: list[str], monkeypatch) -> None:
         check_arguments(importlib.import_module(name).main, words, monkeypatch)
 
 
+BENCHMARKS = {"BENCH": "compare", "GPU": "gpu"}  # by the variable that make passes on
+
+
 def check_make(words: list[str], monkeypatch) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for word in words:
         name, given, value = word.partition("=")
         assert re.search(rf"^{name} \?=" if given else rf"^{name}:", makefile, re.MULTILINE), word
-        if name == "BENCH":
-            check_module("compare", shlex.split(value), monkeypatch)
+        if name in BENCHMARKS:
+            check_module(BENCHMARKS[name], shlex.split(value), monkeypatch)
 
 
 @cache
@@ -266,6 +269,7 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
     [
         "make dome",
         "make setup TROCH=cpu",
+        'make gpu GPU="--shape tiny_"',
         "python -m espnet_medusa.bin.asr_inference --draft_depht 3 ...",
         "python -m espnet_medusa.bin.asr_inference --config conf/decode/none.yaml ...",
         "python -m espnet_medusa.bin.nothing",
@@ -287,7 +291,7 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
-    modules |= {name: importlib.import_module(name) for name in ("compare", "who_drafts")}
+    modules |= {name: importlib.import_module(name) for name in ("compare", "gpu", "who_drafts")}
     return {name: module.get_parser() for name, module in modules.items()}
 
 

@@ -100,9 +100,29 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Su
         tokens: That every contestant writes.
         num_inputs: Memories.
     """
+    decoder, eos = random_decoder(shape, **RANDOM_HEADS), VOCAB_SIZE - 1
+    decoder.count_tokens(torch.arange(VOCAB_SIZE))  # any tokens make a draft vocabulary
+    subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
+    subject = replace(
+        subject, fixed_tokens=tokens, inputs=[f"random{index}" for index in range(num_inputs)]
+    )
+    for name in subject.inputs:
+        memory = torch.randn(MEMORY_FRAMES, subject.sizes.hidden_size)
+        subject.write_input(name, memory.numpy())
+    subject.save()
+    return subject
+
+
+@torch.no_grad()
+def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
+    """Random weights, always the same; the last token never wins.
+
+    Args:
+        shape: A name in ``WHISPER_SHAPES``.
+        heads: The decoder's options of heads.
+    """
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
-    eos = VOCAB_SIZE - 1
     decoder = WhisperMedusaDecoder(
         vocab_size=VOCAB_SIZE,
         encoder_output_size=hidden_size,
@@ -110,18 +130,10 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Su
         attention_heads=attention_heads,
         linear_units=4 * hidden_size,
         max_target_positions=MAX_POSITIONS,
-        **RANDOM_HEADS,
+        **heads,
     ).eval()
-    make_lively(decoder, eos)
-    decoder.count_tokens(torch.arange(VOCAB_SIZE))  # any tokens make a draft vocabulary
-    subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
-    subject = replace(
-        subject, fixed_tokens=tokens, inputs=[f"random{index}" for index in range(num_inputs)]
-    )
-    for name in subject.inputs:
-        subject.write_input(name, torch.randn(MEMORY_FRAMES, hidden_size).numpy())
-    subject.save()
-    return subject
+    make_lively(decoder, VOCAB_SIZE - 1)
+    return decoder
 
 
 @torch.no_grad()

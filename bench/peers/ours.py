@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from decoder_calls import TreeCalls, call_seconds
 from espnet2.asr.ctc import CTC as CTCBranch
 
 from espnet_medusa.checkpoint import load_weights
@@ -22,16 +23,13 @@ from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tree.token_tree import ROOT
 from peers.contestant import Contestant, Decoded, Setup
 from peers.memories import pad_memories, until_end
 from peers.replay import Recorder, Replayer, measured_steps, stated_steps
 from peers.subject import OURS, OURS_CTC, OURS_DRAFT, Subject
 from peers.way import CTC, CTC_HEADS, HEADS, MODEL, PLAIN, REPLAYED, Way
 
-CONTEXT_TOKENS = 36  # known before a timed call: half of a sentence
 DRAFT_VOCAB_SIZE = 4096  # of random weights; the trained model's whole vocabulary is smaller
-WARM_UP_CALLS = 3
 
 
 def load_decoder(subject: Subject, with_heads: bool = True) -> WhisperMedusaDecoder:
@@ -187,22 +185,8 @@ class Ours(Contestant):
     def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:
         """Seconds of decoder calls with a chain of new nodes and their vocabulary projections."""
         decoder = self.search(Way("ours", self.weights, "greedy")).decoder
-        device = torch.device(self.setup.device)
-        lengths = torch.tensor([len(memory)], device=device)
-        state = decoder.start(torch.from_numpy(memory)[None].to(device), lengths, with_heads=False)
-        known = [*range(CONTEXT_TOKENS)]
-        decoder.extend(state, [known], [[ROOT, *known[:-1]]])
-        tokens, parents = range(nodes), range(CONTEXT_TOKENS - 1, CONTEXT_TOKENS - 1 + nodes)
-        seconds = []
-        for _ in range(WARM_UP_CALLS + repeats):
-            _wait(device)
-            started = time.perf_counter()
-            outputs = decoder.extend(state, [[*tokens]], [[*parents]])
-            decoder.logits(outputs.hidden)
-            _wait(device)
-            seconds.append(time.perf_counter() - started)
-            decoder.keep(state, [known])
-        return seconds[WARM_UP_CALLS:]
+        calls = TreeCalls(decoder, torch.from_numpy(memory)[None].to(self.setup.device))
+        return call_seconds(calls, nodes, repeats, self.setup.device)
 
 
 def calls_by_tokens(statistics: DecodingStatistics) -> dict[int, int]:
@@ -219,11 +203,6 @@ def _tokens(walk: GreedyWalk | BeamWalk) -> list[int]:
     if isinstance(walk, GreedyWalk):
         return walk.tokens
     return walk.ended[0].tokens if walk.ended else []
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 build = Ours

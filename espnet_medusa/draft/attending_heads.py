@@ -20,15 +20,15 @@ class AttendingLayer(Protocol):
         """What all steps attend to, as they read it, of ``TreeState.heard``."""
 
     def advance(
-        self, states: torch.Tensor, embedded: torch.Tensor, heard: Any, utterances: torch.Tensor
+        self, states: torch.Tensor, embedded: torch.Tensor, heard: Any, utterances: Sequence[int]
     ) -> torch.Tensor:
-        """One token further: (R, D) and its embeddings (R, D) of (R,) utterances to (R, D).
+        """One token further: (R, D) and its embeddings (R, D) of R rows' utterances to (R, D).
 
         ``heard`` is what ``hear`` returns.
         """
 
     def chain(
-        self, states: torch.Tensor, heard: Any, utterances: torch.Tensor, depth: int
+        self, states: torch.Tensor, heard: Any, utterances: Sequence[int], depth: int
     ) -> torch.Tensor | None:
         """(R, depth) best columns of logits behind (R, D), each read by the next step; or None."""
 
@@ -42,19 +42,18 @@ class AttendingStates:
 
     Attributes:
         hidden: (R, D).
-        utterances: (R,) whose they are.
+        utterances: R, whose they are; known to the host, as shapes depend on it.
     """
 
     hidden: torch.Tensor
-    utterances: torch.Tensor
+    utterances: list[int]
 
     def select(self, rows: torch.Tensor) -> AttendingStates:
-        return AttendingStates(self.hidden[rows], self.utterances[rows])
+        return AttendingStates(self.hidden[rows], [self.utterances[row] for row in rows.tolist()])
 
     def join(self, others: AttendingStates) -> AttendingStates:
-        return AttendingStates(
-            torch.cat([self.hidden, others.hidden]), torch.cat([self.utterances, others.utterances])
-        )
+        hidden = torch.cat([self.hidden, others.hidden])
+        return AttendingStates(hidden, self.utterances + others.utterances)
 
 
 class AttendingHeadsSurrogate(Surrogate):
@@ -96,8 +95,7 @@ class AttendingHeadsSurrogate(Surrogate):
 
     def start(self, prefixes: Sequence[Prefix]) -> AttendingStates:
         hidden = head_inputs(prefixes)
-        rows = [self._rows[prefix.root] for prefix in prefixes]
-        return AttendingStates(hidden, torch.tensor(rows, device=hidden.device))
+        return AttendingStates(hidden, [self._rows[prefix.root] for prefix in prefixes])
 
     def advance(self, states: AttendingStates, tokens: torch.Tensor) -> AttendingStates:
         hidden = self.layer.advance(

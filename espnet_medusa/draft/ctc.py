@@ -26,6 +26,7 @@ from espnet_medusa.draft.ctc_hypothesis import (
 )
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.upload import upload
 
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
 LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
@@ -253,7 +254,7 @@ class CTCSurrogate(Surrogate):
             missing = self._unknown(generations.pop())
             states = self._recall([prefix.parent for prefix in missing])
             tokens = [prefix.token for prefix in missing]
-            states = self.advance(states, torch.tensor(tokens, device=states.rows.device))
+            states = self.advance(states, upload(tokens, states.rows.device))
             self.known |= {prefix: (states, row) for row, prefix in enumerate(missing)}
         return self._recall(prefixes)
 

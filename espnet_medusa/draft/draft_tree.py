@@ -10,6 +10,7 @@ from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftCost, DraftInput, head_inputs
 from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.tree.upload import upload
 
 
 class DraftTree:
@@ -59,7 +60,7 @@ class DraftTree:
         logits = self.decoder.logits(head_inputs([*rows]))
         if len(rows) == len(nodes):
             return logits
-        return logits[torch.tensor([rows[node] for node in nodes], device=logits.device)]
+        return logits[upload([rows[node] for node in nodes], logits.device)]
 
     def keep(self, running: Sequence[Prefix]) -> None:
         """Drop what is neither on the way to these nodes nor behind them.

@@ -15,6 +15,7 @@ from espnet_medusa.draft.respelling import Respelling
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftCost, DraftInput, Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.tree.upload import upload
 from espnet_medusa.vocabulary.translation import Translation
 
 
@@ -97,7 +98,7 @@ class DraftModelSurrogate(Surrogate):
             return self._interpreter.logits(states.places)
         said = self._interpreter.logits([states.places[row] for row in asked])
         logits = said.new_zeros(len(states.places), said.size(1))
-        logits[torch.tensor(asked, device=logits.device)] = said
+        logits[upload(asked, logits.device)] = said
         return logits
 
     def keep(self, running: Sequence[Prefix]) -> None:

@@ -1,5 +1,6 @@
 """Heads that listen, with weights laid out for drafting."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.layer import Packing, ask_memory
 from espnet_medusa.runtime.linear import GELU, pack_module, pack_norm
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.upload import upload
 
 
 class HeardMemory(NamedTuple):
@@ -56,7 +58,7 @@ class PackedAttendingHeads:
         states: torch.Tensor,
         embedded: torch.Tensor,
         heard: HeardMemory,
-        utterances: torch.Tensor,
+        utterances: Sequence[int],
     ) -> torch.Tensor:
         """One token further.
 
@@ -64,7 +66,7 @@ class PackedAttendingHeads:
             states: (R, D).
             embedded: (R, D) tokens.
             heard: What all steps attend to.
-            utterances: (R,) whose states they are.
+            utterances: R, whose states they are.
 
         Returns:
             (R, D).
@@ -76,7 +78,7 @@ class PackedAttendingHeads:
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
     def chain(
-        self, states: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor, depth: int
+        self, states: torch.Tensor, heard: HeardMemory, utterances: Sequence[int], depth: int
     ) -> torch.Tensor | None:
         """As ``AttendingLayer``'s: step by step here."""
         return None
@@ -86,19 +88,26 @@ class PackedAttendingHeads:
         return self.norm(states)
 
     def _ask(
-        self, queries: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor
+        self, queries: torch.Tensor, heard: HeardMemory, utterances: Sequence[int]
     ) -> torch.Tensor:
-        seen = heard.keys_values, heard.mask
-        if heard.utterances == 1:
-            return ask_memory(queries, Packing(None, (1, len(queries))), *seen)
-        order = utterances.argsort(stable=True)
-        found = ask_memory(queries[order], packing_of(utterances, heard.utterances), *seen)
+        order, sizes = by_utterance(utterances, heard.utterances)
+        packing = Packing.of(sizes, queries.device)
+        if order is None:
+            return ask_memory(queries, packing, heard.keys_values, heard.mask)
+        order = upload(order, queries.device)
+        found = ask_memory(queries[order], packing, heard.keys_values, heard.mask)
         return torch.empty_like(found).index_copy_(0, order, found)
 
 
-def packing_of(utterances: torch.Tensor, count: int) -> Packing:
-    """Rows (R,) of so many utterances, in their order; some may have none."""
-    sizes = utterances.bincount(minlength=count)
-    width = int(sizes.max())
-    present = torch.arange(width, device=sizes.device) < sizes[:, None]
-    return Packing(None if bool(present.all()) else present, (count, width))
+def by_utterance(utterances: Sequence[int], count: int) -> tuple[list[int] | None, list[int]]:
+    """R rows utterance by utterance: in which order, None as they are, and how many of each.
+
+    Args:
+        utterances: R, whose they are; some may have none.
+        count: Utterances.
+    """
+    sizes = [0] * count
+    for utterance in utterances:
+        sizes[utterance] += 1
+    order = sorted(range(len(utterances)), key=utterances.__getitem__)
+    return (None if order == [*range(len(order))] else order), sizes

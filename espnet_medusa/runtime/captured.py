@@ -23,11 +23,13 @@ from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
+from espnet_medusa.tree.upload import staged, upload
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST_SLOTS = 64
 FRAME_STEP = 128
 WARM_UP_CALLS = 2
+IDLE_BYTES = 2 << 30  # of storages that nobody uses: batches of other sizes need the room
 
 
 class FixedNodeCache(NodeCache):
@@ -47,7 +49,7 @@ class FixedNodeCache(NodeCache):
         return slots[:, : self.attended]
 
     def select(self, utterances: Sequence[int]) -> None:
-        self.slots[:, : len(utterances)] = self.slots[:, utterances]
+        self.slots[:, : len(utterances)] = self.slots[:, upload(utterances, self.slots.device)]
 
 
 @dataclass
@@ -98,6 +100,16 @@ class Storage:
     calls: dict[tuple[int, int], Captured] = field(default_factory=dict)
     user: weakref.ref | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether no state lives here."""
+        return self.user is None or self.user() is None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of keys and values."""
+        return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory)
+
 
 @dataclass
 class CapturedState(TreeState):
@@ -120,7 +132,8 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         super().__init__(decoder, precision)
-        self.storages: dict[tuple, Storage] = {}
+        self.storages: dict[tuple, Storage] = {}  # the last used one stands last
+        self._pool: tuple[int, int] | None = None
 
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
@@ -129,9 +142,11 @@ class CapturedWhisperRuntime(WhisperRuntime):
         memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
         key = (*memory.shape, len(state.memory))
-        storage = self.storages.get(key)
-        if storage is None or storage.user() is not None:
-            storage = self.storages[key] = self._make_storage(state)
+        storage = self.storages.pop(key, None)
+        if storage is None or not storage.idle:
+            self._drop_idle()
+            storage = self._make_storage(state)
+        self.storages[key] = storage
         for fixed, new in zip(storage.memory, state.memory, strict=True):
             fixed.copy_(new)
         storage.memory_mask.zero_()
@@ -150,6 +165,15 @@ class CapturedWhisperRuntime(WhisperRuntime):
         )
         storage.user = weakref.ref(state)
         return state
+
+    def _drop_idle(self) -> None:
+        """Give back what has been idle longest, until the rest is little."""
+        idle = [key for key, storage in self.storages.items() if storage.idle]
+        num_bytes = sum(self.storages[key].num_bytes for key in idle)
+        for key in idle:
+            if num_bytes <= IDLE_BYTES:
+                return
+            num_bytes -= self.storages.pop(key).num_bytes
 
     def _make_storage(self, state: TreeState) -> Storage:
         num_utterances, frames, _, *sizes = state.memory[0].shape
@@ -177,10 +201,10 @@ class CapturedWhisperRuntime(WhisperRuntime):
         if call is None:
             call = storage.calls[width, slots] = self._make_call(storage, width, slots)
         fill(call.inputs, state.trees, first, tokens)
+        rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
+        rows = upload(rows, self.device)
         self._run(call, state, slots)
         cache.commit(max(sizes))
-        rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
-        rows = torch.tensor(rows, device=self.device)
         return NodeOutputs(call.outputs.hidden[rows], call.outputs.head_input[rows])
 
     def _make_call(self, storage: Storage, width: int, slots: int) -> Captured:
@@ -206,15 +230,17 @@ class CapturedWhisperRuntime(WhisperRuntime):
                     self._compute_fixed(call.inputs, state)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             call.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(call.graph):
+            # All graphs have one pool: what one computes is read before another one runs.
+            with torch.cuda.graph(call.graph, pool=self._pool):
                 call.outputs = self._compute_fixed(call.inputs, state)
+            self._pool = call.graph.pool()
             call.graph.replay()
 
     def _compute_fixed(self, inputs: Inputs, state: TreeState) -> NodeOutputs:
         num_utterances, _, width, _ = inputs.visible.shape
         mask = torch.zeros(inputs.visible.shape, dtype=self.dtype, device=self.device)
         mask = mask.masked_fill(~inputs.visible, -torch.inf)
-        packing = Packing(None, (num_utterances, width))
+        packing = Packing([width] * num_utterances, None)
         return self._compute(state, *inputs.numbers.unbind(), mask, packing)
 
     def select(self, state: CapturedState, utterances: Sequence[int]) -> None:
@@ -222,8 +248,9 @@ class CapturedWhisperRuntime(WhisperRuntime):
         state.trees = [state.trees[row] for row in utterances]
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
+        rows = upload(utterances, self.device)
         for part in [*state.memory, state.memory_mask]:
-            part[: len(utterances)] = part[utterances]
+            part[: len(utterances)] = part[rows]
 
 
 def fill(
@@ -246,14 +273,12 @@ def fill(
         numbers[1, row, : len(of_row)] = depths(tree, first, len(of_row))
     seen = visibility(trees, first)
     visible[: len(trees), 0, : seen.shape[1], : seen.shape[2]] |= seen
-    device = inputs.numbers.device
     for fixed, new in (
         (inputs.numbers, numbers.reshape(2, -1)),
         (inputs.places, first + np.arange(width)),
         (inputs.visible, visible),
     ):
-        host = torch.from_numpy(new)
-        fixed.copy_(host.pin_memory() if device.type == "cuda" else host, non_blocking=True)
+        fixed.copy_(staged(new, fixed.device), non_blocking=True)
 
 
 def bucket(num_nodes: int) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_no
 from espnet_medusa.runtime.native.norm import NativeNorm
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.tree_decoder import TreeState
+from espnet_medusa.tree.upload import upload
 
 
 @dataclass(frozen=True)
@@ -20,32 +20,45 @@ class Packing:
     """Rows of nodes without the padding of utterances that have fewer.
 
     Attributes:
-        present: (U, T) bool; None where nothing is padded.
-        shape: U, T.
+        sizes: U, nodes of each utterance; the most are T.
+        places: (R,) of these nodes among the U T; None where nothing is padded.
     """
 
-    present: torch.Tensor | None
-    shape: tuple[int, int]
+    sizes: Sequence[int]
+    places: torch.Tensor | None
 
-    @cached_property
+    @staticmethod
+    def of(sizes: Sequence[int], device: torch.device) -> "Packing":
+        """Of so many nodes of each utterance."""
+        width = max(sizes)
+        if min(sizes) == width:
+            return Packing(sizes, None)
+        rows = enumerate(sizes)
+        places = [row * width + place for row, size in rows for place in range(size)]
+        return Packing(sizes, upload(places, device))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """U, T."""
+        return len(self.sizes), max(self.sizes)
+
+    @property
     def first_rows(self) -> list[int]:
         """U + 1 packed rows: where each utterance's begin, and where they end."""
-        utterances, width = self.shape
-        if self.present is None:
-            return [*range(0, utterances * width + 1, width)]
-        return [0, *accumulate(self.present.sum(dim=1).tolist())]
+        return [0, *accumulate(self.sizes)]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """(U, T, D) to (R, D), R the nodes that are there."""
-        return padded.flatten(0, 1) if self.present is None else padded[self.present]
+        rows = padded.flatten(0, 1)
+        return rows if self.places is None else rows.index_select(0, self.places)
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
         """(R, D) to (U, T, D), zeros where nothing is."""
-        if self.present is None:
-            return packed.view(*self.shape, -1)
-        padded = packed.new_zeros(*self.shape, packed.size(-1))
-        padded[self.present] = packed
-        return padded
+        if self.places is not None:
+            utterances, width = self.shape
+            padded = packed.new_zeros(utterances * width, packed.size(-1))
+            packed = padded.index_copy_(0, self.places, packed)
+        return packed.view(*self.shape, -1)
 
 
 class AttentionWeights(NamedTuple):

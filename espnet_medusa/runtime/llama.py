@@ -54,7 +54,7 @@ class LlamaRuntime(TreeRuntime):
         state.cache.reserve(shape[1])
         positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
         hidden = self.adapter_product(stacked.flatten(0, 1))
-        self._run(hidden, positions, Packing(None, (*shape,)), mask, state)
+        self._run(hidden, positions, Packing([shape[1]] * shape[0], None), mask, state)
         state.cache.commit_prefix(shape[1])
         return state
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import addressof, c_int32
 from itertools import accumulate
 
 import torch
 
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.runtime.attending_heads import HeardMemory
+from espnet_medusa.runtime.attending_heads import HeardMemory, by_utterance
 from espnet_medusa.runtime.linear import GELU, pack_module
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
@@ -58,7 +58,7 @@ class NativeAttendingHeads:
         states: torch.Tensor,
         embedded: torch.Tensor,
         heard: HeardMemory,
-        utterances: torch.Tensor,
+        utterances: Sequence[int],
     ) -> torch.Tensor:
         """As ``PackedAttendingHeads``'s."""
 
@@ -71,7 +71,7 @@ class NativeAttendingHeads:
         return in_order(advance, heard, utterances, 1, states, embedded)
 
     def chain(
-        self, states: torch.Tensor, heard: HeardMemory, utterances: torch.Tensor, depth: int
+        self, states: torch.Tensor, heard: HeardMemory, utterances: Sequence[int], depth: int
     ) -> torch.Tensor:
         """(R, depth) best columns of the projection behind (R, D), one after the other."""
 
@@ -87,7 +87,7 @@ class NativeAttendingHeads:
 def in_order(
     work: Callable[..., torch.Tensor],
     heard: HeardMemory,
-    utterances: torch.Tensor,
+    utterances: Sequence[int],
     steps: int,
     *rows: torch.Tensor,
 ) -> torch.Tensor:
@@ -96,14 +96,15 @@ def in_order(
     Args:
         work: Calls a kernel.
         heard: Of ``NativeAttendingHeads.hear``.
-        utterances: (R,) whose the rows are, in any order.
+        utterances: R, whose the rows are, in any order.
         steps: That the kernel takes.
         rows: (R, D) each.
     """
-    order = None if heard.utterances == 1 else utterances.argsort(stable=True)
+    count = heard.utterances
+    order, sizes = by_utterance(utterances, count)
+    order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
-    count, width = heard.utterances, rows[0].size(1)
-    sizes = utterances.bincount(minlength=count).tolist()
+    width = rows[0].size(1)
     first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
     memory = heard.keys_values
     num_heads = memory.packed.size(1)

@@ -30,7 +30,7 @@ class NativeMemory:
     packed: torch.Tensor
     frames: int
 
-    def __getitem__(self, utterances: Sequence[int]) -> NativeMemory:
+    def __getitem__(self, utterances: torch.Tensor) -> NativeMemory:
         return NativeMemory(self.packed[utterances], self.frames)
 
     @staticmethod

@@ -27,6 +27,7 @@ from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
+from espnet_medusa.tree.upload import upload
 
 
 class TreeRuntime(TreeDecoder):
@@ -90,8 +91,8 @@ class TreeRuntime(TreeDecoder):
         positions = [
             offset + depth for tree, offset, size in rows for depth in depths(tree, first, size)
         ]
-        numbers = torch.from_numpy(np.array([ids, positions])).to(self.device)
-        packing = Packing(self._present(sizes), (len(sizes), width))
+        numbers = upload([ids, positions], self.device)
+        packing = Packing.of(sizes, self.device)
         mask = self._mask(state, first)
         outputs = self._compute(state, *numbers.unbind(), mask, packing)
         state.cache.commit(width)
@@ -240,13 +241,7 @@ class TreeRuntime(TreeDecoder):
     def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
         """(U, 1, T, N), 0 where attention may go."""
         mask = np.where(visibility(state.trees, first), np.float32(0), np.float32(-np.inf))
-        return torch.from_numpy(mask)[:, None].to(self.device, self.dtype)
-
-    def _present(self, sizes: Sequence[int]) -> torch.Tensor | None:
-        if min(sizes) == max(sizes):
-            return None
-        width = torch.arange(max(sizes), device=self.device)
-        return width < torch.tensor(sizes, device=self.device)[:, None]
+        return upload(mask, self.device).to(self.dtype)[:, None]
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:

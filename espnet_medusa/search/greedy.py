@@ -20,6 +20,7 @@ from espnet_medusa.tree.best_token import BestTokens, Restriction
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.tree.upload import upload
 
 BEST, ALLOWED = "best", "allowed"
 
@@ -144,8 +145,8 @@ class GreedyStrategy(Strategy):
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
-        parents = torch.tensor([rows[prefix.parent] for prefix in drafts], device=logits.device)
-        tokens = torch.tensor([prefix.token for prefix in drafts], device=logits.device)
+        pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
+        parents, tokens = upload(pairs, logits.device, torch.long).view(-1, 2).unbind(1)
         # One read: best tokens and verdicts, with their log-probabilities.
         best, normalizers = self.best_tokens(logits, restriction)
         of, chosen = torch.arange(len(prefixes), device=logits.device), best

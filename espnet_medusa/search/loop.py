@@ -17,6 +17,7 @@ from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
+from espnet_medusa.tree.upload import upload
 
 
 class Drafter(Protocol):
@@ -139,7 +140,8 @@ def _evaluate(
         _watch(decoder, rows, [*map(len, tokens)], hidden)
     asked = {prefix for row in rows for prefix in row.walk.draft.asked}
     if len(asked) < len(placed):  # of the prompt only what follows it counts
-        hidden = hidden[[place for place, prefix in enumerate(placed) if prefix in asked]]
+        places = [place for place, prefix in enumerate(placed) if prefix in asked]
+        hidden = hidden[upload(places, hidden.device)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)

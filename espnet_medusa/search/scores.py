@@ -12,6 +12,7 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.tree.best_token import Restriction
 from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.upload import upload
 
 DECODER, CTC = "decoder", "ctc"
 CANDIDATES = "candidates"
@@ -160,8 +161,8 @@ class Scoring:
         lengths = [prefix.length for request in requests for prefix in request.prefixes]
         return self.constraints.restrict(
             scores[:, self.constraints.eos].float(),
-            torch.tensor(lengths, device=scores.device),
-            torch.tensor(least, device=scores.device) if limited else None,
+            upload(lengths, scores.device),
+            upload(least, scores.device) if limited else None,
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from espnet_medusa.tree.upload import upload
+
 GROWTH = 2
 
 
@@ -86,11 +88,11 @@ class NodeCache:
             return
         places = range(start, self.num_nodes)
         rows = [[kept[p] if p < len(kept) else p for p in places] for kept in slots]
-        source = torch.tensor(rows, device=self.slots.device) + self.num_prefix
+        source = upload(rows, self.slots.device) + self.num_prefix
         utterances = torch.arange(len(rows), device=self.slots.device)[:, None]
         start, end = start + self.num_prefix, self.num_nodes + self.num_prefix
         self.slots[:, : len(rows), start:end] = self.slots[:, utterances, source]
 
     def select(self, utterances: Sequence[int]) -> None:
         """Keep these utterances."""
-        self.slots = self.slots[:, utterances]
+        self.slots = self.slots[:, upload(utterances, self.slots.device)]

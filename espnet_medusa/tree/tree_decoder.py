@@ -11,6 +11,7 @@ from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.upload import upload
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,10 @@ class TreeDecoder(ABC):
         state.trees = [state.trees[row] for row in utterances]
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
-        state.memory = [keys_values[utterances] for keys_values in state.memory]
+        rows = upload(utterances, state.cache.slots.device)
+        state.memory = [keys_values[rows] for keys_values in state.memory]
         if state.memory_mask is not None:
-            state.memory_mask = state.memory_mask[utterances]
+            state.memory_mask = state.memory_mask[rows]
 
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

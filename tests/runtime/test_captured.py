@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from pretended_cuda import pretended_cuda
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
+from espnet_medusa.runtime import captured
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_bucket
 from espnet_medusa.runtime.precision import Precision
@@ -12,17 +14,11 @@ from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 LENGTHS = [20, 9, 1]
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, NO_CUDA])]
 
 
 def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
@@ -60,11 +56,21 @@ def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
 @pytest.mark.parametrize("seed", range(2))
 def test_searches_find_the_same(seed, heads, search, device):
     decoder = tiny_decoder(seed, heads)
-    options = SearchOptions(search=search, draft_width=2)
+    # On a CPU heads would draft in 8 bits, and something else now and then.
+    options = SearchOptions(search=search, draft_width=2, draft_precision="float32")
     expected = searched(build_runtime(decoder), options, "cpu")
-    captured = CapturedWhisperRuntime(decoder.to(device), Precision(torch.float32))
-    assert searched(captured, options, device) == expected
-    assert len(captured.storages) == 1
+    runtime = CapturedWhisperRuntime(decoder.to(device), Precision(torch.float32))
+    assert searched(runtime, options, device) == expected
+    assert len(runtime.storages) == 1
+
+
+@pytest.mark.parametrize(("heads", "search"), [("block", "beam"), ("attending", "greedy")])
+def test_searches_find_the_same_on_a_pretended_gpu(heads, search):
+    with pretended_cuda() as gpu:
+        test_searches_find_the_same(0, heads, search, "cuda:0")
+    assert gpu.graphs and not {
+        place for place in gpu.waits if place.startswith(("runtime/captured", "tree/node_cache"))
+    }
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -102,6 +108,28 @@ def test_two_states_at_once_do_not_share_a_storage():
         torch.testing.assert_close(outputs.hidden[0], expected.hidden[0, -1], rtol=0, atol=1e-5)
 
 
+def test_idle_storages_leave_when_they_take_much_room(monkeypatch):
+    runtime = CapturedWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
+
+    def start(utterances):
+        return runtime.start(
+            torch.randn(utterances, 6, HIDDEN_SIZE), torch.tensor([6] * utterances)
+        )
+
+    for utterances in (1, 2, 1, 3):
+        start(utterances)
+    assert [key[0] for key in runtime.storages] == [2, 1, 3], "the last used one stands last"
+    storages = [*runtime.storages.values()]
+    room = sum(storage.num_bytes for storage in storages[1:])
+    monkeypatch.setattr(captured, "IDLE_BYTES", room)
+    lasting = start(4)
+    assert [key[0] for key in runtime.storages] == [1, 3, 4]
+    monkeypatch.setattr(captured, "IDLE_BYTES", 0)
+    start(5)
+    assert [key[0] for key in runtime.storages] == [4, 5], "who is in use stays"
+    assert not lasting.storage.idle
+
+
 def test_buckets_hold_what_they_are_asked_for():
     for number in range(1, 700):
         assert bucket(number) >= number
@@ -110,7 +138,7 @@ def test_buckets_hold_what_they_are_asked_for():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@NO_CUDA
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder = tiny_decoder(2, "recurrent").cuda()

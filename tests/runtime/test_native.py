@@ -137,7 +137,7 @@ def test_a_layer_is_the_float_layer(kind, heads, head_size, known, sizes, frames
     padded = torch.nn.functional.pad(seen[:, 0], (0, -seen.size(-1) % 16))
     bits = torch.from_numpy(np.packbits(padded.numpy(), axis=-1, bitorder="little"))
     masks = torch.where(seen, 0.0, -torch.inf), bits
-    packing = Packing(None if present.all() else present, (len(sizes), width))
+    packing = Packing.of(sizes, hidden.device)
     lengths, found = torch.tensor(frames), []
     weights = whisper_weights(layer)
     exact = LayerStack([PackedLayer(weights, precision.Precision(torch.float32))])

@@ -17,6 +17,7 @@ def save_tiny_whisper(
     hidden_size: int = 32,
     seed: int = 0,
     widening: int = 2,
+    max_target_positions: int = 448,
 ) -> Path:
     """Write config, weights and generation config, as OpenAI's have them, without a tokenizer."""
     torch.manual_seed(seed)
@@ -31,6 +32,7 @@ def save_tiny_whisper(
         decoder_attention_heads=2,
         encoder_ffn_dim=widening * hidden_size,
         decoder_ffn_dim=widening * hidden_size,
+        max_target_positions=max_target_positions,
         pad_token_id=end,
         bos_token_id=end,
         eos_token_id=end,

@@ -15,6 +15,7 @@ from espnet_medusa.search.timestamps import TimestampStates
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import States, Surrogate
+from espnet_medusa.tree.upload import upload
 
 
 class Step(NamedTuple):
@@ -80,7 +81,7 @@ class DecoderSteps(Steps):
         scores, rules = beams.scores, self.scoring.constraints.timestamps
         timed = None if rules is None else rules.states(beams.prefixes, scores.device)
         steps, counts = [], []
-        limits = torch.tensor(limits, device=scores.device) if min(limits) < depth else None
+        limits = upload(limits, scores.device) if min(limits) < depth else None
         for step in range(depth):
             states = known.put_states(states)
             gains, tokens = self._continuations(states, beams, known, step, timed)
@@ -133,7 +134,7 @@ class DecoderSteps(Steps):
     def _constrain(self, scores: torch.Tensor, beams: Beams, step: int) -> torch.Tensor:
         if not self.constrained and not any(beams.least):
             return scores
-        lengths, least = torch.tensor([beams.lengths, beams.least], device=scores.device)
+        lengths, least = upload([beams.lengths, beams.least], scores.device)
         repeats = len(scores) // len(lengths)
         return self.scoring.constraints.apply(
             scores.float(),
@@ -209,7 +210,7 @@ class Beams:
         self.lengths = [walk.draft.beam[0].prefix.length for walk in walks]
         self.least = [walk.scorers.min_length for walk in walks]
         self.device = device
-        self.scores = torch.tensor(scores, device=self.device)
+        self.scores = upload(scores, self.device)
 
     @property
     def any_evaluated(self) -> bool:
@@ -224,9 +225,9 @@ class Beams:
         rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
         states = surrogate.start([*rows])
         if len(rows) < len(sources):
-            rows = torch.tensor([rows[source] for source in sources], device=self.device)
+            rows = upload([rows[source] for source in sources], self.device)
             states = states.select(rows)
-        tokens = torch.tensor([prefix.token for prefix in self.prefixes], device=self.device)
+        tokens = upload([prefix.token for prefix in self.prefixes], self.device)
         return surrogate.advance(states, tokens)
 
 
@@ -257,13 +258,12 @@ class Known:
             return
         device = beams.device
         index = {prefix: node for node, prefix in enumerate(self.prefixes)}
-        self.nodes = torch.tensor([index.get(p, -1) for p in beams.prefixes], device=device)
+        self.nodes = upload([index.get(p, -1) for p in beams.prefixes], device)
         self.states = surrogate.start(self.prefixes)
         rows = [_table_row(prefix, index, shape.width) for prefix in self.prefixes]
         gains, tokens, children = zip(*rows, strict=True)
-        self.gains = torch.tensor(gains, device=device)
-        self.tokens = torch.tensor(tokens, device=device)
-        self.children = torch.tensor(children, device=device)
+        self.gains, self.tokens = upload(gains, device), upload(tokens, device)
+        self.children = upload(children, device)
 
     def put_states(self, states: States) -> States:
         """The surrogate starts afresh from evaluated prefixes."""

@@ -1,0 +1,219 @@
+"""A GPU tried out in ten minutes: do the tests that need one pass, and how fast is decoding?
+
+``make gpu`` runs
+
+python bench/gpu.py
+python bench/gpu.py --whisper exp/base --data_dir egs/librispeech/asr1/data/test_clean
+
+Its parts, each a process of its own: the tests marked ``cuda``; decoder calls of Whisper's shapes
+with random weights, by nodes and batch, with transformers beside them, eager and compiled; with
+--whisper a real one from audio to text, by precision and batch, with word errors. Each gets a share
+of --minutes; what was left out is said. A row that is measured stays: the same command goes on.
+Without --whisper nothing is read but the project, and nothing is downloaded.
+
+Writes bench/results/GPU/{gpu.md,gpu_calls.png,gpu_batches.png} and gpu_PART.json for each part,
+with a log beside it. Exit status 3: something failed, which the report names. On a CPU, small:
+
+python bench/gpu.py --device cpu --shapes tiny --nodes 1 3 --batch_sizes 1 2
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from gpu_parts.audio_to_text import CONTESTANTS as PROGRAMS
+from gpu_parts.part import FAILED, Kept
+from gpu_parts.report import write_report
+from gpu_parts.shape_calls import CONTESTANTS
+from machine import describe_gpu, describe_machine, machine_name
+from peers.contestant import BFLOAT16, FLOAT16, FLOAT32
+from peers.make_subject import WHISPER_SHAPES
+
+from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.convert.experiment import CONFIG
+from espnet_medusa.errors import InputError
+
+BENCH = Path(__file__).resolve().parent
+TESTS, CALLS, TEXTS = "tests", "calls", "texts"
+MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
+# Of the time: the tests, the first shape, which compiles longest, each other one, audio to text.
+TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
+WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
+NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
+SECONDS = 60  # of a minute
+GRACE_SECONDS = 30.0  # to end a row that was begun in time
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A part.
+
+    Attributes:
+        name: Of its files.
+        kind: What it measures.
+        options: Of its command.
+        share: Of the time, beside the others'.
+    """
+
+    name: str
+    kind: str
+    share: float
+    options: list[str] = field(default_factory=list)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Build the parser."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--whisper", type=Path, help="an experiment of a real Whisper")
+    parser.add_argument("--data_dir", type=Path, help="audio and texts for --whisper")
+    parser.add_argument("--num_utterances", type=positive, default=200, help="of --data_dir")
+    parser.add_argument("--parts", nargs="+", choices=[*MODULES], default=[*MODULES])
+    parser.add_argument(
+        "--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=["large-v2", "base"]
+    )
+    parser.add_argument("--weights", nargs="+", help="types; default: all of the device")
+    parser.add_argument("--nodes", nargs="+", type=positive, default=[1, 11], help="of a call")
+    parser.add_argument("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
+    parser.add_argument(
+        "--contestants", nargs="+", choices=[*dict.fromkeys([*CONTESTANTS, *PROGRAMS])],
+        help="default: all",
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--threads", type=positive, default=2, help="of the CPU")
+    parser.add_argument("--tests", nargs="+", help="files and folders; default: all tests")
+    parser.add_argument("--machine", help="name of the results' folder; default: the GPU's")
+    parser.add_argument("--results", type=Path, default=BENCH / "results")
+    return parser
+
+
+def work(args: argparse.Namespace) -> int:
+    """Measure, write; the exit status.
+
+    Raises:
+        InputError: There is no GPU, or what is asked for cannot be measured.
+    """
+    check(args)
+    folder = (args.results / (args.machine or machine_name(args.device))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    about = describe_machine(args.device, args.threads)
+    if args.device == "cuda":
+        about["gpu"] = describe_gpu()
+    parts, until = plan(args), time.monotonic() + SECONDS * args.minutes
+    found: dict[str, Kept] = {}
+    if args.whisper is None and TEXTS in args.parts:
+        found[TEXTS] = Kept({}, left_out={"audio to text": NO_WHISPER})
+    for number, part in enumerate(parts):
+        left = max(until - time.monotonic(), 0.0)
+        seconds = left * part.share / sum(one.share for one in parts[number:])
+        output = folder / f"gpu_{part.name}.json"
+        print(f"{part.name}: {seconds:.0f} s, {output.with_suffix('.log')}", flush=True)
+        found[part.name] = run_part(part, args, output, seconds)
+        for what, reason in found[part.name].failed.items():
+            print(f"{part.name}: failed: {what}: {reason}", flush=True)
+        write_report(found, about, folder)
+    print(folder / "gpu.md")
+    return FAILED if any(kept.failed for kept in found.values()) else 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what cannot be measured; fill in what depends on the device.
+
+    Raises:
+        InputError: Says what is allowed.
+    """
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, --shapes tiny")
+    allowed = WEIGHTS[args.device]
+    args.weights = args.weights or [*allowed]
+    for one in args.weights:
+        if one not in allowed:
+            raise InputError(f"--weights {one}; allowed on {args.device}: {', '.join(allowed)}")
+    if (args.whisper is None) != (args.data_dir is None):
+        raise InputError("--whisper, --data_dir: give both or none of them")
+    for option, path in (("whisper", args.whisper), ("data_dir", args.data_dir)):
+        needed = path and path / {"whisper": CONFIG, "data_dir": "wav.scp"}[option]
+        if needed and not needed.is_file():
+            raise InputError(f"--{option} {path}: no {needed.name}; give a folder that has one")
+
+
+def plan(args: argparse.Namespace) -> list[Planned]:
+    """The parts that are asked for and possible, in order."""
+    sizes = ["--weights", *args.weights, "--batch_sizes", *map(str, args.batch_sizes)]
+    asked = args.contestants or [*CONTESTANTS, *PROGRAMS]
+    callers = [one for one in CONTESTANTS if one in asked]
+    programs = [one for one in PROGRAMS if one in asked]
+    parts = []
+    if TESTS in args.parts:
+        named = ["--tests", *args.tests] if args.tests else []
+        parts.append(Planned(TESTS, TESTS, TEST_SHARE, named))
+    if CALLS in args.parts and callers:
+        options = [*sizes, "--nodes", *map(str, args.nodes), "--contestants", *callers]
+        for shape in args.shapes:
+            share = FIRST_SHARE if shape == args.shapes[0] else SHAPE_SHARE
+            named = ["--shape", shape, *options]
+            parts.append(Planned(f"{CALLS}_{shape}", CALLS, share, named))
+    if TEXTS in args.parts and programs and args.whisper is not None:
+        where = ["--whisper", str(args.whisper), "--data_dir", str(args.data_dir)]
+        count = ["--num_utterances", str(args.num_utterances), "--contestants", *programs]
+        name = f"{TEXTS}_{args.whisper.resolve().name}"
+        parts.append(Planned(name, TEXTS, TEXT_SHARE, [*where, *count, *sizes]))
+    return parts
+
+
+def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: float) -> Kept:
+    """Run a part to its end or that of its time; what it has found, and why it failed."""
+    command = [sys.executable, "-m", f"gpu_parts.{MODULES[part.kind]}", "--output", str(output)]
+    command += ["--seconds", f"{seconds:.1f}", "--device", args.device]
+    command += ["--threads", str(args.threads), *part.options]
+    paths = [str(BENCH), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "OMP_NUM_THREADS": str(args.threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+    log = output.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as lines:
+        process = subprocess.Popen(
+            command, stdout=lines, stderr=lines, env=environment, start_new_session=True
+        )
+        reason = None
+        try:
+            status = process.wait(seconds + GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            reason = f"had not ended after {seconds + GRACE_SECONDS:.0f} s"
+        else:
+            if status not in (0, FAILED):
+                reason = last_line(log) or f"ended with status {status}"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                process.wait()
+    kept = Kept.read(output) or Kept({})
+    if reason is not None:
+        kept.failed[part.name] = f"{reason}; see {log.name}"
+        kept.write(output)
+    return kept
+
+
+def last_line(log: Path) -> str:
+    """What a process said last."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("gpu", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

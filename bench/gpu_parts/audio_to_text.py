@@ -1,0 +1,207 @@
+"""A real Whisper from audio to text, greedy: milliseconds, word errors and memory, in batches."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+from compare_rows import MILLI
+from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
+from machine import wait_for
+from peers.contestant import FLOAT32, Setup
+from peers.transcribe_hugging_face import HuggingFace
+from peers.transcriber import Transcribed
+from peers.way import DRAFTERS, HEADS, MODEL, PLAIN
+from peers.whisper_subject import WhisperSubject
+from word_errors import word_errors
+
+from espnet_medusa.bin.command_line import positive
+from espnet_medusa.convert.experiment import CONFIG, read_experiment
+from espnet_medusa.convert.write_whisper import write_hugging_face
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.batches import make_batches
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.runtime.allocator import keep_freed_memory
+from espnet_medusa.scoring.sclite import Counts
+from espnet_medusa.tuning.available import available
+from gpu_parts.part import Part, forget_peak, open_part, part_parser, peak_bytes
+
+OURS, TRANSFORMERS = "ours", "transformers"
+CONTESTANTS = (OURS, TRANSFORMERS)
+WARM_UP_UTTERANCES = 16  # calls of all usual sizes come among so many
+# U utterances (samples,) to what is written of each, seconds shared out.
+Transcribe = Callable[[Sequence[np.ndarray]], list[Transcribed]]
+
+
+def main(cmd: Sequence[str] | None = None) -> int:
+    """Measure; the exit status."""
+    args = get_parser().parse_args(cmd)
+    args.whisper, args.data_dir = args.whisper.resolve(), args.data_dir.resolve()
+    part = open_part(args, ["whisper", "data_dir", "num_utterances"])
+    keep_freed_memory()  # as asr_inference does
+    enter_recipe(args.data_dir)
+    utterances = read_utterances(args.data_dir, args.num_utterances)
+    enter_experiment(args.whisper)
+    model = open_whisper(args.whisper, args.device, draft_depth=0)
+    window = model.window_s
+    kept = [one for one in utterances if window is None or one.seconds <= window]
+    if not kept:
+        raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
+    there = available(model, args.drafters, [])
+    part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
+    drafters = [PLAIN, *(one.kind for one in there.drafters.values())]
+    language = model.whisper.language or "en"  # English models have no choice
+    del model, there
+    for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
+        if OURS in args.contestants:
+            for drafts in drafters:
+                begin = partial(ours, args, weights, drafts)
+                measure(part, args, kept, (OURS, weights, drafts), begin)
+    if TRANSFORMERS in args.contestants:
+        with tempfile.TemporaryDirectory() as folder:
+            subject = WhisperSubject(Path(folder), "", "", "", language, None, [], [])
+            subject.hugging_face.mkdir()
+            checkpoint = read_experiment(args.whisper, find_weights(args.whisper, "whisper"))
+            write_hugging_face(checkpoint, subject.hugging_face)
+            del checkpoint
+            for weights in args.weights:
+                begin = partial(transformers, subject, args, weights)
+                measure(part, args, kept, (TRANSFORMERS, weights, PLAIN), begin, peer=True)
+    return part.status
+
+
+def get_parser() -> argparse.ArgumentParser:
+    parser = part_parser(__doc__)
+    parser.add_argument("--whisper", type=Path, required=True, help="an experiment")
+    parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp and text")
+    parser.add_argument("--num_utterances", type=positive, default=200, help="spread over it")
+    parser.add_argument("--weights", nargs="+", required=True)
+    parser.add_argument("--batch_sizes", nargs="+", type=positive, default=[1])
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
+    own = [drafter for drafter in DRAFTERS if drafter != MODEL]
+    parser.add_argument("--drafters", nargs="*", choices=own, default=[HEADS])
+    return parser
+
+
+def measure(
+    part: Part,
+    args: argparse.Namespace,
+    utterances: Sequence[Utterance],
+    who: tuple[str, str, str],
+    begin: Callable[[], Transcribe],
+    peer: bool = False,
+) -> None:
+    """All batch sizes of a contestant with its weights and drafts."""
+    opened: list[Transcribe] = []
+
+    def row(batch_size: int) -> dict:
+        if not opened:  # its failure is the row's
+            opened.append(begin())
+        found, figures = transcribe(opened[0], utterances, batch_size, args.device)
+        texts = [one.text for one in found]
+        reference = part.find({"reference": True})
+        if reference is None and who[0] == OURS:
+            figures |= {"reference": True, "texts": texts}
+        elif reference is not None:
+            same = map(str.__eq__, reference["texts"], texts)
+            figures["same_text"] = f"{sum(same)}/{len(texts)}"
+        return figures
+
+    names = ("contestant", "weights", "drafts")
+    for batch_size in args.batch_sizes:
+        key = dict(zip(names, who, strict=True)) | {"batch_size": batch_size}
+        part.measure(key, partial(row, batch_size), peer)
+
+
+def transcribe(
+    work: Transcribe, utterances: Sequence[Utterance], batch_size: int, device: str
+) -> tuple[list[Transcribed], dict]:
+    """What is written of N utterances, those of about the same length together, and figures.
+
+    Milliseconds are of an utterance, medians over the batches that are full.
+    """
+    batches = make_batches([len(one.speech) for one in utterances], batch_size)
+    speeches = [[utterances[index].speech for index in batch] for batch in batches]
+    forget_peak(device)
+    for batch in speeches[: -(-WARM_UP_UTTERANCES // batch_size)]:
+        work(batch)
+    written: dict[int, Transcribed] = {}
+    for batch, speech in zip(batches, speeches, strict=True):
+        written |= zip(batch, work(speech), strict=True)
+    found = [written[index] for index in range(len(utterances))]
+    full = [written[batch[0]] for batch in batches if len(batch) == len(batches[0])]
+    errors = word_errors([one.text for one in utterances], [one.text for one in found])
+    figures = {
+        "utterances": len(found),
+        "audio_seconds": sum(one.seconds for one in utterances),
+        "encoder_ms": MILLI * median(one.encoder_seconds for one in full),
+        "decoder_ms": MILLI * median(one.decoder_seconds for one in full),
+        "ms": MILLI * median(one.seconds for one in full),
+        "wer": sum(errors, Counts()).error_percent,
+        "peak_bytes": peak_bytes(device),
+    }
+    if found[0].calls is not None:
+        calls = sum(one.calls for one in found)
+        figures["calls"] = mean(one.calls for one in found)
+        figures["tokens_per_call"] = sum(one.tokens for one in found) / calls if calls else 0.0
+    return found, figures
+
+
+def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
+    """Our greedy search."""
+    alone = {"search": "greedy", "ctc_weight": 0.0, "lm_weight": 0.0, "device": device}
+    weights = find_weights(exp_dir, "whisper")
+    model = Speech2Text(exp_dir / CONFIG, weights, **alone | options)
+    if model.whisper is None:
+        raise InputError(f"{exp_dir}: no Whisper; convert one with espnet-medusa-convert")
+    return model
+
+
+def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
+    """With encoder and decoder in one type of numbers."""
+    drafting = {"draft_depth": 0} if drafts == PLAIN else {"drafter": drafts}
+    numbers = {"decoder_precision": weights, "encoder_precision": weights}
+    model = open_whisper(args.whisper, args.device, **drafting | numbers)
+    model.release_weights()
+
+    def work(speeches: Sequence[np.ndarray]) -> list[Transcribed]:
+        counts = [(one.results, one.statistics) for one in model.decode(speeches)]
+        return [
+            Transcribed(
+                (results[0][0] or "") if results else "",
+                one.total_seconds - one.decoder_seconds,
+                one.decoder_seconds,
+                one.decoder_calls,
+                one.tokens,
+            )
+            for results, one in counts
+        ]
+
+    return work
+
+
+def transformers(subject: WhisperSubject, args: argparse.Namespace, weights: str) -> Transcribe:
+    """transformers' ``generate``, not compiled."""
+    model = HuggingFace(subject, weights, Setup(args.device, args.threads))
+
+    def work(speeches: Sequence[np.ndarray]) -> list[Transcribed]:
+        started = time.perf_counter()
+        memory = model.encode(speeches)
+        wait_for(args.device)
+        encoded = time.perf_counter()
+        texts = model.write(memory, beam_size=1)
+        ended, count = time.perf_counter(), len(speeches)
+        shares = (encoded - started) / count, (ended - encoded) / count
+        return [Transcribed(text, *shares) for text in texts]
+
+    return work
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The tests that need a GPU."""
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpu_parts.part import open_part, part_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "cuda"
+
+
+class TestsFailed(Exception):
+    """Some of them, or pytest did not get so far."""
+
+
+def main(cmd: Sequence[str] | None = None) -> int:
+    """Measure; the exit status."""
+    parser = part_parser(__doc__)
+    parser.add_argument("--tests", nargs="+", help="default: the files that have such tests")
+    args = parser.parse_args(cmd)
+    part = open_part(args, ["tests"])
+    part.measure({"mark": MARK}, lambda: run_tests(args.tests or marked_files(ROOT / "tests")))
+    return part.status
+
+
+def marked_files(folder: Path) -> list[str]:
+    """Test files that name the mark: to read all others takes half a minute."""
+    files = sorted(folder.rglob("test_*.py"))
+    return [str(path) for path in files if f"mark.{MARK}" in path.read_text(encoding="utf-8")]
+
+
+def run_tests(paths: list[str]) -> dict[str, int]:
+    """How many tests there are, and how many of them were skipped.
+
+    Raises:
+        TestsFailed: Names those that failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-m", MARK, f"--junitxml={report}"]
+        status = subprocess.run([*command, *paths], cwd=ROOT).returncode
+        counts, failed = read_report(report) if report.exists() else (Counter(), [])
+    if status:
+        names = f"{len(failed)} of {counts.total()}: {', '.join(failed)}"
+        raise TestsFailed(names if failed else f"pytest: {pytest.ExitCode(status).name}")
+    return {"tests": counts.total(), "skipped": counts["skipped"]}
+
+
+def read_report(path: Path) -> tuple[Counter, list[str]]:
+    """Tests by outcome, and the names of those that failed, of JUnit's XML."""
+    outcomes, failed = Counter(), []
+    for test in ElementTree.parse(path).iter("testcase"):
+        found = {child.tag for child in test}
+        bad = bool(found & {"failure", "error"})
+        outcomes["failed" if bad else "skipped" if "skipped" in found else "passed"] += 1
+        if bad:
+            failed.append(f"{test.get('classname')}.{test.get('name')}")
+    return outcomes, failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Tables and figures of ``gpu.py``."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from matplotlib import pyplot
+from peers.way import DRAFTS
+
+from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
+from espnet_medusa.report.tables.markdown import markdown_table
+from gpu_parts.part import Kept
+
+GIGA = 1e9
+MEDIAN = 1  # of quartiles
+TEXT_COLUMNS = {  # title: figure and how it is written
+    "encoder and features [ms]": ("encoder_ms", "{:.1f}"),
+    "decoder [ms]": ("decoder_ms", "{:.1f}"),
+    "all [ms]": ("ms", "{:.1f}"),
+    "calls": ("calls", "{:.1f}"),
+    "tokens a call": ("tokens_per_call", "{:.2f}"),
+    "WER [%]": ("wer", "{:.2f}"),
+    "same text": ("same_text", "{}"),
+    "GB": ("peak_bytes", "{:.2f}"),
+}
+CALL_NOTES = """\
+- *A call*: the decoder over so many new tokens of each utterance and the vocabulary projections of
+  all of them, behind 36 tokens and 1500 frames of memory; medians, each call waited for, after some
+  to warm up. *transformers*: the same layers with its own cache; *compiled*: `torch.compile` with a
+  cache of a fixed size. *GB*: the most that tensors took on the GPU, weights included.
+"""
+TEXT_NOTES = """\
+- Samples to text, greedy; milliseconds are an utterance's share of its batch, medians over full
+  batches after some to warm up. Encoder and decoder compute in the same numbers. *Same text*: as
+  the first row. WER after Whisper's normalizer.
+"""
+
+
+def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> None:
+    """Write gpu.md, and the figures that there are rows for.
+
+    Args:
+        found: By part: ``tests``, ``calls_SHAPE``, ``texts_NAME``.
+        machine: As ``describe_machine`` says, with ``gpu`` of ``describe_gpu``.
+        folder: To write to.
+    """
+    calls = _of_kind(found, "calls")
+    texts = _of_kind(found, "texts")
+    parts = [f"# {machine['device']}\n", _machine(machine)]
+    for kept in _of_kind(found, "tests").values():
+        for row in kept.rows:
+            parts.append(f"{row['tests']} tests need a GPU; {row['skipped']} were skipped.\n")
+    for shape, kept in calls.items():
+        parts.append(f"## Decoder calls, {shape}'s shape, random weights\n\n{call_table(kept)}")
+    if calls:
+        plot_calls(calls, folder / "gpu_calls.png")
+        parts.append(f"![Milliseconds of a call](gpu_calls.png)\n\n{CALL_NOTES}")
+    for name, kept in texts.items():
+        parts.append(f"## {name}, audio to text\n\n{text_table(kept)}")
+    if texts:
+        plot_batches(texts, folder / "gpu_batches.png")
+        parts.append(f"![By batch](gpu_batches.png)\n\n{TEXT_NOTES}")
+    for title, reasons in (
+        ("Failed", {name: kept.failed for name, kept in found.items()}),
+        ("Left out", {name: kept.left_out for name, kept in found.items()}),
+    ):
+        lines = [
+            f"- {name}: {what}: {reason}\n"
+            for name, whats in reasons.items()
+            for what, reason in whats.items()
+        ]
+        if lines:
+            parts.append(f"## {title}\n\n{''.join(lines)}")
+    (folder / "gpu.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def call_table(kept: Kept) -> str:
+    """A row for each contestant, weights and batch, a column for each number of nodes."""
+    nodes = sorted({row["nodes"] for row in kept.rows})
+    titles = ["contestant", "weights", "batch", *(f"{count} nodes [ms]" for count in nodes), "GB"]
+    cells = []
+    for (contestant, weights, batch_size), rows in _grouped(kept.rows).items():
+        ms = {row["nodes"]: f"{row['ms'][MEDIAN]:.2f}" for row in rows}
+        peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
+        peak = f"{max(peaks) / GIGA:.2f}" if peaks else ""
+        times = [ms.get(count, "") for count in nodes]
+        cells.append([contestant, weights, str(batch_size), *times, peak])
+    return markdown_table(titles, cells, text_columns=2)
+
+
+def text_table(kept: Kept) -> str:
+    """A row for each way and batch."""
+    cells = []
+    for row in kept.rows:
+        peak = row["peak_bytes"]
+        row = row | {"peak_bytes": None if peak is None else peak / GIGA}
+        figures = [
+            form.format(row[name]) if row.get(name) is not None else ""
+            for name, form in TEXT_COLUMNS.values()
+        ]
+        cells.append([_label(row), row["weights"], str(row["batch_size"]), *figures])
+    titles = ["contestant", "weights", "batch", *TEXT_COLUMNS]
+    return markdown_table(titles, cells, text_columns=2)
+
+
+def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:
+    """Of the smallest batch: bars for each contestant and weights, by nodes; a panel a shape."""
+    with pyplot.rc_context(STYLE):
+        panels = [_smallest_batch(kept.rows) for kept in calls.values()]
+        height = 1.4 + 0.25 * max(map(len, panels))
+        figure, axes = pyplot.subplots(
+            1, len(panels), figsize=(5.6 * len(panels), height), squeeze=False, layout="constrained"
+        )
+        for axis, shape, rows in zip(axes[0], calls, panels, strict=True):
+            nodes = sorted({row["nodes"] for row in rows})
+            names = [f"{row['contestant']}, {row['weights']}, {row['nodes']}" for row in rows]
+            colors = [COLORS[nodes.index(row["nodes"])] for row in rows]
+            axis.barh(names, [row["ms"][MEDIAN] for row in rows], color=colors)
+            axis.invert_yaxis()
+            axis.grid(axis="y", visible=False)
+            axis.set_title(f"{shape}, nodes of a call: {', '.join(map(str, nodes))}")
+            axis.set_xlabel("ms a call (medians)")
+        save(figure, path)
+
+
+def plot_batches(texts: Mapping[str, Kept], path: Path) -> None:
+    """Milliseconds of an utterance by batch; a panel a model."""
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(
+            1, len(texts), figsize=(5.6 * len(texts), 3.6), squeeze=False, layout="constrained"
+        )
+        for axis, (name, kept) in zip(axes[0], texts.items(), strict=True):
+            ways: dict[str, list[dict]] = {}
+            for row in kept.rows:
+                ways.setdefault(f"{_label(row)}, {row['weights']}", []).append(row)
+            for number, (way, rows) in enumerate(ways.items()):
+                sizes = [row["batch_size"] for row in rows]
+                times = [row["ms"] for row in rows]
+                axis.plot(sizes, times, color=COLORS[number % len(COLORS)], marker="o", label=way)
+            axis.set(xscale="log", yscale="log", title=name)
+            axis.set(xlabel="utterances together", ylabel="ms an utterance (medians)")
+        legend_above(figure, axes.flat, columns=3)
+        save(figure, path)
+
+
+def _of_kind(found: Mapping[str, Kept], kind: str) -> dict[str, Kept]:
+    """Parts by what they are of, of those that have rows."""
+    return {
+        name.removeprefix(kind).removeprefix("_"): kept
+        for name, kept in found.items()
+        if name.startswith(kind) and kept.rows
+    }
+
+
+def _machine(machine: Mapping) -> str:
+    """What figures were measured on and with."""
+    facts = {
+        "processor": f"{machine['processor']}, {machine['cores']} cores",
+        "threads": str(machine["threads"]),
+        **machine.get("gpu", {}),
+        **machine["versions"],
+    }
+    return markdown_table(["", ""], facts.items())
+
+
+def _grouped(rows: Iterable[dict]) -> dict[tuple[str, str, int], list[dict]]:
+    """Rows of each contestant, weights and batch, in order."""
+    groups: dict[tuple[str, str, int], list[dict]] = {}
+    for row in rows:
+        key = row["contestant"], row["weights"], row["batch_size"]
+        groups.setdefault(key, []).append(row)
+    return groups
+
+
+def _smallest_batch(rows: list[dict]) -> list[dict]:
+    least = min(row["batch_size"] for row in rows)
+    return [row for row in rows if row["batch_size"] == least]
+
+
+def _label(row: Mapping) -> str:
+    """Who, with which drafts."""
+    drafts = DRAFTS[row["drafts"]] if row["drafts"] else ""
+    return ", ".join(filter(None, [row["contestant"], drafts]))

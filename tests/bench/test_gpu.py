@@ -1,0 +1,297 @@
+"""The command for a GPU, on a CPU: all parts, what is kept, what fails, what is said of it."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import gpu
+import machine
+import matplotlib.image
+import numpy as np
+import pytest
+import soundfile
+import torch
+from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls, call_seconds
+from gpu_parts import audio_to_text, shape_calls
+from gpu_parts.cuda_tests import marked_files, read_report
+from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Kept, Part
+from gpu_parts.report import write_report
+from gpu_parts.shape_calls import COMPILED, CONTESTANTS
+from heads_folders import pack, with_heads
+from peers import make_subject
+from tiny_whisper import save_tiny_whisper
+
+from espnet_medusa.bin import convert
+from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.whisper.text import TextOptions
+
+MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions": {"torch": "2"}}
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(make_subject.WHISPER_SHAPES, "tiny", (2, 32, 2))
+        patch.setattr(make_subject, "VOCAB_SIZE", 96)
+        return make_subject.random_decoder("tiny", heads="none").requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """An experiment with heads, of a random Whisper that soon comes to its longest text."""
+    path = tmp_path_factory.mktemp("whisper")
+    folder = save_tiny_whisper(path / "tiny", hidden_size=16, max_target_positions=100)
+    base = read_whisper(str(folder), TextOptions())
+    pack(path / "heads", with_heads(base, "recurrent"), base)
+    arguments = folder, path / "exp", "--heads", path / "heads", "--language", "en"
+    convert.main([*map(str, arguments)])
+    return path / "exp"
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory):
+    """A data directory."""
+    folder = tmp_path_factory.mktemp("speech")
+    lines = {"wav.scp": [], "text": []}
+    for number in range(2):
+        noise = 0.1 * np.random.default_rng(number).standard_normal(8000 + 1600 * number)
+        soundfile.write(folder / f"{number}.wav", noise, 16000)
+        lines["wav.scp"].append(f"{number} {folder / str(number)}.wav")
+        lines["text"].append(f"{number} some words")
+    for name, rows in lines.items():
+        (folder / name).write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture()
+def part(tmp_path):
+    return Part.open(tmp_path / "one.json", {"of": "all"}, 60.0)
+
+
+def fail(error):
+    def work():
+        raise error
+
+    return work
+
+
+def test_rows_are_kept_and_gone_on_with(part, tmp_path):
+    part.measure({"a": 1}, lambda: {"ms": 1.0})
+    part.measure({"a": 2}, fail(ValueError("no\nmore")))
+    part.measure({"a": 3}, fail(torch.OutOfMemoryError("CUDA out of memory")))
+    part.measure({"a": 4, "b": "x"}, fail(KeyError("y")), peer=True)
+    assert part.status == FAILED
+    assert part.kept.failed == {"2": "no"}
+    assert part.kept.left_out == {"3": NO_MEMORY, "4, x": "'y' (KeyError)"}
+    assert Kept.read(part.path) == part.kept
+    again = Part.open(part.path, {"of": "all"}, 60.0)
+    again.measure({"a": 1}, fail(AssertionError("measured twice")))
+    again.measure({"a": 2}, lambda: {"ms": 2.0})
+    assert again.status == 0 and again.kept.left_out == {}
+    assert Kept.read(part.path).rows == [{"a": 1, "ms": 1.0}, {"a": 2, "ms": 2.0}]
+    assert Part.open(part.path, {"of": "others"}, 60.0).kept.rows == []
+
+
+def test_nothing_begins_when_the_time_is_over(tmp_path):
+    part = Part.open(tmp_path / "one.json", {}, 0.0)
+    part.measure({"a": 1}, fail(AssertionError("begun")))
+    assert part.status == 0 and Kept.read(part.path).left_out == {"1": NO_TIME}
+
+
+def test_calls_of_both_programs_say_the_same(decoder):
+    """What a call evaluates stands behind the same context, and is dropped again."""
+    memory = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(0))
+    said = {}
+
+    def listen(name, function):
+        def call(*args):
+            result = function(*args)
+            logits = result[0] if isinstance(result, tuple) else result
+            said.setdefault(name, []).append(logits.flatten(0, -2))
+            return result
+
+        return call
+
+    runtime = build_runtime(decoder, "float32")
+    runtime.logits = listen("ours", runtime.logits)
+    calls = {"ours": TreeCalls(runtime, memory)}
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", lambda function, **_: function)
+        calls["eager"] = CachedCalls(decoder.whisper, memory)
+        calls["static"] = CompiledCalls(decoder.whisper, memory, 3)
+    for name in ("eager", "static"):
+        calls[name]._extend = listen(name, calls[name]._extend)
+    for one in calls.values():
+        assert len(call_seconds(one, 3, 2, "cpu")) == 2
+    assert CONTEXT_TOKENS > 3
+    first = said["ours"][0]
+    assert first.shape == (2 * 3, 96)
+    for name, rows in said.items():
+        assert len(rows) == 2 + 5, name
+        for row in rows:
+            torch.testing.assert_close(row, first, rtol=1e-4, atol=1e-3)
+
+
+def test_tests_by_outcome(tmp_path):
+    (tmp_path / "r.xml").write_text(
+        "<testsuites><testsuite><testcase classname='a' name='b'/>"
+        "<testcase classname='a' name='c'><skipped/></testcase>"
+        "<testcase classname='a' name='d'><failure>no</failure></testcase>"
+        "<testcase classname='a' name='e'><error/></testcase></testsuite></testsuites>"
+    )
+    counts, failed = read_report(tmp_path / "r.xml")
+    assert counts == {"passed": 1, "skipped": 1, "failed": 2} and failed == ["a.d", "a.e"]
+
+
+def test_files_with_the_mark_are_found():
+    found = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
+    assert "test_captured.py" in found and "test_greedy.py" not in found
+
+
+def test_all_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
+    monkeypatch.setitem(make_subject.WHISPER_SHAPES, "tiny", (2, 32, 2))
+    monkeypatch.setattr(make_subject, "VOCAB_SIZE", 96)
+    monkeypatch.setattr(shape_calls, "MEMORY_FRAMES", 20)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    output = tmp_path / "gpu_calls_tiny.json"
+    command = ["--output", output, "--device", "cpu", "--threads", 1, "--shape", "tiny"]
+    command += ["--weights", "float32", "bfloat16", "--nodes", 1, 3, "--batch_sizes", 1, 2]
+    command += ["--repeats", 2]
+    assert shape_calls.main([*map(str, command)]) == 0
+    rows = Kept.read(output).rows
+    of_each = {name: sum(row["contestant"] == name for row in rows) for name in CONTESTANTS}
+    assert of_each == {name: 2 if name == COMPILED else 8 for name in CONTESTANTS}
+    assert all(row["ms"][0] > 0 and row["peak_bytes"] is None for row in rows)
+
+
+def test_all_of_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
+    monkeypatch.setattr(audio_to_text, "WARM_UP_UTTERANCES", 1)
+    output = tmp_path / "gpu_texts_x.json"
+    command = ["--output", output, "--device", "cpu", "--threads", 1, "--weights", "float32"]
+    command += ["--whisper", whisper, "--data_dir", speech]
+    plain = ["ours", "--drafters", "--batch_sizes", 1]
+    for more in (plain, ["ours", "transformers", "--batch_sizes", 2]):
+        assert audio_to_text.main([*map(str, [*command, "--contestants", *more])]) == 0
+    kept = Kept.read(output)
+    assert not kept.left_out
+    ways = [(row["contestant"], row["drafts"], row["batch_size"]) for row in kept.rows]
+    assert ways == [
+        ("ours", "", 1), ("ours", "", 2), ("ours", "heads", 2), ("transformers", "", 2)
+    ]  # fmt: skip
+    assert [row.get("same_text") for row in kept.rows[:3]] == [None, "2/2", "2/2"]
+    assert kept.rows[3]["same_text"].endswith("/2")  # it ends random texts by another rule
+    plain, drafted = kept.rows[0], kept.rows[2]
+    assert plain["tokens_per_call"] <= 1 and plain["calls"] >= drafted["calls"]
+    assert plain["utterances"] == 2 and plain["wer"] > 0 and len(plain["texts"]) == 2
+
+
+SLEEPER = """
+import json, sys, time
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+kept = {"about": {}, "rows": [{"tests": 2, "skipped": 1}], "left_out": {"x": "y"}, "failed": {}}
+"""
+WRITE = "json.dump(kept, open(options['--output'], 'w'))\n"
+PROCESSES = {
+    "cuda_tests": WRITE,
+    "shape_calls": WRITE + "print('one')\nprint('last words')\nsys.exit(9)\n",
+    "audio_to_text": "kept['failed'] = {'z': 'why'}\n" + WRITE + "time.sleep(60)\n",
+}
+
+
+def test_parts_that_fail_or_take_too_long(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gpu_parts").mkdir()
+    for name, text in PROCESSES.items():
+        (tmp_path / "gpu_parts" / f"{name}.py").write_text(SLEEPER + text)
+    monkeypatch.setattr(gpu, "BENCH", tmp_path)
+    monkeypatch.setattr(gpu, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(gpu, "write_report", lambda found, *_: reports.append(dict(found)))
+    (tmp_path / "config.yaml").touch()
+    (tmp_path / "wav.scp").touch()
+    reports = []
+    command = ["--device", "cpu", "--shapes", "tiny", "--whisper", tmp_path, "--data_dir", tmp_path]
+    command += ["--results", tmp_path, "--machine", "here", "--minutes", 0.02]
+    with pytest.raises(SystemExit) as end:
+        gpu.main([*map(str, command)])
+    assert end.value.code == FAILED
+    found = reports[-1]
+    assert [len(report) for report in reports] == [1, 2, 3]
+    tests, calls, texts = found.values()
+    assert tests.failed == {} and tests.rows == [{"tests": 2, "skipped": 1}]
+    assert calls.failed == {"calls_tiny": "last words; see gpu_calls_tiny.log"}
+    assert calls.rows == tests.rows, "what was written stays"
+    assert texts.failed["z"] == "why" and "had not ended after" in [*texts.failed.values()][1]
+    assert Kept.read(tmp_path / "here" / f"gpu_texts_{tmp_path.name}.json") == texts
+    assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([], "--device cuda, but torch sees no GPU; allowed here: cpu"),
+        (["--device", "cpu", "--weights", "float16"], "allowed on cpu: float32, bfloat16"),
+        (["--device", "cpu", "--whisper", "x"], "--whisper, --data_dir: give both"),
+        (["--device", "cpu", "--whisper", "x", "--data_dir", "y"], "--whisper x: no config.yaml"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(command, message, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        gpu.main(command)
+    assert end.value.code == 1 and message in capsys.readouterr().err
+
+
+def test_shares_of_the_time():
+    args = gpu.get_parser().parse_args(["--device", "cpu", "--shapes", "tiny", "base"])
+    gpu.check(args)
+    assert [part.name for part in gpu.plan(args)] == ["tests", "calls_tiny", "calls_base"]
+    assert gpu.plan(args)[1].share > gpu.plan(args)[2].share
+    args.contestants, args.parts = ["transformers"], ["calls"]
+    for part in gpu.plan(args):
+        assert part.options[-2:] == ["--contestants", "transformers"]
+
+
+def test_report(tmp_path):
+    call = {"weights": "float16", "batch_size": 1, "peak_bytes": 2_500_000_000}
+    calls = Kept({}, [
+        call | {"contestant": "ours", "nodes": 1, "ms": [1.0, 1.5, 2.0]},
+        call | {"contestant": "ours", "nodes": 11, "ms": [1.0, 1.75, 2.0], "peak_bytes": 3e9},
+        call | {"contestant": "transformers", "nodes": 11, "ms": [9.0, 9.5, 9.9]},
+    ], {"ours, float32": NO_TIME})  # fmt: skip
+    row = {
+        "contestant": "ours", "weights": "float16", "drafts": "heads", "batch_size": 4,
+        "encoder_ms": 1.0, "decoder_ms": 2.0, "ms": 3.0, "wer": 4.5, "peak_bytes": None,
+        "calls": 9.0, "tokens_per_call": 2.5, "same_text": "1/2",
+    }  # fmt: skip
+    texts = Kept({}, [row, row | {"batch_size": 8, "ms": 2.0}], {}, {"ours, x": "no (Y)"})
+    found = {
+        "tests": Kept({}, [{"tests": 9, "skipped": 1}]), "calls_base": calls, "texts_base": texts
+    }  # fmt: skip
+    write_report(found, MACHINE | {"gpu": {"driver": "550", "clock": "1980 MHz"}}, tmp_path)
+    text = (tmp_path / "gpu.md").read_text()
+    assert text.startswith("# G\n") and "|driver|550|" in text and "|torch|2|" in text
+    assert "9 tests need a GPU; 1 were skipped." in text
+    assert "|contestant|weights|batch|1 nodes [ms]|11 nodes [ms]|GB|" in text
+    assert "|ours|float16|1|1.50|1.75|3.00|" in text
+    assert "|transformers|float16|1||9.50|2.50|" in text
+    assert "|ours, drafts by heads|float16|4|1.0|2.0|3.0|9.0|2.50|4.50|1/2||" in text
+    assert "## Failed\n\n- texts_base: ours, x: no (Y)\n" in text
+    assert f"## Left out\n\n- calls_base: ours, float32: {NO_TIME}\n" in text
+    for name in ("gpu_calls.png", "gpu_batches.png"):
+        assert min(matplotlib.image.imread(tmp_path / name).shape[:2]) > 150
+        assert f"]({name})" in text
+
+
+def test_the_gpu_is_asked_for_one_fact_after_the_other(tmp_path, monkeypatch):
+    """A driver that does not know a name says all the others; without nvidia-smi CUDA is known."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        '#!/bin/sh\ncase "$*" in *id=GPU-u-1*driver_version*) echo 550.1;;\n'
+        "*id=GPU-u-1*pstate*) echo P0;; *) echo no; exit 2;; esac\n"
+    )
+    smi.chmod(0o755)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Namespace(uuid="u-1"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = machine.describe_gpu()
+    assert found == {"CUDA": str(torch.version.cuda), "driver": "550.1", "performance state": "P0"}
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert [*machine.describe_gpu()] == ["CUDA"]

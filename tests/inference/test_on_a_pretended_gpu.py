@@ -1,0 +1,99 @@
+"""From audio to text on a GPU: the CPU's text, no operand left behind, and few waits."""
+
+import numpy as np
+import pytest
+import torch
+from experiment import TOKENS, make_experiment, training_config
+from pretended_cuda import pretended_cuda
+
+from espnet_medusa.inference.speech2text import Speech2Text
+
+GREEDY = {"search": "greedy", "maxlenratio": -6, "minlenratio": -4}
+BEAM = {"search": "beam", "beam_size": 3, "maxlenratio": -5, "minlenratio": -3}
+WAYS = {
+    "plain": GREEDY | {"draft_depth": 0},
+    "heads": GREEDY,
+    "heads, half precision": GREEDY | {"decoder_precision": "bfloat16"},
+    "heads, tree": GREEDY | {"draft_width": 3},
+    "heads, few tokens": GREEDY | {"draft_vocab_size": 8},
+    "CTC": GREEDY | {"drafter": "ctc"},
+    "CTC and heads": GREEDY | {"drafter": "ctc+heads", "draft_width": 2},
+    "typical": GREEDY | {"acceptance": "typical"},
+    "threshold": GREEDY | {"acceptance": "threshold", "threshold": 0.3},
+    "constraints": GREEDY | {
+        "suppress_tokens": [4, 5], "begin_suppress_tokens": [6], "forced_prefix": [3],
+        "exponential_decay_length_penalty": [4, 1.1],
+    },
+    "beam": BEAM,
+    "beam of CTC and decoder": BEAM | {"ctc_weight": 0.3, "draft_depth": 2},
+    "beam, heads": BEAM | {"draft_depth": 3, "draft_width": 4},
+    "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
+}  # fmt: skip
+SPEECHES = [
+    0.1 * np.random.default_rng(length).standard_normal(length).astype(np.float32)
+    for length in (16000, 9000, 4321)
+]
+
+
+ALL = "attending"
+FEW = ["heads", "heads, tree", "beam, heads"]
+
+
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory):
+    """By heads, made when they are asked for."""
+    made = {}
+
+    def make(heads):
+        if heads not in made:
+            conf = training_config()["decoder_conf"] | {"heads": heads}
+            folder = tmp_path_factory.mktemp(heads)
+            made[heads] = one = make_experiment(folder, decoder_conf=conf)
+            weights = torch.load(one.model)
+            weights["decoder.token_counts"] = torch.arange(len(TOKENS))
+            torch.save(weights, one.model)
+        return made[heads]
+
+    return make
+
+
+def decode(experiment, device, options):
+    """Texts and decoder calls, of all utterances together and of the last one alone."""
+    chosen = {"ctc_weight": 0.0, "lm_weight": 0.0} | options
+    model = Speech2Text(experiment.config, experiment.model, device=device, **chosen)
+    found = [*model.decode(SPEECHES), *model.decode(SPEECHES[-1:])]
+    return [(one.results[0][0], one.statistics.decoder_calls) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("heads", "way"),
+    [(ALL, way) for way in WAYS] + [(one, way) for one in ("block", "recurrent") for way in FEW],
+)
+def test_texts_are_those_of_a_cpu(experiments, heads, way):
+    experiment = experiments(heads)
+    expected = decode(experiment, "cpu", WAYS[way])
+    with pretended_cuda() as gpu:
+        assert decode(experiment, "cuda:0", WAYS[way]) == expected
+    assert gpu.graphs and any(calls > 1 for _, calls in expected)
+
+
+def test_a_draft_model_drafts_there(experiments):
+    model, draft = experiments("attending"), experiments("recurrent")
+    options = GREEDY | {"draft_model": str(draft.config), "draft_model_file": str(draft.model)}
+    expected = decode(model, "cpu", options)
+    with pretended_cuda():
+        assert decode(model, "cuda:0", options) == expected
+
+
+@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+def test_a_call_and_its_draft_are_waited_for_once_each(experiments, heads):
+    """Their results; all else that the host has to say is sent without waiting."""
+    experiment = experiments(heads)
+    options = {"ctc_weight": 0.0, "lm_weight": 0.0} | GREEDY
+    with pretended_cuda() as gpu:
+        model = Speech2Text(experiment.config, experiment.model, device="cuda:0", **options)
+        gpu.waits.clear()
+        calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
+    assert gpu.waits.pop("search/greedy.py: judge") == calls
+    assert gpu.waits.pop("search/ahead/decoder_steps.py: read") < calls
+    assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"
