@@ -1,7 +1,7 @@
-"""Facts about audio containers that libsndfile hides: missing bytes and unreadable codecs.
+"""Facts about audio containers that libraries hide: missing bytes and unreadable codecs.
 
-libsndfile shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file without a word, so the sizes
-that the headers promise are compared with the bytes that are there.
+libsndfile shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file without a word, FFmpeg an AVI or
+ASF file, so the sizes that the headers promise are compared with the bytes that are there.
 """
 
 import re
@@ -16,10 +16,12 @@ NIST_HEADER_BYTES = 1024
 OGG_PAGE_MAX_BYTES = 65307
 MPEG_FRAME_SAMPLES = 1152
 ID3_SHIFTS = (21, 14, 7, 0)
+ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 MEDIA = (
     (4, b"ftyp", "MP4"),
     (0, b"\x1aE\xdf\xa3", "Matroska or WebM"),
-    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "ASF (WMA)"),
+    (0, ASF, "ASF (WMA)"),
     (0, b"wvpk", "WavPack"),
 )
 
@@ -42,6 +44,8 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
     elif head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         (length,) = struct.unpack("<I", head[4:8])
         promised_end = 8 + length if length < STREAMED_SIZE else 0
+    elif head[:16] == ASF:
+        promised_end = _end_of_asf(head)
     elif head[:4] == b"FORM" and head[8:11] == b"AIF":
         promised_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
     elif head[:4] == b".snd" and len(head) >= 12:
@@ -64,6 +68,12 @@ def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) ->
             return position + 8 + length if length < STREAMED_SIZE else 0
         position += 8 + length + length % 2
     return 0
+
+
+def _end_of_asf(head: bytes) -> int:
+    """Read the size of the file in its properties (ASF specification 01.20.05, 3.2)."""
+    place = head.find(ASF_FILE_PROPERTIES) + 40
+    return int.from_bytes(head[place : place + 8], "little") if place >= 40 else 0
 
 
 def _end_of_nist(head: bytes) -> int:

@@ -208,8 +208,8 @@ def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
 
 def test_a_hot_attempt_draws_alone_as_in_a_batch(speech2text, made_up_speech):
     options = LongFormOptions(vad_filter=True, logprob_threshold=-0.1, no_speech_threshold=None,
-                              temperature_increment_on_fallback=0.5)  # fmt: skip
-    samples = noise_and_silence(20, 41)
+                              temperature_increment_on_fallback=1.0)  # fmt: skip
+    samples = noise_and_silence(9, 41)
     found = [
         [step.recording for step in speech2text.long_form(options, batch_size)(
             [LongRecording(0, samples)])][-1].segments
