@@ -42,7 +42,7 @@ COUNTS = {
 }
 NOTES = """\
 - At temperature 0, otherwise each program's own defaults; ours ends and ranks a beam as
-  openai-whisper. *In batches*: so many windows together, which voice activity finds.
+  openai-whisper. *In batches*: so many chunks together, which voice activity finds, a segment each.
 - *As openai-whisper's*: all segments have its start, end and text (same search, float32).
 - WER after Whisper's normalizer ({cleaner}), whole recordings.
 - {versions}.

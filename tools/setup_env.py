@@ -76,7 +76,7 @@ def drop_unloadable_torchaudio_extension(python: Path) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
-    print("set-up: about a minute and 1.6 GB with the CPU build of torch", flush=True)
+    print("set-up: about a minute and 1.8 GB with the CPU build of torch", flush=True)
     python = arguments.venv / "bin" / "python"
     if not python.exists():
         try:

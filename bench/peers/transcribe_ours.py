@@ -67,11 +67,15 @@ class Ours(Transcriber):
         )
 
     def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
-        """openai-whisper's defaults, but for the temperature."""
+        """openai-whisper's defaults, but for the temperature; batches as faster-whisper's."""
         model = self.long_model(way)
+        batched = {"vad_filter": True, "without_timestamps": True, "batch_size": way.batch_size}
         started = time.perf_counter()
         found = model.transcribe(
-            samples, temperature_increment_on_fallback=None, word_timestamps=words
+            samples,
+            temperature_increment_on_fallback=None,
+            word_timestamps=words,
+            **(batched if way.batch_size > 1 else {}),
         )
         pieces = [
             Piece(

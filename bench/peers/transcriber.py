@@ -163,5 +163,5 @@ TRANSCRIBERS = {
     "transformers": Entry("transcribe_hugging_face", (FLOAT32,)),
     OPENAI_WHISPER: Entry("transcribe_openai_whisper", (FLOAT32,), (SEQUENTIAL,)),
     FASTER_WHISPER: Entry("transcribe_faster_whisper", (FLOAT32, INT8), (SEQUENTIAL, BATCHED)),
-    OURS: Entry("transcribe_ours", (FLOAT32, BFLOAT16, INT8), (SEQUENTIAL,)),
+    OURS: Entry("transcribe_ours", (FLOAT32, BFLOAT16, INT8), (SEQUENTIAL, BATCHED)),
 }

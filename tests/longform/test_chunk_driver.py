@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.errors import InputError
@@ -142,6 +143,18 @@ def test_what_is_left_of_a_chunk_is_decoded_where_enough_of_it_is_speech(
     # With the margin of 0.4 s behind the speech.
     assert seen == [[(1040 - seek) * 160] for seek in windows]
     assert all(prompts[1:]), "within a chunk a window's prompt is the text before it"
+
+
+@pytest.mark.parametrize("beam_size", [None, 2])
+def test_drafts_and_beams_are_those_of_windows_that_move(speech2text, made_up_speech, beam_size):
+    other = drafted(speech2text, beam_size)
+    options = LongFormOptions(vad_filter=True, no_speech_threshold=None, **ONE_ATTEMPT)
+    samples = noise_and_silence(20, 41)
+    expected = alone(other, samples, options)
+    assert_same([*other.transcribe(samples, **vars(options))], expected)
+    assert expected and other.statistics.decoder_calls < other.statistics.tokens
+    if beam_size is None:
+        assert_same([*speech2text.transcribe(samples, **vars(options))], expected)
 
 
 def test_words_are_within_their_chunks(speech2text, made_up_speech):

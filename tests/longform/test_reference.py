@@ -5,12 +5,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
 from whisper.decoding import MaximumLikelihoodRanker
 from whisper.transcribe import transcribe
 
-from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference import window_decoder
 from espnet_medusa.inference.audio_batch import model_encoder
@@ -21,11 +21,8 @@ from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.sampling import SamplingSearch
-from espnet_medusa.search.scores import DECODER as SCORES
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
 ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs
@@ -61,22 +58,6 @@ def with_weights(speech2text, path):
     strategy = speech2text.search.strategy
     parts = strategy.rule, strategy.scoring.constraints
     other.search = GreedySearch(build_runtime(other.asr_model.decoder), *parts)
-    return other
-
-
-def drafted(speech2text, beam_size=None, rule=None, by=None, **options):
-    """The same with itself as draft model or another one, greedy or in a beam."""
-    other, own = copy.copy(speech2text), speech2text.search
-    constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
-    draft = DraftModelSurrogate(drafting, constraints.eos), DraftShape(4, beam_size or 1)
-    if beam_size is None:
-        rule = rule or own.strategy.rule
-        other.search = GreedySearch(own.decoder, rule, constraints, *draft)
-    else:
-        weights = {SCORES: 1.0}
-        parts = own.decoder, {}, None, weights, beam_size, constraints
-        other.search = BeamSearch(*parts, *draft)
-    other.search_options = replace(speech2text.search_options, **options)
     return other
 
 

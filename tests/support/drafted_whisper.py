@@ -1,0 +1,43 @@
+"""A Speech2Text for which a model drafts, without being opened once more."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.acceptance import AcceptanceRule
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.scores import DECODER as SCORES
+
+
+def drafted(
+    speech2text: Speech2Text,
+    beam_size: int | None = None,
+    rule: AcceptanceRule | None = None,
+    by: Speech2Text | None = None,
+    **options: Any,
+) -> Speech2Text:
+    """The same with a draft model, greedy or in a beam.
+
+    Args:
+        speech2text: Greedy search without drafts.
+        beam_size: None: greedy.
+        rule: Of acceptance; None: the model's own.
+        by: Who drafts; None: the model itself.
+        options: Others of the search.
+    """
+    other, own = copy.copy(speech2text), speech2text.search
+    constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
+    draft = DraftModelSurrogate(drafting, constraints.eos), DraftShape(4, beam_size or 1)
+    if beam_size is None:
+        rule = rule or own.strategy.rule
+        other.search = GreedySearch(own.decoder, rule, constraints, *draft)
+    else:
+        weights = {SCORES: 1.0}
+        parts = own.decoder, {}, None, weights, beam_size, constraints
+        other.search = BeamSearch(*parts, *draft)
+    other.search_options = replace(speech2text.search_options, **options)
+    return other
