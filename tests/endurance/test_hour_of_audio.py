@@ -1,0 +1,43 @@
+"""Figures of the hour by hand, and a minute of it."""
+
+import pytest
+import soundfile
+from hour_of_audio import Step, furthest_off, growth, main
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+
+from espnet_medusa.bin import convert
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [([100, 100, 100], 0.0), ([100, 90, 99], 0.1), ([100, 104, 90, 93], 0.04), ([100, 50], 0.0)],
+)
+def test_growth_is_from_the_least_before(memory, expected):
+    steps = [Step(1.0, 1.0, size) for size in memory]
+    assert growth(steps) == pytest.approx(expected)
+
+
+def test_promises_are_held_against_what_it_took():
+    steps = [Step(0.25, 2.0, 1), Step(0.5, 5.5, 1), Step(1.0, 10.0, 1)]
+    assert furthest_off(steps) == pytest.approx(0.2)  # 8 s, 11 s, 10 s
+
+
+def test_a_minute_of_it(tmp_path, capsys):
+    path = save_openai_whisper(openai_whisper(1, end=4.0), tmp_path / "whisper.pt")
+    convert.main([str(path), str(tmp_path / "exp"), "--language", "en"])
+    data = tmp_path / "data"
+    data.mkdir()
+    for seed, name in enumerate("ab"):
+        soundfile.write(data / f"{name}.wav", noise_and_silence(40, seed), 16000)
+    (data / "wav.scp").write_text("".join(f"{name} {data / name}.wav\n" for name in "ab"))
+    command = ["--model", tmp_path / "exp", "--data_dir", data, "--output", tmp_path / "hour.md"]
+    command += ["--decoder_precision", "float32", "--threads", 1]
+    try:
+        main([*map(str, command), "--hours", str(75 / 3600)])
+    except SystemExit as stop:
+        assert stop.code == 1  # so short a time is no measure
+    text = (tmp_path / "hour.md").read_text()
+    assert "|audio [h]|0.0208333|" in text and "progress off by" in text
+    with pytest.raises(SystemExit):
+        main([*map(str, command), "--hours", "1"])
+    assert "0.02 h; allowed: --hours or more" in capsys.readouterr().err
