@@ -133,7 +133,6 @@ class CapturedWhisperRuntime(WhisperRuntime):
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}  # the last used one stands last
-        self._pool: tuple[int, int] | None = None
 
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
@@ -229,12 +228,19 @@ class CapturedWhisperRuntime(WhisperRuntime):
                 for _ in range(WARM_UP_CALLS):
                     self._compute_fixed(call.inputs, state)
             torch.cuda.current_stream(self.device).wait_stream(stream)
-            call.graph = torch.cuda.CUDAGraph()
-            # All graphs have one pool: what one computes is read before another one runs.
-            with torch.cuda.graph(call.graph, pool=self._pool):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool()):
                 call.outputs = self._compute_fixed(call.inputs, state)
-            self._pool = call.graph.pool()
-            call.graph.replay()
+            call.graph = graph  # only now: what failed to be captured cannot be replayed
+            graph.replay()
+
+    def _pool(self) -> tuple[int, int] | None:
+        """Memory of all graphs: what one computes is read before another one runs.
+
+        None where there is no graph: torch takes no pool whose graphs are all gone.
+        """
+        calls = (call for storage in self.storages.values() for call in storage.calls.values())
+        return next((call.graph.pool() for call in calls if call.graph is not None), None)
 
     def _compute_fixed(self, inputs: Inputs, state: TreeState) -> NodeOutputs:
         num_utterances, _, width, _ = inputs.visible.shape
