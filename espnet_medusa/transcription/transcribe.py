@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_medusa.audio.reader import check_audio, read_audio, resample
+from espnet_medusa.audio.reader import TooLongError, check_audio, read_audio, resample
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.inference.batches import (
     Utterance,
@@ -35,10 +35,6 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 logger = logging.getLogger(__name__)
 
 TOO_LONG = "cut it at pauses, see docs/long_audio.md"
-
-
-class TooLongError(AudioError):
-    """Audio beyond the window."""
 
 
 def transcribe(
