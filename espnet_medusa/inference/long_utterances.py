@@ -56,7 +56,10 @@ class LongUtterances:
             utterances: Read one by one, when there is room for one.
         """
         run = self.model.long_form(self.options, self.at_once)
-        for step in run(LongRecording(one.key, one.speech, one.language) for one in utterances):
+        recordings = (
+            LongRecording(one.key, one.speech, one.language, one.key) for one in utterances
+        )
+        for step in run(recordings):
             found = step.recording
             if step.done:
                 yield found.key, self._write(found) if found.error is None else found.error
