@@ -110,7 +110,8 @@ class NativeStack(LayerStack):
         """As ``LayerStack``'s; ``mask`` is that of ``visible_bits``."""
         layer, slots = self.layers[0], state.cache.slots[first]
         memory = state.memory[first : first + len(self)]
-        first_rows = (c_int32 * len(packing.first_rows))(*packing.first_rows)
+        rows = packing.first_rows
+        first_rows = (c_int32 * len(rows))(*rows)
         call = CallArguments(
             *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
             *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
