@@ -5,7 +5,10 @@ https://github.com/snakers4/silero-vad (MIT licence). It hears 16 kHz in steps o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +56,16 @@ class VadParameters:
             )
 
 
+@cache
+def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
+    """The network, and what finds speech by it."""
+    num_threads = torch.get_num_threads()
+    import silero_vad  # takes a while, and sets torch to one thread
+
+    torch.set_num_threads(num_threads)
+    return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_sequence
+
+
 class SpeechDetector:
     """Finds speech.
 
@@ -62,12 +75,7 @@ class SpeechDetector:
     """
 
     def __init__(self, parameters: VadParameters, longest_s: float):
-        num_threads = torch.get_num_threads()
-        import silero_vad  # takes a while, and sets torch to one thread
-
-        torch.set_num_threads(num_threads)
-        self.network = silero_vad.load_silero_vad(sequence=True)
-        self.find = silero_vad.get_speech_timestamps_sequence
+        self.network, self.find = _load()
         self.options = {
             "threshold": parameters.threshold,
             "neg_threshold": parameters.neg_threshold,

@@ -34,7 +34,7 @@ from espnet_medusa.bin.long_form_options import (
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import build_preprocess
 from espnet_medusa.inference.progress import Progress
-from espnet_medusa.inference.window_decoder import long_form_obstacle
+from espnet_medusa.inference.whisper_windows import long_form_obstacle
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder

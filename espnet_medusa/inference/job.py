@@ -28,7 +28,7 @@ from espnet_medusa.inference.long_utterances import LongUtterances
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.timing_log import log_decoded
-from espnet_medusa.inference.window_decoder import long_form_obstacle
+from espnet_medusa.inference.whisper_windows import long_form_obstacle
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.longform.options import LongFormOptions

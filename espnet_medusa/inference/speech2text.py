@@ -32,11 +32,11 @@ from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
-from espnet_medusa.inference.window_decoder import WindowDecoder
+from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.chunk_driver import ChunkedLongForm
 from espnet_medusa.longform.driver import LongForm
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording, Progress, RunLongForm
+from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunLongForm
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
@@ -305,7 +305,7 @@ class Speech2Text(ESPnetSpeech2Text):
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
         return self._segments(run([LongRecording(None, samples, language)]))
 
-    def _segments(self, steps: Iterator[Progress]) -> Iterator[Segment]:
+    def _segments(self, steps: Iterator[LongFormStep]) -> Iterator[Segment]:
         for step in steps:
             if step.recording.error is not None:
                 raise step.recording.error
@@ -315,7 +315,7 @@ class Speech2Text(ESPnetSpeech2Text):
     def long_form(self, options: LongFormOptions, batch_size: int = 1) -> RunLongForm:
         """What decodes recordings of any length; arguments as ``LongForm``'s."""
         run = ChunkedLongForm if options.vad_filter else LongForm
-        return run(WindowDecoder(self, options), options, batch_size)
+        return run(WhisperWindows(self, options), options, batch_size)
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
         """U times (samples,), for ``encode`` and ``draft_inputs``."""

@@ -11,19 +11,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
 
 from espnet_medusa.audio.voice_activity import SpeechDetector
 from espnet_medusa.longform.moving_window import clips_in_frames
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording, Progress, RunningRecording
+from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
 from espnet_medusa.longform.speech_chunks import SpeechChunk, pack_speech
 from espnet_medusa.longform.window import FRAMES_PER_S
 from espnet_medusa.longform.window_decoder import WindowDecoder
 from espnet_medusa.longform.window_steps import WindowSteps, share_seconds
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +47,7 @@ class ChunkedLongForm:
         longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
         self.find_speech = SpeechDetector(parameters, longest_s)
 
-    def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[Progress]:
+    def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
         """Steps as they are taken; recordings are read when there is room for their chunks.
 
         Segments of a recording come in their order. What goes wrong with one recording stops
@@ -60,44 +57,52 @@ class ChunkedLongForm:
         while True:
             while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:
                 begun = self._begin(recording)
-                chunks += begun.passages
                 if begun.done:
-                    yield begun.progress()
+                    yield begun.step()
+                else:
+                    chunks += begun.passages
             if not chunks:
                 return
             running = chunks[: self.batch_size]
             self.windows.step(running)
             touched = {id(chunk.recording): chunk.recording for chunk in running}
-            yield from [one.progress() for one in touched.values()]
+            yield from [one.step() for one in touched.values()]
             chunks = [chunk for chunk in chunks if chunk.next() is not None]
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
         """A recording with a passage for each of its chunks, and with its language."""
-        started, duration_s = time.perf_counter(), len(recording.samples) / SAMPLE_RATE_HZ
-        one = RunningRecording(recording.key, None, duration_s, recording.language)
-        chunks = self._chunks(recording.samples)
-        if not chunks:
-            logger.warning(f"{recording.name}: nobody speaks in its {duration_s:.1f} s")
-        else:
-            one.features = self.decoder.features(recording.samples)
-            speech_end_s = 0.0
-            for chunk in chunks:
-                last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
-                clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
-                self.windows.begin(one, last_frame, clip, speech_end_s)
-                speech_end_s = chunk.speech_end / FRAMES_PER_S
-            first = one.passages[0].window.next()
-            (one.language,) = self.decoder.choose_languages([(one.features, first)], [one.language])
+        started, one = time.perf_counter(), RunningRecording.of(recording)
+        try:
+            chunks = self._chunks(recording)
+            if chunks:
+                self._add(one, recording, chunks)
+            else:
+                logger.warning(f"{recording.name}: nobody speaks in its {one.duration_s:.1f} s")
+        except Exception as error:  # of hours there may be no room for features
+            one.error = error
         share_seconds([one], started)
         return one
 
-    def _chunks(self, samples: np.ndarray) -> list[SpeechChunk]:
+    def _add(
+        self, one: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
+    ) -> None:
+        one.features = self.decoder.features(recording.samples)
+        speech_end_s = 0.0
+        for chunk in chunks:
+            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+            clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
+            self.windows.begin(one, last_frame, clip, speech_end_s)
+            speech_end_s = chunk.speech_end / FRAMES_PER_S
+        first = one.passages[0].window.next()
+        (one.language,) = self.decoder.choose_languages([(one.features, first)], [one.language])
+
+    def _chunks(self, recording: LongRecording) -> list[SpeechChunk]:
         """Speech of the clips that are asked for."""
         speech = [
             (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
-            for start_s, end_s in self.find_speech(samples)
+            for start_s, end_s in self.find_speech(recording.samples)
         ]
-        frames = len(samples) // HOP_SAMPLES
+        frames = recording.frames
         return [
             chunk
             for start, end in clips_in_frames(self.options.clip_timestamps, frames)

@@ -10,8 +10,9 @@ import numpy as np
 
 from espnet_medusa.longform.moving_window import MovingWindow
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.longform.window import Window
+from espnet_medusa.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,16 @@ class LongRecording:
     samples: np.ndarray
     language: str | None = None
     name: str = "audio"
+
+    @property
+    def frames(self) -> int:
+        """Of 10 ms, as features have them."""
+        return len(self.samples) // HOP_SAMPLES
+
+    @property
+    def duration_s(self) -> float:
+        """In whole frames."""
+        return self.frames / FRAMES_PER_S
 
 
 @dataclass
@@ -91,6 +102,11 @@ class RunningRecording:
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
 
+    @classmethod
+    def of(cls, recording: LongRecording) -> RunningRecording:
+        """At its beginning, without features."""
+        return cls(recording.key, None, recording.duration_s, recording.language)
+
     @property
     def text(self) -> str:
         """Of all segments."""
@@ -117,13 +133,13 @@ class RunningRecording:
         running = self._running()
         return self.duration_s if running is None else running.window.done_s
 
-    def progress(self) -> Progress:
+    def step(self) -> LongFormStep:
         """What is new since it was last asked for."""
         segments, done = self.segments, self.done
         new, self._reported = segments[self._reported :], len(segments)
         if done:  # the text is made of all tokens anew
             self.statistics.words = len(self.text.split())
-        return Progress(self, new, done)
+        return LongFormStep(self, new, done)
 
     def _running(self) -> Passage | None:
         return next((one for one in self.passages if one.next() is not None), None)
@@ -137,7 +153,7 @@ class RunningRecording:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LongFormStep:
     """A step of one recording.
 
     Attributes:
@@ -151,4 +167,4 @@ class Progress:
     done: bool
 
 
-RunLongForm = Callable[[Iterable[LongRecording]], Iterator[Progress]]
+RunLongForm = Callable[[Iterable[LongRecording]], Iterator[LongFormStep]]

@@ -58,6 +58,8 @@ class WindowSteps:
 
     def step(self, passages: Sequence[Passage]) -> None:
         """A window of each; what goes wrong with one is its recording's ``error``."""
+        if not passages:
+            return
         started = time.perf_counter()
         pairs = [(one, one.next()) for one in passages]
         asked = [(one, window) for one, window in pairs if window is not None]
@@ -112,6 +114,8 @@ class WindowSteps:
 
 def share_seconds(recordings: Sequence[RunningRecording], started: float) -> None:
     """Seconds since then, evenly among those present."""
+    if not recordings:
+        return
     seconds = (time.perf_counter() - started) / len(recordings)
     for one in recordings:
         one.statistics.total_seconds += seconds

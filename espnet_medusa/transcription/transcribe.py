@@ -22,7 +22,7 @@ from espnet_medusa.inference.batches import (
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.window_decoder import check_long_form, long_form_obstacle
+from espnet_medusa.inference.whisper_windows import check_long_form, long_form_obstacle
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.options import build_options

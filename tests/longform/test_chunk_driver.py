@@ -9,7 +9,7 @@ from openai_whisper import noise_and_silence, openai_whisper, save_openai_whispe
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.window_decoder import WindowDecoder
+from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import chunk_driver
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
@@ -106,13 +106,13 @@ def test_each_chunk_is_a_recording_of_its_own(speech2text, made_up_speech, case)
 
 
 def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
-    rows, encode = [], WindowDecoder.encode
+    rows, encode = [], WhisperWindows.encode
 
     def counted(self, windows):
         rows.append(len(windows))
         return encode(self, windows)
 
-    monkeypatch.setattr(WindowDecoder, "encode", counted)
+    monkeypatch.setattr(WhisperWindows, "encode", counted)
     options = LongFormOptions(vad_filter=True, **ONE_ATTEMPT, without_timestamps=True,
                               vad_parameters={"max_speech_duration_s": 3})  # fmt: skip
     recordings = [LongRecording(key, noise_and_silence(20 + key, key)) for key in range(3)]
@@ -137,7 +137,7 @@ def test_what_is_left_of_a_chunk_is_decoded_where_enough_of_it_is_speech(
         decoding = WindowDecoding((first, 1000, pair, pair), " a", 0.0, -0.1, 0.0)
         return [(decoding, DecodingStatistics(decoder_calls=1))]
 
-    monkeypatch.setattr(WindowDecoder, "decode", scripted)
+    monkeypatch.setattr(WhisperWindows, "decode", scripted)
     segments = [*speech2text.transcribe(noise_and_silence(12, 1), vad_filter=True)]
     assert [one.seek for one in segments] == windows
     # With the margin of 0.4 s behind the speech.
@@ -195,14 +195,14 @@ def test_where_nobody_speaks_the_text_is_empty(speech2text, monkeypatch, caplog)
 
 
 def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
-    decode = WindowDecoder.decode
+    decode = WhisperWindows.decode
 
     def failing(self, encoded, rows, *others):
         if len(encoded.lengths) > 1 or encoded.lengths[0] == 300 * 160:
             raise RuntimeError("no memory left")
         return decode(self, encoded, rows, *others)
 
-    monkeypatch.setattr(WindowDecoder, "decode", failing)
+    monkeypatch.setattr(WhisperWindows, "decode", failing)
     monkeypatch.setattr(
         chunk_driver, "SpeechDetector",
         lambda *given: lambda samples: [(0.0, 3.0)] if len(samples) == 48000 else [(0.0, 2.0)],

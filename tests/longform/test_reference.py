@@ -12,10 +12,10 @@ from whisper.decoding import MaximumLikelihoodRanker
 from whisper.transcribe import transcribe
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference import window_decoder
+from espnet_medusa.inference import whisper_windows
 from espnet_medusa.inference.audio_batch import model_encoder
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.window_decoder import WindowDecoder
+from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
@@ -200,9 +200,9 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
             made.append((self.seed, walks))
             return walks
 
-    monkeypatch.setattr(window_decoder, "SamplingSearch", Recorded)
+    monkeypatch.setattr(whisper_windows, "SamplingSearch", Recorded)
     options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
-    decoder = WindowDecoder(speech2text, options)
+    decoder = WhisperWindows(speech2text, options)
     encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])
     ((found, statistics),) = decoder.decode(encoded, [0], [[]], ["en"], 0.7)
     draws = [(walk.n_best[0], walk.statistics) for _, (walk,) in made]

@@ -57,7 +57,7 @@ class WindowModel(Protocol):
     ) -> list[DraftInput] | None: ...
 
 
-class WindowDecoder:
+class WhisperWindows:
     """What ``LongForm`` asks of a model, with the search, drafts and precision of a Speech2Text.
 
     Args:
