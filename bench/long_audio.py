@@ -77,6 +77,7 @@ def make_ways(subject: WhisperSubject, args: argparse.Namespace) -> list[Way]:
     for search in args.searches:
         for name in args.programs:
             entry = TRANSCRIBERS[name]
+            asked = [one for one in entry.weights if one in (args.weights or entry.weights)]
             batch_sizes = [
                 size
                 for size in args.batch_sizes
@@ -85,8 +86,7 @@ def make_ways(subject: WhisperSubject, args: argparse.Namespace) -> list[Way]:
             drafters = ["", *(one for one in subject.drafters if one in args.drafters)]
             ways += [
                 Way(name, weights, SEARCHES[search], batch_size, drafter)
-                for weights in entry.weights
-                if weights in (args.weights or entry.weights)
+                for weights in asked or entry.weights
                 for batch_size in batch_sizes
                 for drafter in (drafters if name == OURS else [""])
             ]
@@ -141,7 +141,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data_dir", type=Path, required=True, help="recordings and references")
     parser.add_argument("--num_recordings", type=int, help="spread over them; default: all")
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
-    parser.add_argument("--weights", nargs="+", help="types to compare; default: each program's")
+    parser.add_argument("--weights", nargs="+", help="types; of a program without: its own")
     parser.add_argument(
         "--drafters", nargs="*", choices=DRAFTERS, default=DRAFTERS, help="who drafts for ours"
     )
