@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from compare import RESULTS, SEARCHES
 from inputs import enter_experiment, read_utterances
@@ -32,6 +33,7 @@ from peers.whisper_subject import WhisperSubject
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.experiment import find_weights
 
 PROGRAMS = [name for name, entry in TRANSCRIBERS.items() if entry.long]
 
@@ -41,20 +43,36 @@ class Transcriptions:
     """What everybody wrote, kept in a file.
 
     Attributes:
-        journal: A line for each recording and way.
+        journal: What was measured with, then a line for each recording and way.
+        about: What is measured with.
         found: By way and recording.
         left_out: Why somebody is not there.
+
+    Raises:
+        InputError: The journal is of something else.
     """
 
     journal: Path
+    about: dict[str, Any]
     found: dict[Way, dict[str, LongTranscribed]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.journal.is_file():
-            for line in self.journal.read_text(encoding="utf-8").splitlines():
-                one = json.loads(line)
-                self._take(Way(**one["way"]), one["name"], LongTranscribed.read(one["found"]))
+        self.about = json.loads(json.dumps(self.about, default=str))
+        if not self.journal.is_file():
+            self._write(self.about)
+            return
+        text = self.journal.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            self.journal.write_text(text + "\n", encoding="utf-8")
+        first, *lines = text.splitlines() or [""]
+        if _read(first) != self.about:
+            raise InputError(
+                f"{self.journal}: was measured with something else; remove it, or give another "
+                "--journal"
+            )
+        for one in filter(None, map(_read, lines)):
+            self._take(Way(**one["way"]), one["name"], LongTranscribed.read(one["found"]))
 
     def _take(self, way: Way, name: str, found: LongTranscribed) -> None:
         self.found.setdefault(way, {})[name] = found
@@ -62,13 +80,23 @@ class Transcriptions:
     def add(self, way: Way, name: str, found: LongTranscribed) -> None:
         """One more, written down at once."""
         self._take(way, name, found)
-        line = json.dumps({"way": asdict(way), "name": name, "found": asdict(found)})
+        self._write({"way": asdict(way), "name": name, "found": asdict(found)})
+
+    def _write(self, value: dict[str, Any]) -> None:
         with self.journal.open("a", encoding="utf-8") as journal:
-            journal.write(line + "\n")
+            journal.write(json.dumps(value) + "\n")
 
     def lacks(self, way: Way, name: str) -> bool:
         """Whether it is still to do."""
         return name not in self.found.get(way, {})
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    """A line of the journal; None: a process that was ended left half of one."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def make_ways(subject: WhisperSubject, args: argparse.Namespace) -> list[Way]:
@@ -166,7 +194,13 @@ def run(args: argparse.Namespace) -> Path:
     folder = (args.results / (args.machine or machine_name("cpu"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"long_audio_{name}.md"
-    results = Transcriptions((args.journal or output.with_suffix(".jsonl")).resolve())
+    weights = find_weights(exp_dir, "whisper")
+    about = {
+        "weights": str(weights), "changed": weights.stat().st_mtime, "data_dir": str(data_dir),
+        "draft_model": args.draft_model, "words": args.word_timestamps, "threads": args.threads,
+        "versions": describe_machine("cpu", args.threads)["versions"],
+    }  # fmt: skip
+    results = Transcriptions((args.journal or output.with_suffix(".jsonl")).resolve(), about)
     draft = None if args.draft_model is None else Path(args.draft_model)
     draft_model = str(draft.resolve()) if draft and draft.exists() else args.draft_model
     utterances = read_utterances(data_dir, args.num_recordings)

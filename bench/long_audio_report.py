@@ -15,6 +15,7 @@ from real_whisper_report import by_search
 from real_whisper_report import label as short_label
 from word_errors import WHISPER_CLEANER, word_errors
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
@@ -70,8 +71,13 @@ def make_report(
         left_out: Why somebody is not there.
         machine: As ``describe_machine`` says.
         timed: Whether seconds count.
+
+    Raises:
+        InputError: There is no such recording.
     """
     kept = [one for one in utterances if all(one.id in texts for texts in found.values())]
+    if not kept:
+        raise InputError("no recording was transcribed by all; leave out who is missing")
     seconds = sum(one.seconds for one in kept)
     return {
         "model": name,

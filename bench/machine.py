@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
+from espnet_medusa.kaldi.output_dir import fingerprint
 from espnet_medusa.tuning.report import machine_name as device_name
 
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "torch", "transformers", "ctranslate2", "faster-whisper", "openai-whisper", "espnet",
 )  # fmt: skip
@@ -39,6 +42,14 @@ def machine_name(device: str) -> str:
     """A folder's name: processor and cores, or the GPU."""
     cores = "" if device == "cuda" else f" {os.cpu_count()} cores"
     return _slug(device_name(torch.device(device)) + cores)
+
+
+def code_version() -> str:
+    """A digest of the package, its tests and the benchmarks."""
+    folders = (ROOT / name for name in ("espnet_medusa", "tests", "bench"))
+    files = (path for folder in folders for suffix in ("py", "h", "cpp")
+             for path in folder.rglob(f"*.{suffix}"))  # fmt: skip
+    return fingerprint(sorted(files), [], {})
 
 
 def describe_machine(device: str, threads: int) -> dict:

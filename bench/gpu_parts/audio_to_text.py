@@ -30,7 +30,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.tuning.available import available
-from gpu_parts.part import Part, forget_peak, open_part, part_parser, peak_bytes
+from gpu_parts.part import Part, forget_peak, free_memory, open_part, part_parser, peak_bytes
 
 OURS, TRANSFORMERS = "ours", "transformers"
 CONTESTANTS = (OURS, TRANSFORMERS)
@@ -58,6 +58,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
     drafters = [PLAIN, *(one.kind for one in there.drafters.values())]
     language = model.whisper.language or "en"  # English models have no choice
     del model, there
+    free_memory()
     for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
         if OURS in args.contestants:
             for drafts in drafters:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import describe_machine
+from machine import code_version, describe_machine
 
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.inference.batches import one_line
@@ -135,7 +135,8 @@ def open_part(args: argparse.Namespace, named: Sequence[str]) -> Part:
     torch.set_num_threads(args.threads)
     about = {name: getattr(args, name) for name in named}
     machine = describe_machine(args.device, args.threads)
-    return Part.open(args.output, about | {"machine": machine}, args.seconds)
+    about |= {"machine": machine, "code": code_version()}
+    return Part.open(args.output, about, args.seconds)
 
 
 def free_memory() -> None:

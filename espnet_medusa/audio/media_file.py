@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import av
 
 # Others are left out: FFmpeg takes any text for some, and playlists open further files.
-FORMATS = "aac,amr,ape,asf,avi,flv,matroska,mov,mpeg,mpegts,ogg,wv"
+FORMATS = "aac,ac3,amr,ape,asf,avi,caf,flv,matroska,mov,mpeg,mpegts,ogg,tta,wv"
 # Their headers say nothing of the length, FFmpeg guesses.
 UNTIMED = ("aac", "amr")
 # Headers round, and encoders count their padding in different ways.

@@ -49,7 +49,10 @@ class AttendingStates:
     utterances: list[int]
 
     def select(self, rows: torch.Tensor) -> AttendingStates:
-        return AttendingStates(self.hidden[rows], [self.utterances[row] for row in rows.tolist()])
+        utterances = self.utterances
+        if len({*utterances}) == 1:  # a GPU at work is not waited for
+            return AttendingStates(self.hidden[rows], utterances[:1] * len(rows))
+        return AttendingStates(self.hidden[rows], [utterances[row] for row in rows.tolist()])
 
     def join(self, others: AttendingStates) -> AttendingStates:
         hidden = torch.cat([self.hidden, others.hidden])

@@ -141,7 +141,7 @@ def _evaluate(
     asked = {prefix for row in rows for prefix in row.walk.draft.asked}
     if len(asked) < len(placed):  # of the prompt only what follows it counts
         places = [place for place, prefix in enumerate(placed) if prefix in asked]
-        hidden = hidden[upload(places, hidden.device)]
+        hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)

@@ -15,6 +15,7 @@ from peers.way import GREEDY, HEADS, PLAIN, Way
 from peers.whisper_subject import WhisperSubject
 
 from espnet_medusa.bin import convert
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 
 MACHINE = {"processor": "P", "threads": 2, "versions": {"torch": "2"}}
@@ -80,11 +81,17 @@ def test_where_two_first_differ(theirs, ours, segment):
 def test_what_is_measured_is_kept(tmp_path):
     journal = tmp_path / "found.jsonl"
     way, kept = Way(OURS, FLOAT32, GREEDY), written([A, B], 2.0, 3.0, calls=4, tokens=5)
-    Transcriptions(journal).add(way, "r", kept)
-    again = Transcriptions(journal)
+    Transcriptions(journal, {"threads": 2}).add(way, "r", kept)
+    with journal.open("a") as cut:
+        cut.write('{"way": {"con')  # ended in the middle of a line
+    again = Transcriptions(journal, {"threads": 2})
     assert again.found == {way: {"r": kept}}
+    again.add(way, "s", kept)
+    assert not Transcriptions(journal, {"threads": 2}).lacks(way, "s")
     assert not again.lacks(way, "r") and again.lacks(way, "q")
     assert again.lacks(replace(way, drafts=HEADS), "r")
+    with pytest.raises(InputError, match="was measured with something else; remove it"):
+        Transcriptions(journal, {"threads": 1})
 
 
 def test_turns_are_of_chance_within_a_recording():
@@ -126,7 +133,7 @@ def test_processes_write_what_transcribe_writes(subject, tmp_path):
         *("--searches", "greedy", "--weights", FLOAT32, "--batch_sizes", "1"),
         *("--programs", FASTER_WHISPER, OURS),
     )
-    results = Transcriptions(tmp_path / "journal")
+    results = Transcriptions(tmp_path / "journal", {})
     peer, own, _ = make_ways(subject, options)
     transcribe(subject, [peer, own], Setup(threads=1), False, results)
     assert [*results.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]

@@ -242,6 +242,37 @@ def test_what_fails_stops_nobody_else():
     assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
 
 
+class Unready(Decoder):
+    """Features of one and the language of another cannot be had."""
+
+    def features(self, samples):
+        if int(samples[0]) == 1:
+            raise MemoryError("no room for features")
+        return super().features(samples)
+
+    def choose_languages(self, windows, languages):
+        if any(features.seed == 3 for features, _ in windows):
+            raise InputError("language: xx; allowed: en")
+        return super().choose_languages(windows, languages)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_what_fails_before_the_first_window_stops_nobody_else(batch_size):
+    recordings = []
+    for seed in range(5):
+        samples = noise(20, seed)
+        samples[0] = seed
+        recordings.append(LongRecording(seed, samples))
+    run = LongForm(Unready(), LongFormOptions(no_speech_threshold=None), batch_size)
+    steps = [step for step in run(recordings) if step.done]
+    ended = {step.recording.key: step.recording for step in steps}
+    assert len(steps) == len(ended) == 5
+    assert str(ended[1].error) == "no room for features"
+    assert str(ended[3].error) == "language: xx; allowed: en"
+    assert all(ended[key].error is None and ended[key].segments for key in (0, 2, 4))
+    assert [*LongForm(Unready(), LongFormOptions())(recordings[1:2])][0].done
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,15 +7,17 @@ LibriSpeech left out between two utterances is missing here, too.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import soundfile
 
 from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.audio.source import source_paths
 from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
+from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 
 
@@ -59,7 +61,7 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
     Args:
         data_dir: Of utterances, with wav.scp and text.
         output_dir: Gets wav.scp, text, utt2spk, spk2utt, utt2lang where utterances have one, and
-            ``audio/``; wav.scp comes last, so that a run cut off leaves none.
+            ``audio/``; all at once, and nothing where it is there already.
 
     Returns:
         Number of chapters.
@@ -73,23 +75,47 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
     missing = sort_ids(audio.keys() - texts.keys())
     if missing:
         raise InputError(f"{data_dir}/text: {missing[0]}: missing; add its line")
-    chapters, recordings = chapters_of([*audio]), {}
-    (output_dir / "wav.scp").unlink(missing_ok=True)
-    for chapter, keys in chapters.items():
-        path = output_dir / "audio" / f"{chapter}.flac"
-        join_audio([audio[key] for key in keys], path)
-        recordings[chapter] = str(path)
-    references = {name: " ".join(texts[key] for key in keys) for name, keys in chapters.items()}
-    write_table(output_dir / "text", references)
-    speakers = {name: name for name in chapters}
-    write_table(output_dir / "utt2spk", speakers)
-    write_table(output_dir / "spk2utt", make_spk2utt(speakers))
-    if (data_dir / "utt2lang").exists():
-        languages = read_table(data_dir / "utt2lang")
-        spoken = {name: languages[keys[0]] for name, keys in chapters.items()}
-        write_table(output_dir / "utt2lang", spoken)
-    write_table(output_dir / "wav.scp", recordings)
+    chapters = chapters_of([*audio])
+    tables = [data_dir / name for name in ("wav.scp", "text", "utt2lang")]
+    files = [Path(path) for entry in audio.values() for path in source_paths(entry)]
+    made_from = fingerprint([path for path in tables if path.is_file()], files, {})
+    if not is_up_to_date(output_dir, made_from):
+        with staged_output(output_dir, made_from) as staging:
+            for chapter, keys in chapters.items():
+                entries = [audio[key] for key in keys]
+                join_audio(entries, staging / "audio" / f"{chapter}.flac")
+            write_tables(staging, output_dir, chapters, texts)
+            if tables[-1].is_file():
+                write_languages(staging, chapters, read_table(tables[-1]))
     return len(chapters)
+
+
+def write_tables(
+    folder: Path, place: Path, chapters: Mapping[str, Sequence[str]], texts: Mapping[str, str]
+) -> None:
+    """Write wav.scp, text, utt2spk and spk2utt to a folder that will be at ``place``."""
+    recordings = {name: str(place / "audio" / f"{name}.flac") for name in chapters}
+    write_table(folder / "wav.scp", recordings)
+    references = {name: " ".join(texts[key] for key in keys) for name, keys in chapters.items()}
+    write_table(folder / "text", references)
+    speakers = {name: name for name in chapters}
+    write_table(folder / "utt2spk", speakers)
+    write_table(folder / "spk2utt", make_spk2utt(speakers))
+
+
+def write_languages(
+    folder: Path, chapters: Mapping[str, Sequence[str]], languages: Mapping[str, str]
+) -> None:
+    """Write utt2lang: a chapter's language is its first utterance's.
+
+    Raises:
+        InputError: That has none.
+    """
+    missing = [keys[0] for keys in chapters.values() if keys[0] not in languages]
+    if missing:
+        raise InputError(f"utt2lang: {missing[0]}: missing; add its line")
+    spoken = {name: languages[keys[0]] for name, keys in chapters.items()}
+    write_table(folder / "utt2lang", spoken)
 
 
 def get_parser() -> argparse.ArgumentParser:
