@@ -2,12 +2,13 @@
 
 python local/join_chapters.py --data_dir data/test_clean --output_dir data/test_clean_chapters
 python ../../../bench/long_audio.py --whisper exp_base/asr_vanilla --name base \\
-    --data_dir data/test_clean_chapters --num_recordings 20 --weights float32
+    --data_dir data/test_clean_chapters --num_recordings 20 --weights int8
 
 openai-whisper's ``transcribe``, faster-whisper's (one window after the other, and in batches) and
 ours, at temperature 0 and otherwise with their own defaults; each in a process of its own,
-recording after recording in turns. Writes bench/results/MACHINE/long_audio_NAME.{md,json,png}. What
-is measured is kept in --journal: the same command goes on where it was interrupted.
+recording after recording in turns. Writes bench/results/MACHINE/long_audio_NAME.{md,json,png}, or,
+with --no_seconds, long_texts_NAME.{md,json}. What is measured is kept in --journal: the same command
+goes on where it was interrupted.
 """
 
 import argparse
@@ -193,7 +194,7 @@ def run(args: argparse.Namespace) -> Path:
     name = args.name or exp_dir.name
     folder = (args.results / (args.machine or machine_name("cpu"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    output = folder / f"long_audio_{name}.md"
+    output = folder / f"long_{'texts' if args.no_seconds else 'audio'}_{name}.md"
     weights = find_weights(exp_dir, "whisper")
     about = {
         "weights": str(weights), "changed": weights.stat().st_mtime, "data_dir": str(data_dir),
