@@ -6,9 +6,9 @@ python ../../../bench/long_audio.py --whisper exp_base/asr_vanilla --name base \
 
 openai-whisper's ``transcribe``, faster-whisper's (one window after the other, and in batches) and
 ours, at temperature 0 and otherwise with their own defaults; each in a process of its own,
-recording after recording in turns. Writes bench/results/MACHINE/long_audio_NAME.{md,json,png}, or,
-with --no_seconds, long_texts_NAME.{md,json}. What is measured is kept in --journal: the same command
-goes on where it was interrupted.
+recording after recording in turns. Writes bench/results/MACHINE/long_audio_NAME.{md,json,png}; with
+--no_seconds long_texts_NAME.{md,json}. What is measured is kept in --journal: the same command goes
+on where it was interrupted.
 """
 
 import argparse

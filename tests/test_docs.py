@@ -241,6 +241,9 @@ def test_commands_of_pages_parse(block, monkeypatch):
                 variables.update(run_in_mind(words, monkeypatch))
 
 
+PROGRAMS = (ROOT / "bench", ROOT / "tests" / "endurance")
+
+
 def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
     """Check a command; returns the variable that it sets, if it sets one."""
     name, *rest = words
@@ -252,7 +255,7 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
         check_make(rest, monkeypatch)
     elif name == "python" and rest[0] == "-m":
         check_module(rest[1], rest[2:], monkeypatch)
-    elif name == "python" and Path(rest[0]).resolve().parent == ROOT / "bench":
+    elif name == "python" and Path(rest[0]).resolve().parent in PROGRAMS:
         assert Path(rest[0]).is_file()
         check_module(Path(rest[0]).stem, rest[1:], monkeypatch)
     elif name.startswith("./"):
