@@ -179,7 +179,7 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
         "OMP_NUM_THREADS": str(args.threads),
         "PYTHONUNBUFFERED": "1",
     }
-    log = output.with_suffix(".log")
+    log, before = output.with_suffix(".log"), written(output)
     with log.open("w", encoding="utf-8") as lines:
         process = subprocess.Popen(
             command, stdout=lines, stderr=lines, env=environment, start_new_session=True
@@ -196,11 +196,18 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # with what it has started
                 process.wait()
-    kept = Kept.read(output) or Kept({})
+    begun = written(output) != before  # otherwise the rows are an earlier run's
+    kept = (Kept.read(output) if begun else None) or Kept({})
     if reason is not None:
         kept.failed[part.name] = f"{reason}; see {log.name}"
-        kept.write(output)
+        if begun:
+            kept.write(output)
     return kept
+
+
+def written(path: Path) -> int | None:
+    """When a file was written, in ns; None: it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def last_line(log: Path) -> str:

@@ -222,6 +222,14 @@ def test_parts_that_fail_or_take_too_long(tmp_path, monkeypatch, capsys):
     assert texts.failed["z"] == "why" and "had not ended after" in [*texts.failed.values()][1]
     assert Kept.read(tmp_path / "here" / f"gpu_texts_{tmp_path.name}.json") == texts
     assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
+    # Who ends before it begins has no rows of an earlier run.
+    (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
+    with pytest.raises(SystemExit):
+        gpu.main([*map(str, command), "--parts", "calls"])
+    assert reports[-1]["calls_tiny"] == Kept({}, failed={
+        "calls_tiny": "at once; see gpu_calls_tiny.log"
+    })  # fmt: skip
+    assert Kept.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
 
 
 @pytest.mark.parametrize(
