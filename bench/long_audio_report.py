@@ -7,16 +7,15 @@ from pathlib import Path
 from statistics import median
 
 from inputs import Utterance
-from matplotlib import pyplot
 from peers.contestant import FLOAT32
 from peers.transcriber import FASTER_WHISPER, OPENAI_WHISPER, LongTranscribed, Piece
 from peers.way import PLAIN, Way
 from real_whisper_report import by_search
 from real_whisper_report import label as short_label
+from stacked_bars import plot_encoder_and_decoder
 from word_errors import WHISPER_CLEANER, word_errors
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
@@ -206,7 +205,10 @@ def write_report(report: dict, output: Path) -> None:
     image = None
     if report["timed"]:
         image = output.with_suffix(".png")
-        plot(report, image)
+        figures = ("encoder_s", "decoder_s")
+        plot_encoder_and_decoder(
+            report["model"], by_search(report), figures, "s for an hour of audio", image
+        )
     output.write_text(report_markdown(report, image and image.name), encoding="utf-8")
 
 
@@ -248,26 +250,3 @@ def _difference_line(one: dict) -> str:
     )
     where = f"{one['recording']}, {one['search']}, {one['label']}, {one['start_s']:.2f} s"
     return f"- {where}: {theirs} and {ours}; in brackets the window's mean log-probability.\n"
-
-
-def plot(report: dict, path: Path) -> None:
-    """Encoder and decoder stacked, a bar for each way, a panel for each search."""
-    groups = by_search(report)
-    most = max(map(len, groups.values()))
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(groups), figsize=(6.2 * len(groups), 1.4 + 0.3 * most), squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
-        for axis, (search, rows) in zip(axes[0], groups.items(), strict=True):
-            names = [row["label"] for row in rows]
-            encoder = [row["encoder_s"] for row in rows]
-            decoder = [row["decoder_s"] for row in rows]
-            axis.barh(names, encoder, color=COLORS[7], label="encoder and features")
-            axis.barh(names, decoder, left=encoder, color=COLORS[0], label="decoder")
-            axis.invert_yaxis()
-            axis.grid(axis="y", visible=False)
-            axis.set_title(f"{report['model']}, {search}", fontsize="medium")
-            axis.set_xlabel("s for an hour of audio")
-        legend_above(figure, axes.flat)
-        save(figure, path)

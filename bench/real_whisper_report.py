@@ -7,12 +7,11 @@ from statistics import mean, median
 
 from compare_rows import MILLI, quartiles
 from inputs import Utterance
-from matplotlib import pyplot
 from peers.transcriber import FASTER_WHISPER, Transcribed
 from peers.way import PLAIN, Way
+from stacked_bars import plot_encoder_and_decoder
 from word_errors import WHISPER_CLEANER, word_errors
 
-from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
@@ -116,7 +115,13 @@ def write_report(report: dict, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
     output.with_suffix(".json").write_text(text, encoding="utf-8")
-    plot(report, output.with_suffix(".png"))
+    plot_encoder_and_decoder(
+        report["model"],
+        by_search(report),
+        ("encoder_ms", "decoder_ms"),
+        "ms an utterance (medians)",
+        output.with_suffix(".png"),
+    )
     output.write_text(report_markdown(report, output.with_suffix(".png").name), encoding="utf-8")
 
 
@@ -150,26 +155,3 @@ def by_search(report: dict) -> dict[str, list[dict]]:
     for row in report["transcribers"]:
         groups.setdefault(row["search"], []).append(row)
     return groups
-
-
-def plot(report: dict, path: Path) -> None:
-    """Encoder and decoder stacked, a bar for each way, a panel for each search."""
-    groups = by_search(report)
-    most = max(map(len, groups.values()))
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(groups), figsize=(5.6 * len(groups), 1.4 + 0.3 * most), squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
-        for axis, (search, rows) in zip(axes[0], groups.items(), strict=True):
-            names = [row["label"] for row in rows]
-            encoder = [row["encoder_ms"] for row in rows]
-            decoder = [row["decoder_ms"] for row in rows]
-            axis.barh(names, encoder, color=COLORS[7], label="encoder and features")
-            axis.barh(names, decoder, left=encoder, color=COLORS[0], label="decoder")
-            axis.invert_yaxis()
-            axis.grid(axis="y", visible=False)
-            axis.set_title(f"{report['model']}, {search}", fontsize="medium")
-            axis.set_xlabel("ms an utterance (medians)")
-        legend_above(figure, axes.flat)
-        save(figure, path)
