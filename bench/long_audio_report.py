@@ -13,6 +13,7 @@ from peers.way import PLAIN, Way
 from real_whisper_report import by_search
 from real_whisper_report import label as short_label
 from stacked_bars import plot_encoder_and_decoder
+from table_cells import cells
 from word_errors import WHISPER_CLEANER, word_errors
 
 from espnet_medusa.errors import InputError
@@ -222,12 +223,8 @@ def report_markdown(report: dict, image: str | None) -> str:
     columns = (TIMES if report["timed"] else {}) | COUNTS
     for search, rows in by_search(report).items():
         there = {title: one for title, one in columns.items() if any(one[0] in row for row in rows)}
-        cells = [
-            [row["label"], *(form.format(row[name]) if name in row else ""
-                             for name, form in there.values())]
-            for row in rows
-        ]  # fmt: skip
-        parts.append(f"## {search}\n\n{markdown_table(['', *there], cells, text_columns=1)}")
+        table = [[row["label"], *cells(row, there)] for row in rows]
+        parts.append(f"## {search}\n\n{markdown_table(['', *there], table, text_columns=1)}")
     if image:
         parts.append(f"![Seconds of an hour]({image})\n")
     if report["differences"]:

@@ -10,6 +10,7 @@ from inputs import Utterance
 from peers.transcriber import FASTER_WHISPER, Transcribed
 from peers.way import PLAIN, Way
 from stacked_bars import plot_encoder_and_decoder
+from table_cells import cells
 from word_errors import WHISPER_CLEANER, word_errors
 
 from espnet_medusa.report.tables.markdown import markdown_table
@@ -134,12 +135,8 @@ def report_markdown(report: dict, image: str) -> str:
         f"other; {machine['processor']}, {machine['threads']} threads.\n",
     ]
     for search, rows in by_search(report).items():
-        cells = [
-            [row["label"], *(form.format(row[name]) if name in row else ""
-                             for name, form in COLUMNS.values())]
-            for row in rows
-        ]  # fmt: skip
-        parts.append(f"## {search}\n\n{markdown_table(['', *COLUMNS], cells, text_columns=1)}")
+        table = [[row["label"], *cells(row, COLUMNS)] for row in rows]
+        parts.append(f"## {search}\n\n{markdown_table(['', *COLUMNS], table, text_columns=1)}")
     parts.append(f"![Samples to text]({image})\n")
     versions = ", ".join(f"{name} {one}" for name, one in machine["versions"].items())
     parts.append(

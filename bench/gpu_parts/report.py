@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 from peers.way import DRAFTS
+from table_cells import cells
 
 from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
 from espnet_medusa.report.tables.markdown import markdown_table
@@ -77,29 +78,26 @@ def call_table(kept: Kept) -> str:
     """A row for each contestant, weights and batch, a column for each number of nodes."""
     nodes = sorted({row["nodes"] for row in kept.rows})
     titles = ["contestant", "weights", "batch", *(f"{count} nodes [ms]" for count in nodes), "GB"]
-    cells = []
+    table = []
     for (contestant, weights, batch_size), rows in _grouped(kept.rows).items():
         ms = {row["nodes"]: f"{row['ms'][MEDIAN]:.2f}" for row in rows}
         peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
         peak = f"{max(peaks) / GIGA:.2f}" if peaks else ""
         times = [ms.get(count, "") for count in nodes]
-        cells.append([contestant, weights, str(batch_size), *times, peak])
-    return markdown_table(titles, cells, text_columns=2)
+        table.append([contestant, weights, str(batch_size), *times, peak])
+    return markdown_table(titles, table, text_columns=2)
 
 
 def text_table(kept: Kept) -> str:
     """A row for each way and batch."""
-    cells = []
+    table = []
     for row in kept.rows:
         peak = row["peak_bytes"]
         row = row | {"peak_bytes": None if peak is None else peak / GIGA}
-        figures = [
-            form.format(row[name]) if row.get(name) is not None else ""
-            for name, form in TEXT_COLUMNS.values()
-        ]
-        cells.append([_label(row), row["weights"], str(row["batch_size"]), *figures])
+        way = _label(row), row["weights"], str(row["batch_size"])
+        table.append([*way, *cells(row, TEXT_COLUMNS)])
     titles = ["contestant", "weights", "batch", *TEXT_COLUMNS]
-    return markdown_table(titles, cells, text_columns=2)
+    return markdown_table(titles, table, text_columns=2)
 
 
 def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:

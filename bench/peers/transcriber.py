@@ -13,8 +13,20 @@ from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 
 
+class Timed:
+    """What was timed in two parts."""
+
+    encoder_seconds: float
+    decoder_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Samples to text."""
+        return self.encoder_seconds + self.decoder_seconds
+
+
 @dataclass(frozen=True)
-class Transcribed:
+class Transcribed(Timed):
     """One utterance.
 
     Attributes:
@@ -30,11 +42,6 @@ class Transcribed:
     decoder_seconds: float
     calls: int | None = None
     tokens: int | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Samples to text."""
-        return self.encoder_seconds + self.decoder_seconds
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class LongTranscribed:
+class LongTranscribed(Timed):
     """One recording of any length; fields as ``Transcribed``'s.
 
     Attributes:
@@ -68,11 +75,6 @@ class LongTranscribed:
     decoder_seconds: float
     calls: int | None = None
     tokens: int | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Samples to text."""
-        return self.encoder_seconds + self.decoder_seconds
 
     @property
     def text(self) -> str:

@@ -3,9 +3,9 @@
     espnet-medusa-transcribe talk1.wav --model openai/whisper-base
     espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
 
-AUDIO is files, folders (with all below) and patterns, in any format that libsndfile or FFmpeg
-reads, of any rate and length. Each gets a file in --output_dir, and a line on stdout and in `text`
-there. What is longer than the model hears at a time is decoded window after window, as
+AUDIO is files, folders (with all below) and patterns, in any format that libsndfile reads and most
+that FFmpeg does, of any rate and length. Each gets a file in --output_dir, and a line on stdout and
+in `text` there. What is longer than the model hears at a time is decoded window after window, as
 openai-whisper does, or by its speech (--vad_filter), with times; shorter files have them where
 --output_format needs some. What cannot be read is named at the end; the exit status is then 3. The
 same command goes on where it was interrupted.

@@ -285,9 +285,12 @@ class Speech2Text(ESPnetSpeech2Text):
         return decodings
 
     def transcribe(
-        self, samples: np.ndarray | torch.Tensor, language: str | None = None, batch_size: int = 8,
+        self,
+        samples: np.ndarray | torch.Tensor,
+        language: str | None = None,
+        batch_size: int = 8,
         **options,
-    ) -> Iterator[Segment]:  # fmt: skip
+    ) -> Iterator[Segment]:
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 
         Args:

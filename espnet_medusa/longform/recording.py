@@ -51,12 +51,14 @@ class Passage:
         window: Its way.
         last_frame: Where nothing more of it is worth a window, in frames of 10 ms.
         segments: So far.
+        reported: How many of them steps have told.
     """
 
     recording: RunningRecording = field(repr=False, compare=False)
     window: MovingWindow
     last_frame: int
     segments: list[Segment] = field(default_factory=list)
+    reported: int = 0
 
     def next(self) -> Window | None:
         """Its next window; None: there is none."""
@@ -97,7 +99,6 @@ class RunningRecording:
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     score: float = 0.0
     error: Exception | None = None
-    _reported: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
@@ -135,8 +136,10 @@ class RunningRecording:
 
     def step(self) -> LongFormStep:
         """What is new since it was last asked for."""
-        segments, done = self.segments, self.done
-        new, self._reported = segments[self._reported :], len(segments)
+        new, done = [], self.done
+        for passage in self._in_order():
+            new += passage.segments[passage.reported :]
+            passage.reported = len(passage.segments)
         if done:  # the text is made of all tokens anew
             self.statistics.words = len(self.text.split())
         return LongFormStep(self, new, done)

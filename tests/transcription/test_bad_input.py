@@ -8,12 +8,10 @@ import soundfile
 from broken_files import BROKEN, write_broken
 from experiment import read_lines
 from media_files import write_media
-from openai_whisper import openai_whisper, save_openai_whisper
 from spoken import chords, lay_out, say
 
 from espnet_medusa.audio import reader
 from espnet_medusa.bin import transcribe as command
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import probed
 
@@ -21,21 +19,6 @@ pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
 QUIET = ("silence", "noise", "music")
 SPOKEN = ("talk", "film", "call")
-
-
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A Whisper that ends, kept in a cache of its own."""
-    folder = tmp_path_factory.mktemp("whisper")
-    return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
-
-
-@pytest.fixture(scope="module")
-def speech2text(whisper):
-    """The one that all calls share."""
-    made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
-    made.release_weights = lambda: None
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +97,15 @@ def test_formats_of_what_is_said_and_of_what_is_not(run, files, tmp_path):
 
 
 def test_a_header_is_read_once(run, files, tmp_path, monkeypatch):
-    asked = []
-    probe = reader.probe_audio
+    asked, opened = [], []
+    probe, open_source = reader.probe_audio, reader.open_source
+    monkeypatch.setattr(
+        reader, "open_source", lambda path, *more: opened.append(path) or open_source(path, *more)
+    )
     monkeypatch.setattr(probed, "probe_audio", lambda path: asked.append(path) or probe(path))
     assert run() == 3
     assert sorted(asked) == sorted(map(str, files.iterdir()))
+    assert max(map(opened.count, asked)) == 2, "for its header, and for its audio"
 
 
 def test_mistakes_in_parameters_are_one_line(run, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 import soundfile
 from experiment import read_lines
-from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from openai_whisper import noise_and_silence
 
 import espnet_medusa
 from espnet_medusa.bin import transcribe as command
@@ -17,21 +17,6 @@ from espnet_medusa.transcription.formats import OPENAI
 
 ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_threshold", "none"]
 SECONDS = {"short": 3, "long": 34, "other": 31}
-
-
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """A Whisper that ends, kept in a cache of its own."""
-    folder = tmp_path_factory.mktemp("whisper")
-    return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
-
-
-@pytest.fixture(scope="module")
-def speech2text(whisper):
-    """The one that all calls share: ESPnet takes seconds to make it."""
-    made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
-    made.release_weights = lambda: None  # words need them later on
-    return made
 
 
 @pytest.fixture
