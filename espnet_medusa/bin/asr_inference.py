@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
@@ -25,7 +26,13 @@ from espnet_medusa.bin.long_form_options import (
 )
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.job import build_preprocess, decode_job, read_input
+from espnet_medusa.inference.job import (
+    JobInput,
+    UtteranceDecoder,
+    build_preprocess,
+    decode_job,
+    read_input,
+)
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.longform.options import LongFormOptions
@@ -145,7 +152,22 @@ def add_decode_options(parser: argparse.ArgumentParser, **default):
 
 def main(cmd: list[str] | None = None) -> None:
     """Decode; exit status 1 when an utterance failed."""
-    parser = get_parser()
+    run(get_parser(), inference, cmd)
+
+
+def run(
+    parser: argparse.ArgumentParser, inference: Callable[[dict], int], cmd: list[str] | None
+) -> None:
+    """Parse the command line and decode; errors and failures end it with one line.
+
+    Args:
+        parser: Of the command.
+        inference: Decodes by the options, and returns how many utterances failed.
+        cmd: Its words; None: those of the process.
+
+    Raises:
+        SystemExit: An utterance failed, or nothing can be decoded at all.
+    """
     args = parser.parse_args(cmd)
     logging.basicConfig(
         level=args.log_level,
@@ -177,24 +199,40 @@ def inference(options: dict) -> int:
     Raises:
         InputError: Nothing can be decoded at all: an option, a table or the model is bad.
     """
-    set_all_random_seed(options["seed"])
-    job = read_input(
+    job = read_job(options)
+    decoder = open_decoder(options)
+    return decode_job(decoder, job, Journal(options["output_dir"], fingerprint(options)))
+
+
+def read_job(options: dict) -> JobInput:
+    """Ids and audio.
+
+    Raises:
+        InputError: A table is bad.
+    """
+    return read_input(
         options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     )
+
+
+def open_decoder(options: dict) -> UtteranceDecoder:
+    """The model and its search as a process that decodes uses them.
+
+    Raises:
+        InputError: An option or the model is not usable.
+    """
+    set_all_random_seed(options["seed"])
     long_form = choose_long_form(options)
     speech2text = load(options)
     if long_form is None or not long_form.word_timestamps:
         speech2text.release_weights()  # words are found in a pass of the trained module itself
-    journal = Journal(options["output_dir"], fingerprint(options))
-    return decode_job(
+    return UtteranceDecoder(
         speech2text,
-        job,
-        journal,
         options["allow_pipes"],
         build_preprocess(speech2text.asr_train_args),
-        batch_size=options["batch_size"],
-        max_batch_frames=options["max_batch_frames"],
-        long_form=long_form,
+        options["batch_size"],
+        options["max_batch_frames"],
+        long_form,
     )
 
 

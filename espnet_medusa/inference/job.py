@@ -23,7 +23,7 @@ from espnet_medusa.inference.batches import (
     read_pools,
 )
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.journal import Decoded, Failed, Hypothesis, Journal, Outcome
 from espnet_medusa.inference.long_utterances import LongUtterances
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -116,29 +116,27 @@ def build_preprocess(args: argparse.Namespace) -> Preprocess | None:
     return ASRTask.build_preprocess_fn(args, False)
 
 
-def decode_job(
-    speech2text: Speech2Text,
-    job: JobInput,
-    journal: Journal,
-    allow_pipes: bool,
-    preprocess: Preprocess | None = None,
-    batch_size: int = 1,
-    max_batch_frames: int | None = None,
-    long_form: LongFormOptions | None = None,
-) -> int:
+class JobDecoder(Protocol):
+    """What decodes the utterances of a job: this process (``UtteranceDecoder``), or others.
+
+    Attributes:
+        sample_rate_hz: Of the model.
+    """
+
+    sample_rate_hz: int
+
+    def decode(self, job: JobInput) -> Iterator[Outcome]:
+        """Each utterance's outcome once, in any order."""
+        ...
+
+
+def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
     """Decode what the journal does not hold yet, and write the outputs.
 
-    Utterances beyond the model's window come last, and their segments stand in ``segments``.
-
     Args:
-        speech2text: Decodes.
+        decoder: Decodes.
         job: Ids and audio.
         journal: Gets results and failures.
-        allow_pipes: Whether commands in wav.scp may run.
-        preprocess: ESPnet's preprocessing function ``(id, data) -> data``, or None.
-        batch_size: Most utterances that are decoded together.
-        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
-        long_form: How audio beyond the model's window is decoded; None: it is not.
 
     Returns:
         Number of utterances without a result.
@@ -148,17 +146,11 @@ def decode_job(
     if resumed:
         logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")
     for key in resumed:
-        log_whole(journal.decoded[key], speech2text.sample_rate_hz)
+        log_whole(journal.decoded[key], decoder.sample_rate_hz)
     with Progress(len(job.keys), len(resumed)) as progress:
-        run = _Run(speech2text, job, journal, allow_pipes, preprocess, progress)
-        too_long: dict[str, TooLongError] = {}
-        for pool in read_pools(run.read(todo, too_long), batch_size):
-            lengths = [utterance.frames for utterance in pool]
-            for batch in make_batches(lengths, batch_size, max_batch_frames):
-                utterances = [pool[index] for index in batch]
-                for utterance, outcome in decode_together(speech2text.decode, utterances):
-                    run.record(utterance.key, outcome)
-        run.decode_long(too_long, long_form, batch_size, max_batch_frames)
+        for outcome in decoder.decode(replace(job, keys=todo)):
+            _record(outcome, journal)
+            progress.update()
     journal.write_outputs(job.keys)
     done = [journal.decoded[key] for key in job.keys if key in journal.decoded]
     segments = {one.key: one.segments for one in done if one.segments is not None}
@@ -166,10 +158,18 @@ def decode_job(
     return len(journal.failed)
 
 
-def log_whole(decoded: Decoded, sample_rate_hz: int) -> None:
-    """The two lines of an utterance that was decoded window by window, or by an earlier run.
+def _record(outcome: Outcome, journal: Journal) -> None:
+    if isinstance(outcome, Decoded):
+        journal.add(outcome)
+    else:
+        journal.fail(outcome.key, outcome.reason)
+        logger.error(f"failed: {journal.failed[outcome.key]}")
 
-    The log of that run this one has written over.
+
+def log_whole(decoded: Decoded, sample_rate_hz: int) -> None:
+    """The two lines of an utterance that was decoded window by window, elsewhere, or before.
+
+    The log of an earlier run this one has written over.
     """
     seconds = decoded.statistics.total_seconds
     if seconds and decoded.nbest:
@@ -179,34 +179,71 @@ def log_whole(decoded: Decoded, sample_rate_hz: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """Between audio files and journal."""
+class UtteranceDecoder:
+    """Audio files to results, in this process.
+
+    Utterances beyond the model's window come last.
+
+    Attributes:
+        speech2text: Decodes.
+        allow_pipes: Whether commands in wav.scp may run.
+        preprocess: ESPnet's preprocessing function ``(id, data) -> data``, or None.
+        batch_size: Most utterances that are decoded together.
+        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
+        long_form: How audio beyond the model's window is decoded; None: it is not.
+    """
 
     speech2text: Speech2Text
-    job: JobInput
-    journal: Journal
-    allow_pipes: bool
-    preprocess: Preprocess | None
-    progress: Progress
+    allow_pipes: bool = False
+    preprocess: Preprocess | None = None
+    batch_size: int = 1
+    max_batch_frames: int | None = None
+    long_form: LongFormOptions | None = None
 
-    def read(
-        self, keys: Iterable[str], too_long: dict[str, TooLongError] | None = None
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the model."""
+        return self.speech2text.sample_rate_hz
+
+    def decode(self, job: JobInput) -> Iterator[Outcome]:
+        """Each utterance's result, or the reason why it has none."""
+        too_long: dict[str, TooLongError] = {}
+        unread: list[Failed] = []
+        for pool in read_pools(self._read(job, job.keys, unread, too_long), self.batch_size):
+            yield from _taken(unread)
+            lengths = [utterance.frames for utterance in pool]
+            for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
+                utterances = [pool[index] for index in batch]
+                for utterance, found in decode_together(self.speech2text.decode, utterances):
+                    yield _outcome(job, utterance.key, found)
+        yield from _taken(unread)
+        if too_long:
+            yield from self._decode_long(job, too_long)
+
+    def _read(
+        self,
+        job: JobInput,
+        keys: Iterable[str],
+        unread: list[Failed],
+        too_long: dict[str, TooLongError] | None = None,
     ) -> Iterator[Utterance]:
-        """Read one utterance after the other; those that cannot be read go to the journal.
+        """Read one utterance after the other.
 
         Args:
+            job: Where their audio is.
             keys: Their ids.
+            unread: Gets those that cannot be read.
             too_long: Gets those beyond the model's window; None: they are read, too.
         """
         for key in keys:
-            if key in self.job.problems:
-                self._fail(key, self.job.problems[key])
+            if key in job.problems:
+                unread.append(Failed(key, job.problems[key]))
                 continue
             try:
                 utterance = read_utterance(
                     self.speech2text,
                     key,
-                    self.job.entries[key],
+                    job.entries[key],
                     self.allow_pipes,
                     self.preprocess,
                     any_length=too_long is None,
@@ -214,52 +251,49 @@ class _Run:
             except TooLongError as error:
                 too_long[key] = error.with_traceback(None)  # which may hold the audio
             except Exception as error:  # whatever it was, the others go on
-                self.record(key, error)
+                unread.append(_outcome(job, key, error))
             else:
-                yield replace(utterance, language=self.job.languages.get(key))
+                yield replace(utterance, language=job.languages.get(key))
 
-    def decode_long(
-        self,
-        too_long: Mapping[str, TooLongError],
-        options: LongFormOptions | None,
-        batch_size: int,
-        max_batch_frames: int | None,
-    ) -> None:
+    def _decode_long(
+        self, job: JobInput, too_long: Mapping[str, TooLongError]
+    ) -> Iterator[Outcome]:
         """Decode what is beyond the model's window, or say why it is not."""
-        if not too_long:
-            return
         obstacle = long_form_obstacle(self.speech2text)
-        if options is None or obstacle is not None:
+        if self.long_form is None or obstacle is not None:
             for key, error in too_long.items():
-                self.record(key, _refusal(error, options, obstacle))
+                yield _outcome(job, key, _refusal(error, self.long_form, obstacle))
             return
-        long = LongUtterances(self.speech2text, options, batch_size, max_batch_frames)
-        for key, outcome in long.decode(self.read(too_long)):
-            self.record(key, outcome)
-            if key in self.journal.decoded:
-                log_whole(self.journal.decoded[key], self.speech2text.sample_rate_hz)
+        limits = self.batch_size, self.max_batch_frames
+        long = LongUtterances(self.speech2text, self.long_form, *limits)
+        unread: list[Failed] = []
+        for key, found in long.decode(self._read(job, too_long, unread)):
+            yield from _taken(unread)
+            outcome = _outcome(job, key, found)
+            if isinstance(outcome, Decoded):
+                log_whole(outcome, self.sample_rate_hz)
+            yield outcome
+        yield from _taken(unread)
 
-    def record(self, key: str, outcome: Decoding | Exception) -> None:
-        """Put a result or the reason why there is none into the journal."""
-        if isinstance(outcome, Exception):
-            log_traceback(outcome)
-            self._fail(key, f"{self.job.entries[key]}: {key}: {one_line(outcome)}")
-        elif not outcome.results:
-            reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
-            self._fail(key, f"{self.job.entries[key]}: {key}: {reason}")
-        else:
-            nbest = [
-                Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
-                for text, token, token_int, hypothesis in outcome.results
-            ]
-            found = outcome.statistics, outcome.language, outcome.segments
-            self.journal.add(Decoded(key, nbest, *found))
-            self.progress.update()
 
-    def _fail(self, key: str, reason: str) -> None:
-        self.journal.fail(key, reason)
-        logger.error(f"failed: {self.journal.failed[key]}")
-        self.progress.update()
+def _taken(unread: list[Failed]) -> Iterator[Failed]:
+    while unread:
+        yield unread.pop(0)
+
+
+def _outcome(job: JobInput, key: str, found: Decoding | Exception) -> Outcome:
+    """What the journal holds of an utterance."""
+    if isinstance(found, Exception):
+        log_traceback(found)
+        return Failed(key, f"{job.entries[key]}: {key}: {one_line(found)}")
+    if not found.results:
+        reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
+        return Failed(key, f"{job.entries[key]}: {key}: {reason}")
+    nbest = [
+        Hypothesis(text, list(token), list(token_int), str(hypothesis.score))
+        for text, token, token_int, hypothesis in found.results
+    ]
+    return Decoded(key, nbest, found.statistics, found.language, found.segments)
 
 
 def _refusal(

@@ -34,6 +34,17 @@ class Decoded:
     segments: tuple[Segment, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Failed:
+    """An utterance without a result, and why."""
+
+    key: str
+    reason: str
+
+
+Outcome = Decoded | Failed
+
+
 class Journal:
     """Results of a job, written down one by one.
 

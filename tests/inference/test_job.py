@@ -12,7 +12,7 @@ from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_noise
 
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.job import decode_job, read_input
+from espnet_medusa.inference.job import UtteranceDecoder, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
@@ -68,7 +68,7 @@ def corpus(tmp_path):
 def run(folder, speech2text, *, made_with=None, preprocess=None, **limits):
     job = read_input([(str(folder / "wav.scp"), "speech", "sound")], None)
     journal = Journal(folder / "output", made_with or {})
-    failed = decode_job(speech2text, job, journal, False, preprocess, **limits)
+    failed = decode_job(UtteranceDecoder(speech2text, False, preprocess, **limits), job, journal)
     return failed, journal
 
 

@@ -11,7 +11,7 @@ from experiment import read_lines
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.inference.job import decode_job, read_input
+from espnet_medusa.inference.job import UtteranceDecoder, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.long_utterances import LongUtterances
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -94,7 +94,7 @@ def run(corpus, speech2text, output, long_form=OPTIONS, keys=None, **limits):
     job = replace(job, languages={"f": "de"})
     journal = Journal(corpus / output, made_with(long_form))
     limits = {"batch_size": 2} | limits
-    decode_job(speech2text, job, journal, False, long_form=long_form, **limits)
+    decode_job(UtteranceDecoder(speech2text, long_form=long_form, **limits), job, journal)
     return journal
 
 

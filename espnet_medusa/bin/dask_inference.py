@@ -1,0 +1,76 @@
+"""asr_inference by the workers of a Dask cluster; options, outputs and journal are the same.
+
+Without ``--scheduler`` the workers are processes on this machine.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+from espnet2.utils.types import str_or_none
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin.command_line import positive
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.job import decode_job
+from espnet_medusa.inference.journal import Journal
+
+
+def get_parser():
+    """The parser of asr_inference with the cluster's options."""
+    parser = asr_inference.get_parser()
+    group = parser.add_argument_group("Cluster")
+    group.add_argument(
+        "--scheduler",
+        type=str_or_none,
+        help="Address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine",
+    )
+    group.add_argument(
+        "--inference_nj",
+        type=positive,
+        default=os.cpu_count() or 1,
+        help="worker processes on this machine, where there is no scheduler",
+    )
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Decode; exit status 1 when an utterance failed."""
+    asr_inference.run(get_parser(), inference, cmd)
+
+
+def inference(options: dict) -> int:
+    """Decode one job.
+
+    Args:
+        options: Parsed command line.
+
+    Returns:
+        Number of utterances without a result.
+
+    Raises:
+        InputError: Nothing can be decoded at all: an option, a table, the model or the cluster is
+            bad, or Dask is not installed.
+    """
+    try:
+        from espnet_medusa.cluster.connection import connect
+        from espnet_medusa.cluster.decoder import cluster_decoder
+    except ImportError as error:
+        raise InputError(f"{error}; pip install 'espnet_medusa[dask]'") from error
+    job = asr_inference.read_job(options)
+    scheduler, workers = options.pop("scheduler"), options.pop("inference_nj")
+    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
+    open_decoder = functools.partial(asr_inference.open_decoder, options)
+    limits = {name: options[name] for name in ("batch_size", "max_batch_frames")}
+    wav_scp = Path(options["data_path_and_name_and_type"][0][0])
+    with (
+        connect(scheduler, workers) as client,
+        cluster_decoder(
+            client, open_decoder, options["ngpu"] > 0, wav_scp=wav_scp, **limits
+        ) as decoder,
+    ):
+        return decode_job(decoder, job, journal)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Decoding by the workers of a Dask cluster."""

@@ -1,0 +1,55 @@
+"""The workers of a cluster, who come and go."""
+
+import logging
+import time
+
+from distributed import Client
+
+from espnet_medusa.cluster.versions import PACKAGES, version_difference
+from espnet_medusa.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+
+
+class Workers:
+    """Who is there; the versions of those that are new are looked at.
+
+    Args:
+        client: Of the cluster.
+    """
+
+    def __init__(self, client: Client):
+        self.client = client
+        self.known: frozenset[str] = frozenset()
+        self.looked = -LOOK_EVERY_S
+
+    def count(self) -> int:
+        """How many there are, or were ``LOOK_EVERY_S`` ago.
+
+        Raises:
+            InputError: One has other versions of packages than this process.
+        """
+        now = time.monotonic()
+        if now - self.looked >= LOOK_EVERY_S:
+            self.looked = now
+            found = frozenset(self.client.scheduler_info()["workers"])
+            if not found:
+                logger.warning("no workers yet, or any more: waiting for some")
+            if found - self.known:
+                self.check_versions()
+            self.known = found
+        return len(self.known)
+
+    def check_versions(self) -> None:
+        """Compare all of them with this process.
+
+        Raises:
+            InputError: One has other versions of packages.
+        """
+        found = self.client.get_versions(packages=[*PACKAGES])
+        workers = {worker: about["packages"] for worker, about in found["workers"].items()}
+        difference = version_difference(found["client"]["packages"], workers)
+        if difference is not None:
+            raise InputError(difference)
