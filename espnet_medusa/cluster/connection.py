@@ -37,8 +37,8 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
         client = Client(scheduler)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(
-            f"scheduler: {scheduler}: cannot be reached ({error}); start `dask scheduler` there, or "
-            "leave scheduler out for workers on this machine"
+            f"scheduler: {scheduler}: cannot be reached ({error}); start `dask scheduler` there, "
+            "or leave scheduler out for workers on this machine"
         ) from error
     with client:
         yield client

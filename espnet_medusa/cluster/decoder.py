@@ -6,17 +6,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dask import tokenize
+from dask.base import tokenize
 from distributed import Client, Future, KilledWorker, as_completed
 
+from espnet_medusa.cluster.call import call_plugin
 from espnet_medusa.cluster.lengths import read_lengths
 from espnet_medusa.cluster.tasks import plan_tasks
-from espnet_medusa.cluster.worker import WorkerDecoder, run_on_worker
+from espnet_medusa.cluster.worker import WorkerDecoder
 from espnet_medusa.cluster.workers import Workers
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import one_line
@@ -112,7 +113,7 @@ class ClusterDecoder:
         while waiting or submitted:
             most = most_running()
             while waiting and len(submitted) < most:
-                future = self._submit("decode", _part(job, waiting[0]))
+                future = self._submit("decode", *arguments_of(job, waiting[0]))
                 submitted[future.key] = waiting.popleft()
                 running.add(future)
             future = next(running)
@@ -123,7 +124,7 @@ class ClusterDecoder:
             yield submitted.pop(future.key), found
 
     def _submit(self, method: str, *arguments) -> Future:
-        return self.client.submit(run_on_worker, self.plugin, method, *arguments, pure=False)
+        return self.client.submit(call_plugin, self.plugin, method, *arguments, pure=False)
 
     def _result(self, future: Future) -> Any:
         try:
@@ -142,11 +143,10 @@ class ClusterDecoder:
             raise InputError(f"a worker cannot run its task: {one_line(error)}") from error
 
 
-def _part(job: JobInput, keys: Sequence[str]) -> JobInput:
-    """Some utterances of a job."""
-    entries = {key: job.entries[key] for key in keys}
+def arguments_of(job: JobInput, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What ``WorkerDecoder.decode`` gets of some utterances."""
     languages = {key: job.languages[key] for key in keys if key in job.languages}
-    return replace(job, keys=[*keys], entries=entries, problems={}, languages=languages)
+    return {key: job.entries[key] for key in keys}, languages
 
 
 def _deaths(error: KilledWorker) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from espnet_medusa.inference.batches import make_batches
 
-TASK_FRAMES = 6000  # a minute: seconds of work, where a task's own cost is milliseconds
+TASK_FRAMES = 12000  # two minutes: seconds of work, where a task's own cost is milliseconds
 TASKS_A_WORKER = 4  # at least, or all wait for the worker that had the last one
 
 

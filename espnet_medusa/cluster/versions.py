@@ -16,15 +16,15 @@ def version_difference(
 
     Args:
         own: Package to version of the process that hands out the work; None: not installed.
-        others: Worker to the same.
+        others: Who takes part to the same.
     """
     for package in COMPARED:
         here = _comparable(package, own.get(package))
-        for worker, versions in others.items():
+        for name, versions in others.items():
             there = _comparable(package, versions.get(package))
             if here != there:
                 return (
-                    f"worker {worker} has {package} {there or 'not installed'}, this machine has "
+                    f"{name} has {package} {there or 'not installed'}, this machine has "
                     f"{here or 'none'}; install the same versions everywhere"
                 )
     return None

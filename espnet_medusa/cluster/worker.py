@@ -46,14 +46,18 @@ class WorkerDecoder(WorkerPlugin):
         """The model, opened."""
         return self.open_decoder()
 
-    def decode(self, part: JobInput) -> list[Outcome]:
-        """Decode what the part has.
+    def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:
+        """Decode some utterances.
+
+        Args:
+            entries: Utterance id to the value in wav.scp.
+            languages: Utterance id to code, where it differs from the search's own.
 
         Raises:
             InputError: The model cannot be opened here, or the folder is not here.
         """
         with self.lock:
-            return [*self._opened().decode(part)]
+            return [*self._opened().decode(JobInput([*entries], entries, {}, languages))]
 
     def sample_rate_hz(self) -> int:
         """Of the model; errors as those of ``decode``."""
@@ -78,8 +82,3 @@ def choose_gpu(name: str, gpus: Sequence[str]) -> str:
     """
     number = re.search(r"(?<!:)(?<!\d)\d+$", name)
     return gpus[int(number[0]) % len(gpus) if number else 0]
-
-
-def run_on_worker(plugin: str, method: str, *arguments):
-    """A task: call a method of the worker's decoder."""
-    return getattr(get_worker().plugins[plugin], method)(*arguments)

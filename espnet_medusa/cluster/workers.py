@@ -43,13 +43,15 @@ class Workers:
         return len(self.known)
 
     def check_versions(self) -> None:
-        """Compare all of them with this process.
+        """Compare all of them, and the scheduler, which reads tasks, with this process.
 
         Raises:
             InputError: One has other versions of packages.
         """
         found = self.client.get_versions(packages=[*PACKAGES])
-        workers = {worker: about["packages"] for worker, about in found["workers"].items()}
-        difference = version_difference(found["client"]["packages"], workers)
+        others = {f"worker {address}": about for address, about in found["workers"].items()}
+        others["the scheduler"] = found["scheduler"]
+        versions = {name: about["packages"] for name, about in others.items()}
+        difference = version_difference(found["client"]["packages"], versions)
         if difference is not None:
             raise InputError(difference)
