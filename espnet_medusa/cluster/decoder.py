@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +38,33 @@ class ClusterDecoder:
 
     Attributes:
         client: Of the cluster.
+        workers: Those of the cluster.
         plugin: Name of what the workers keep.
+        rate: Sample rate of the model, asked for.
         wav_scp: Beside which lengths may stand.
         batch_size: Most utterances that a worker decodes together.
         max_batch_frames: Most frames of 10 ms of a batch; None: no limit.
     """
 
     client: Client
+    workers: Workers
     plugin: str
+    rate: Future
     wav_scp: Path
     batch_size: int = 1
     max_batch_frames: int | None = None
 
-    @cached_property
-    def workers(self) -> Workers:
-        """Those of the cluster."""
-        return Workers(self.client)
-
-    @cached_property
+    @property
     def sample_rate_hz(self) -> int:
-        """Of the model, which a worker opens to answer."""
-        self.workers.count()
-        return self._result(self._submit("sample_rate_hz"))
+        """Of the model, which a worker opens to answer.
+
+        Raises:
+            InputError: It cannot be opened.
+        """
+        try:
+            return self._result(self.rate)
+        except KilledWorker as error:
+            raise InputError(f"the model cannot be opened: {_deaths(error)}") from error
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Each utterance's outcome once, as they come.
@@ -113,7 +117,10 @@ class ClusterDecoder:
         while waiting or submitted:
             most = most_running()
             while waiting and len(submitted) < most:
-                future = self._submit("decode", *arguments_of(job, waiting[0]))
+                arguments = arguments_of(job, waiting[0])
+                future = self.client.submit(
+                    call_plugin, self.plugin, "decode", *arguments, pure=False
+                )
                 submitted[future.key] = waiting.popleft()
                 running.add(future)
             future = next(running)
@@ -122,9 +129,6 @@ class ClusterDecoder:
             except KilledWorker as error:
                 found = error
             yield submitted.pop(future.key), found
-
-    def _submit(self, method: str, *arguments) -> Future:
-        return self.client.submit(call_plugin, self.plugin, method, *arguments, pure=False)
 
     def _result(self, future: Future) -> Any:
         try:
@@ -167,21 +171,22 @@ def cluster_decoder(
         client: Of the cluster.
         open_decoder: Opens the model; travels to the workers.
         use_gpu: Whether each worker takes a GPU.
-        options: The attributes of ``ClusterDecoder``.
+        options: What ``ClusterDecoder`` has of the job: ``wav_scp`` and how batches are made.
 
     Raises:
         InputError: A worker has other versions of packages, or no GPU.
     """
     # What a driver that was killed has left has the same name, and is replaced.
     plugin = f"espnet_medusa-{tokenize(open_decoder)}"
-    decoder = ClusterDecoder(client, plugin, **options)
-    decoder.workers.count()
+    workers = Workers(client)
+    workers.count()
     try:
         client.register_plugin(WorkerDecoder(open_decoder, os.getcwd(), use_gpu), name=plugin)
     except Exception as error:
         raise InputError(f"a worker cannot take part: {one_line(error)}") from error
     try:
-        yield decoder
+        rate = client.submit(call_plugin, plugin, "sample_rate_hz", pure=False)
+        yield ClusterDecoder(client, workers, plugin, rate, **options)
     finally:
         with suppress(Exception):  # the scheduler may be gone
             client.unregister_worker_plugin(plugin)

@@ -96,7 +96,7 @@ class Saboteur:
 
     def kill(self) -> None:
         """End a worker that runs, without a warning."""
-        self.killed.append(next(iter(self.client.run(os.getpid).values())))
+        self.killed.append(next(iter(self.client.run(os.getpid, on_error="ignore").values())))
         os.kill(self.killed[-1], signal.SIGKILL)
 
     def add(self) -> None:
@@ -353,11 +353,13 @@ def work(args: argparse.Namespace) -> int:
         simulation = simulation_rows(args.simulated, args.workers, parts["simulation"])
         sabotage, same = sabotaged_run(args, parts["sabotage"])
         throughput = throughput_rows(args, parts["throughput"])
+    cores, load = os.cpu_count(), os.getloadavg()[2]
     text = (
-        f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {os.cpu_count()} "
-        f"cores, load {os.getloadavg()[2]:.1f} with this included; one thread a worker.\n\n"
+        f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
+        "thread a worker.\n\n"
         f"## Workers killed and added\n\n{markdown_table(['', ''], sabotage, text_columns=1)}\n"
-        "## Throughput\n\n"
+        f"## Throughput\n\nWorkers beyond the {cores} cores share them. Load average of the last 15 "
+        f"minutes, this and all other work together: {load:.1f}.\n\n"
         f"{markdown_table(['workers', 'utterances/s'], throughput, text_columns=0)}\n"
         "## Tasks that do nothing\n\n"
         f"{markdown_table(['', ''], simulation, text_columns=1)}"

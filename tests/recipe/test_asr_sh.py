@@ -232,7 +232,7 @@ def test_stage_9_names_the_missing_program(recipe):
 def test_unknown_cluster_is_refused(recipe):
     done = run_asr(recipe, *SETS, "--stop_stage", "0", cmd_backend="nonesuch")
     assert done.returncode == 2
-    assert "allowed are local, slurm, sge" in done.stderr
+    assert "allowed are local, slurm, sge, dask" in done.stderr
 
 
 def names(folder: Path, *options: str) -> str:

@@ -21,6 +21,9 @@ train_nj=1              # CPU processes that share each training batch (with --n
 nj=32                   # most jobs for data preparation and statistics
 inference_nj=32         # most jobs for decoding
 gpu_inference=false     # decode on GPUs, one for each job in turn
+cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge, dask
+scheduler=              # address of a running Dask scheduler, for --cmd_backend dask; default:
+                        # --inference_nj workers on this machine, at most one a core
 python=python3          # runs ESPnet's modules, such as espnet-medusa-python
 dumpdir=dump            # formatted data
 expdir=exp              # experiments
@@ -168,6 +171,10 @@ case ${feats_normalize} in
 global_mvn | utterance_mvn | "") ;;
 *) fail "--feats_normalize ${feats_normalize}: allowed are global_mvn, utterance_mvn and ''" ;;
 esac
+[ -z "${scheduler}" ] || [ "${cmd_backend}" = dask ] ||
+    fail "--scheduler ${scheduler}: only with --cmd_backend dask"
+[ "${cmd_backend}" != dask ] || [ "${inference_module}" = espnet_medusa.bin.asr_inference ] ||
+    fail "--inference_module ${inference_module}: not with --cmd_backend dask, which has its own"
 [ -z "${memory_dir}" ] || [ -z "${states_dir}" ] ||
     fail "--memory_dir ${memory_dir}: not with --states_dir, which brings what training reads"
 read -r -a tests <<< "${test_sets}"
@@ -595,10 +602,19 @@ fi
 
 decode() { # CONFIG TEST_SET
     local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
+    local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} cores
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
+    if [ "${cmd_backend}" = dask ]; then # one job, which shares its work out
+        cores=$(nproc)
+        [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] || cores=${most_jobs}
+        inference+=(--scheduler "${scheduler:-none}" --inference_nj "${cores}")
+        most_jobs=1
+        spread_gpus=false
+        module=espnet_medusa.bin.dask_inference
+    fi
     # The same split resumes what was interrupted; another one starts anew.
-    jobs=$(tool split_keys --nj "${inference_nj}" --work_dir "${logs}" \
+    jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     rm -f "${logs}"/asr_inference.*.log
     [ -z "$1" ] || inference+=(--config "$1")
@@ -612,10 +628,10 @@ decode() { # CONFIG TEST_SET
         --lm_file "${lm_exp}/${inference_lm}")
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
     tool run_jobs --title "$(basename "${asr_exp}") $2" --total_keys "$(wc -l < "${keys}")" \
-        --cmd "${decode_prefix}" --spread_gpus "${gpu_inference}" --on_failure wait \
+        --cmd "${decode_prefix}" --spread_gpus "${spread_gpus}" --on_failure wait \
         --partial_file "${logs}/output.JOB/failed_utterances" \
         "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
-        "${python}" -m "${inference_module}" --ngpu "${decode_ngpu}" \
+        "${python}" -m "${module}" --ngpu "${decode_ngpu}" \
         --data_path_and_name_and_type "${keys},speech,${sound_type}" \
         --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \

@@ -3,10 +3,11 @@
 #   local  this machine
 #   slurm  srun: one task a job; add your partition and account
 #   sge    qrsh: waits for the job as srun does
+#   dask   decoding: a Dask cluster's workers, see --scheduler; all else: this machine
 cmd_backend=${cmd_backend:-local}
 
 case ${cmd_backend} in
-local)
+local | dask)
     train_cmd=""
     cuda_cmd=""
     decode_cmd=""
@@ -22,7 +23,7 @@ sge)
     decode_cmd="qrsh -cwd -V -now no"
     ;;
 *)
-    echo "cmd.sh: cmd_backend=${cmd_backend}: allowed are local, slurm, sge" >&2
+    echo "cmd.sh: cmd_backend=${cmd_backend}: allowed are local, slurm, sge, dask" >&2
     exit 2
     ;;
 esac

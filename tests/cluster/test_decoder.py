@@ -1,0 +1,239 @@
+"""Two workers that are killed now and then write what one process writes, each utterance once."""
+
+import functools
+import gc
+import json
+import os
+import re
+import signal
+from collections import Counter
+from contextlib import contextmanager
+
+import dask
+import pytest
+from experiment import make_experiment, read_lines, write_noise
+from scripted_decoder import ScriptedDecoder, refuse
+
+from espnet_medusa.bin import asr_inference, dask_inference
+from espnet_medusa.cluster import decoder as decoder_module
+from espnet_medusa.cluster.connection import connect
+from espnet_medusa.cluster.decoder import cluster_decoder
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.job import JobInput, decode_job
+from espnet_medusa.inference.journal import Journal
+from espnet_medusa.kaldi.table import write_table
+
+RESULTS = ("text", "token", "token_int", "score")
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of a cluster of two workers, where a task may end one worker, but not two."""
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), connect(None, 2) as client:
+        yield client
+
+
+def make_job(folder, keys, frames=None, **fields) -> JobInput:
+    """A job whose files are not there, in tasks of one utterance each if they are long."""
+    samples = {key: str(160 * (frames or {}).get(key, 12000)) for key in keys}
+    write_table(folder / "utt2num_samples", samples)
+    fields = {"problems": {}} | fields
+    return JobInput([*keys], {key: f"{key}.wav" for key in keys}, **fields)
+
+
+@contextmanager
+def scripted(client, folder):
+    with cluster_decoder(
+        client, functools.partial(ScriptedDecoder, str(folder)), False, wav_scp=folder / "wav.scp"
+    ) as decoder:
+        yield decoder
+
+
+def results(folder) -> dict[str, bytes]:
+    """Contents of the result files, and what failed."""
+    files = [path for path in folder.rglob("*") if path.name in (*RESULTS, "failed_utterances")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def recorded(folder) -> list[str]:
+    """Ids in the journal, each as often as it is there."""
+    lines = (folder / "journal.jsonl").read_text().splitlines()[1:]
+    return [json.loads(line)["key"] for line in lines]
+
+
+def decode_alone(folder, job):
+    """The oracle: one process, one utterance after the other."""
+    (folder / "alone").mkdir()
+    decode_job(ScriptedDecoder(str(folder / "alone")), job, Journal(folder / "one", {}))
+    return results(folder / "one")
+
+
+def test_tasks_that_lose_their_worker_run_again_and_count_once(client, tmp_path, caplog):
+    keys = [f"u{number}" for number in range(12)]
+    keys[3:3] = ["bad-a", "once-a", "unlisted"]
+    keys += ["bad-b", "once-b"]
+    fields = {"languages": {"u1": "de", "once-b": "fr"}}
+    job = make_job(tmp_path, keys, **fields, problems={"unlisted": "wav.scp: unlisted: missing"})
+    with scripted(client, tmp_path) as decoder, caplog.at_level("INFO"):
+        assert decode_job(decoder, job, Journal(tmp_path / "many", {})) == 3
+        begun = Counter(ScriptedDecoder(str(tmp_path)).begun())
+    assert begun["once-a"] == begun["once-b"] == 2
+    assert sorted(recorded(tmp_path / "many")) == sorted(
+        key for key in keys if not key.startswith(("bad", "unlisted"))
+    )
+    assert len(re.findall("failed: ", caplog.text)) == 3
+    (tmp_path / "alone").mkdir()
+    for key in ("once-a", "once-b"):
+        (tmp_path / "alone" / key).touch()
+    oracle = ScriptedDecoder(str(tmp_path / "alone"))
+    kept = JobInput([key for key in keys if key != "unlisted"], job.entries, {}, job.languages)
+    decode_job(oracle, kept, Journal(tmp_path / "one", {}))
+    expected = results(tmp_path / "one")
+    expected["failed_utterances"] = (
+        b"bad-a bad-a.wav: bad-a: cursed\nunlisted wav.scp: unlisted: missing\n"
+        b"bad-b bad-b.wav: bad-b: cursed\n"
+    )
+    assert results(tmp_path / "many") == expected
+
+
+def test_an_utterance_that_ends_every_worker_has_failed_and_no_other(client, tmp_path):
+    # All in one task at first.
+    frames = dict.fromkeys(("a", "b", "deadly", "c", "d"), 10) | {"long": 12000}
+    job = make_job(tmp_path, frames, frames)
+    with scripted(client, tmp_path) as decoder:
+        assert decode_job(decoder, job, Journal(tmp_path / "out", {})) == 1
+    failed = read_lines(tmp_path / "out" / "failed_utterances")
+    assert [*failed] == ["deadly"]
+    assert failed["deadly"].startswith("deadly.wav: deadly: 2 workers died one after the other")
+    assert sorted(recorded(tmp_path / "out")) == ["a", "b", "c", "d", "long"]
+
+
+def test_it_stops_where_all_tasks_end_their_workers(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoder_module, "DEADLY_TASKS", 2)
+    job = make_job(tmp_path, ["deadly-a", "deadly-b"])
+    with (
+        scripted(client, tmp_path) as decoder,
+        pytest.raises(InputError, match="2 workers died .* and so with 2 tasks of all"),
+    ):
+        decode_job(decoder, job, Journal(tmp_path / "out", {}))
+
+
+def test_what_was_recorded_before_an_interruption_is_not_decoded_again(client, tmp_path):
+    job = make_job(tmp_path, [f"u{number:02d}" for number in range(16)])
+    with scripted(client, tmp_path) as decoder:
+        outcomes = decoder.decode(job)
+        journal = Journal(tmp_path / "many", {})
+        for _ in range(5):
+            journal.add(next(outcomes))
+        outcomes.close()
+        done = {*journal.decoded}
+    assert len(done) == 5
+    (tmp_path / "begun").unlink()
+    with scripted(client, tmp_path) as decoder:
+        assert decode_job(decoder, job, Journal(tmp_path / "many", {})) == 0
+    assert not done.intersection(ScriptedDecoder(str(tmp_path)).begun())
+    assert sorted(recorded(tmp_path / "many")) == job.keys
+    assert results(tmp_path / "many") == decode_alone(tmp_path, job)
+
+
+def test_a_model_that_no_worker_can_open_is_one_line(client, tmp_path):
+    job = make_job(tmp_path, ["a"])
+    with (
+        cluster_decoder(client, refuse, False, wav_scp=tmp_path / "wav.scp") as decoder,
+        pytest.raises(InputError, match=r"^worker tcp://127[\d.:]+: ngpu: 7; allowed: at most 1$"),
+    ):
+        decode_job(decoder, job, Journal(tmp_path / "out", {}))
+
+
+def test_the_scheduler_never_has_more_than_the_next_tasks(client, tmp_path, monkeypatch):
+    job = make_job(tmp_path, [f"u{number}" for number in range(20)])
+    gc.collect()  # futures that a failed test has left
+    most, submit, before = [], client.submit, len(client.futures)
+
+    def counted(*arguments, **options):
+        future = submit(*arguments, **options)
+        most.append(len(client.futures) - before)
+        return future
+
+    monkeypatch.setattr(client, "submit", counted)
+    with scripted(client, tmp_path) as decoder:
+        decode_job(decoder, job, Journal(tmp_path / "out", {}))
+    assert len(most) == 1 + 20 and max(most) <= 1 + 2 * decoder_module.TASKS_AHEAD
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A tiny model's options, with ten utterances of which one is no audio."""
+    folder = tmp_path_factory.mktemp("corpus")
+    experiment = make_experiment(folder / "exp")
+    for number in range(10):
+        write_noise(folder / f"{number}.wav", 0.3 + 0.04 * (number * 3 % 7), seed=number)
+    (folder / "4.wav").write_bytes(b"no audio")
+    # Paths as in recipes: the workers do not start in this folder.
+    table = {f"u{number}": f"{number}.wav" for number in range(10)}
+    write_table(folder / "wav.scp", table)
+    command = [*experiment.options(), "--search", "greedy", "--maxlenratio", "-12"]
+    return folder, [*command, "--data_path_and_name_and_type", "wav.scp,speech,sound"]
+
+
+def run(main, command) -> str:
+    """What a command that fails says."""
+    with pytest.raises(SystemExit) as stopped:
+        main([*map(str, command)])
+    return str(stopped.value.code)
+
+
+def test_the_command_writes_what_asr_inference_writes(
+    client, corpus, tmp_path, monkeypatch, caplog
+):
+    folder, command = corpus
+    monkeypatch.chdir(folder)
+    one, many = tmp_path / "one", tmp_path / "many"
+    there = ["--scheduler", client.scheduler.address, "--output_dir"]
+    assert "1 utterances failed" in run(asr_inference.main, [*command, "--output_dir", one])
+    with caplog.at_level("INFO"):
+        assert "1 utterances failed" in run(dask_inference.main, [*command, *there, many])
+    assert results(one) == results(many) and len(results(one)) == 5
+    assert sum("best hypo: " in record.message for record in caplog.records) == 9
+    # One's journal is the other's.
+    lines = (one / "journal.jsonl").read_text().splitlines(keepends=True)
+    (one / "journal.jsonl").write_text("".join(lines[:6]))
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        run(dask_inference.main, [*command, *there, one])
+    assert "resumed: 5 of 10" in caplog.text and results(one) == results(many)
+
+
+def test_a_worker_that_is_killed_while_the_command_runs_is_replaced(
+    client, corpus, tmp_path, monkeypatch
+):
+    folder, command = corpus
+    monkeypatch.chdir(folder)
+    run(asr_inference.main, [*command, "--output_dir", tmp_path / "one"])
+    add = Journal.add
+
+    def add_and_kill(journal, decoded):
+        add(journal, decoded)
+        if len(journal.decoded) in (2, 5):
+            pids = client.run(os.getpid, on_error="ignore")
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+    monkeypatch.setattr(Journal, "add", add_and_kill)
+    there = ["--scheduler", client.scheduler.address, "--output_dir", tmp_path / "many"]
+    assert "1 utterances failed" in run(dask_inference.main, [*command, *there])
+    assert results(tmp_path / "one") == results(tmp_path / "many")
+    assert len(recorded(tmp_path / "many")) == 9
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(corpus, tmp_path, monkeypatch):
+    folder, command = corpus
+    monkeypatch.chdir(folder)
+    for address in ("tcp://127.0.0.1:9", "nonesuch://host:1"):
+        there = ["--scheduler", address, "--output_dir", tmp_path]
+        with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+            said = run(dask_inference.main, [*command, *there])
+        assert said.startswith(f"error: scheduler: {address}: cannot be reached (")
+        assert "\n" not in said and "start `dask scheduler`" in said
