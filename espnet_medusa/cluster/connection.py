@@ -1,5 +1,6 @@
 """A Dask cluster to decode on: one that runs, or workers on this machine."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,8 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
     Raises:
         InputError: The scheduler cannot be reached.
     """
+    # Not a line of the log for each connection; for each worker that is lost there is one.
+    logging.getLogger("distributed").setLevel(logging.WARNING)
     if scheduler is None:
         with _local_cluster(workers) as cluster, Client(cluster) as client:
             yield client

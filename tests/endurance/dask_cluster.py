@@ -266,28 +266,43 @@ def pretended_job(count: int, folder: Path) -> tuple[JobInput, float]:
     return JobInput([*entries], entries, {}), sum(seconds.values()) / 3600
 
 
-def simulated_run(job: JobInput, workers: int, folder: Path) -> tuple[float, list[int]]:
-    """Decode a pretended job.
+@dataclass(frozen=True)
+class Simulated:
+    """What a job of tasks that do nothing took.
 
-    Returns:
-        Seconds from the first result on, and bytes of the scheduler: before it, and at each
-        hundredth.
+    Attributes:
+        seconds: From the first result on.
+        scheduler_cpu_s: Of the scheduler's processor time.
+        own_cpu_s: Of this process's.
+        scheduler_bytes: Memory of the scheduler: before it, and at each hundredth.
     """
-    count = len(job.keys)
+
+    seconds: float
+    scheduler_cpu_s: float
+    own_cpu_s: float
+    scheduler_bytes: list[int]
+
+
+def simulated_run(job: JobInput, workers: int, folder: Path) -> Simulated:
+    """Decode a pretended job."""
+    count, own = len(job.keys), psutil.Process()
     with (
         own_scheduler(folder, workers) as (address, process),
         connect(address, workers) as client,
         cluster_decoder(client, PretendedDecoder, False, wav_scp=folder / WAV_SCP) as decoder,
     ):
         memory = [process.memory_info().rss]
+        cpu = [sum(one.cpu_times()[:2]) for one in (process, own)]
         every = max(count // 100, 1)
-        sample = {at: lambda: memory.append(process.memory_info().rss)
-                  for at in range(every, count + 1, every)}  # fmt: skip
-        watched = Watched(decoder, sample)
+        at = range(every, count + 1, every)
+        watched = Watched(
+            decoder, dict.fromkeys(at, lambda: memory.append(process.memory_info().rss))
+        )
         failed = decode_job(watched, job, Journal(folder / "results", {}))
         if failed or journal_lines(folder / "results") != count:
             raise InputError(f"simulated: {failed} of {count} utterances failed")
-        return watched.times[-1] - watched.times[0], memory
+        cpu = [sum(one.cpu_times()[:2]) - s for one, s in zip((process, own), cpu, strict=True)]
+        return Simulated(watched.times[-1] - watched.times[0], *cpu, memory)
 
 
 def scheduler_growth(job: JobInput, tasks: Sequence[list[str]], folder: Path) -> int:
@@ -313,21 +328,26 @@ def simulation_rows(count: int, workers: int, folder: Path) -> list[list[str]]:
     tasks = plan_tasks(lengths, 1, None, workers)
     own = psutil.Process()
     before = own.memory_info().rss
-    seconds, memory = simulated_run(job, workers, folder)
+    run = simulated_run(job, workers, folder)
     kept = own.memory_info().rss - before
     at_once = scheduler_growth(job, tasks, folder / "at_once")
-    grown = max(memory) - memory[0]
+    first, grown = run.scheduler_bytes[0], max(run.scheduler_bytes) - run.scheduler_bytes[0]
     return [
         ["utterances, hours of audio", f"{count}, {hours:.0f}"],
         ["tasks, workers", f"{len(tasks)}, {workers}"],
-        ["scheduler at first [MB]", f"{memory[0] / MEGABYTE:.0f}"],
-        ["scheduler grew by at most [MB]", f"{grown / MEGABYTE:.0f}"],
-        ["it would have, with all tasks at once [MB]", f"{at_once / MEGABYTE:.0f}"],
+        ["scheduler at first [MB]", f"{first / MEGABYTE:.0f}"],
+        ["scheduler grew by at most [MB]", f"{grown / MEGABYTE:.1f}"],
+        ["it would have, with all tasks at once [MB]", f"{at_once / MEGABYTE:.1f}"],
         ["that is, a task [kB]", f"{at_once / len(tasks) / KILOBYTE:.1f}"],
         ["the process that writes results grew by [MB]", f"{kept / MEGABYTE:.0f}"],
-        ["all of it took [s]", f"{seconds:.0f}"],
-        ["that is, a task [ms]", f"{1e3 * seconds / len(tasks):.1f}"],
+        ["processor time of the scheduler, a task [ms]", _ms(run.scheduler_cpu_s, len(tasks))],
+        ["of the process that writes results, a task [ms]", _ms(run.own_cpu_s, len(tasks))],
+        ["all of it took, a task [ms]", _ms(run.seconds, len(tasks))],
     ]
+
+
+def _ms(seconds: float, tasks: int) -> str:
+    return f"{1e3 * seconds / tasks:.1f}"
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -338,10 +358,26 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--utterances", type=positive, default=2000)
     parser.add_argument("--workers", type=positive, default=4)
     parser.add_argument("--throughput_workers", type=positive, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--throughput_utterances", type=positive, default=500)
+    parser.add_argument("--throughput_utterances", type=positive, default=200)
     parser.add_argument("--simulated", type=positive, default=100000, help="utterances, no audio")
     parser.add_argument("--output", type=Path, required=True, help="table to write (.md)")
     return parser
+
+
+def report(*tables: list[list[str]]) -> str:
+    """The page of three tables: sabotage, throughput, simulation."""
+    sabotage, throughput, simulation = tables
+    cores, load = os.cpu_count(), os.getloadavg()[2]
+    return (
+        f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
+        "thread a worker. Load average of 15 minutes, this and all other work together: "
+        f"{load:.1f}.\n\n"
+        f"## Workers killed and added\n\n{markdown_table(['', ''], sabotage, text_columns=1)}\n"
+        f"## Throughput\n\nWorkers beyond the {cores} cores share them with all other work.\n\n"
+        f"{markdown_table(['workers', 'utterances/s'], throughput, text_columns=0)}\n"
+        "## Tasks that do nothing\n\n"
+        f"{markdown_table(['', ''], simulation, text_columns=1)}"
+    )
 
 
 def work(args: argparse.Namespace) -> int:
@@ -353,17 +389,7 @@ def work(args: argparse.Namespace) -> int:
         simulation = simulation_rows(args.simulated, args.workers, parts["simulation"])
         sabotage, same = sabotaged_run(args, parts["sabotage"])
         throughput = throughput_rows(args, parts["throughput"])
-    cores, load = os.cpu_count(), os.getloadavg()[2]
-    text = (
-        f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
-        "thread a worker.\n\n"
-        f"## Workers killed and added\n\n{markdown_table(['', ''], sabotage, text_columns=1)}\n"
-        f"## Throughput\n\nWorkers beyond the {cores} cores share them. Load average of the last 15 "
-        f"minutes, this and all other work together: {load:.1f}.\n\n"
-        f"{markdown_table(['workers', 'utterances/s'], throughput, text_columns=0)}\n"
-        "## Tasks that do nothing\n\n"
-        f"{markdown_table(['', ''], simulation, text_columns=1)}"
-    )
+    text = report(sabotage, throughput, simulation)
     args.output.write_text(text, encoding="utf-8")
     print(text)
     return int(not same)

@@ -606,7 +606,7 @@ decode() { # CONFIG TEST_SET
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
     if [ "${cmd_backend}" = dask ]; then # one job, which shares its work out
-        cores=$(nproc)
+        cores=$(getconf _NPROCESSORS_ONLN) # nproc would say what OMP_NUM_THREADS says
         [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] || cores=${most_jobs}
         inference+=(--scheduler "${scheduler:-none}" --inference_nj "${cores}")
         most_jobs=1
