@@ -262,3 +262,47 @@ def test_tags_given_by_the_user_stand(recipe):
     shown = names(recipe, "--asr_tag", "mine", "--inference_tag", "fast", "--expdir", "runs")
     assert "runs/asr_mine" in shown
     assert "Decoding test: fast" in shown
+
+
+def decode_nowhere(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess, str]:
+    """Stage 12 with a Python that does nothing; also the command that it was given."""
+    data = folder / "dump" / "raw" / "test"
+    data.mkdir(parents=True)
+    (data / "wav.scp").write_text("".join(f"u{number} {number}.wav\n" for number in range(5)))
+    stage = [*SETS, "--stage", "12", "--stop_stage", "12", "--ngpu", "0", "--python", "false"]
+    done = run_asr(folder, *stage, "--asr_exp", "exp", *options)
+    logs = sorted((folder / "exp").glob("*/test/logdir/asr_inference.*.log"))
+    return done, "".join(log.read_text().splitlines()[0] for log in logs)
+
+
+@pytest.fixture
+def bare_recipe(tmp_path):
+    for name in ("asr.sh", "path.sh", "cmd.sh"):
+        (tmp_path / name).symlink_to(TEMPLATE / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
+def test_dask_decodes_in_one_job_that_shares_its_work_out(bare_recipe, address):
+    options = ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
+    done, command = decode_nowhere(bare_recipe, *options)
+    assert done.returncode == 1 and "job 1 failed with status 1" in done.stderr
+    assert command.startswith("# false -m espnet_medusa.bin.dask_inference ")
+    assert f"--scheduler {address or 'none'} --inference_nj 1" in command
+    keys = [*(bare_recipe / "exp").glob("*/test/logdir/keys.*.scp")]
+    assert len(keys) == 1 and len(read_table(keys[0])) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
+        (
+            ["--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],
+            "--inference_module espnet2.bin.asr_inference: not with --cmd_backend dask",
+        ),
+    ],
+)
+def test_options_that_do_not_suit_the_cluster_are_refused(bare_recipe, options, said):
+    done, command = decode_nowhere(bare_recipe, *options)
+    assert done.returncode == 2 and said in done.stderr and not command
