@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class ClusterDecoder:
     batch_size: int = 1
     max_batch_frames: int | None = None
 
-    @property
+    @cached_property
     def sample_rate_hz(self) -> int:
         """Of the model, which a worker opens to answer.
 

@@ -34,7 +34,7 @@ class Workers:
         now = time.monotonic()
         if now - self.looked >= LOOK_EVERY_S:
             self.looked = now
-            found = frozenset(self.client.scheduler_info()["workers"])
+            found = frozenset(self.client.nthreads())
             if not found:
                 logger.warning("no workers yet, or any more: waiting for some")
             if found - self.known:

@@ -37,7 +37,7 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         about = {address: {"packages": own} for address, own in there.items()}
         return {"client": {"packages": OWN}, "scheduler": {"packages": OWN}, "workers": about}
 
-    client = SimpleNamespace(get_versions=versions, scheduler_info=lambda: {"workers": there})
+    client = SimpleNamespace(get_versions=versions, nthreads=lambda: dict.fromkeys(there, 1))
     monkeypatch.setattr("espnet_medusa.cluster.workers.LOOK_EVERY_S", 0.0)
     workers = Workers(client)
     assert workers.count() == workers.count() == 1 and asked == [{"tcp://a:1"}]
