@@ -59,7 +59,6 @@ def inference(options: dict) -> int:
         raise InputError(f"{error}; pip install 'espnet_medusa[dask]'") from error
     job = asr_inference.read_job(options)
     scheduler, workers = options.pop("scheduler"), options.pop("inference_nj")
-    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
     open_decoder = functools.partial(asr_inference.open_decoder, options)
     limits = {name: options[name] for name in ("batch_size", "max_batch_frames")}
     wav_scp = Path(options["data_path_and_name_and_type"][0][0])
@@ -69,6 +68,7 @@ def inference(options: dict) -> int:
             client, open_decoder, options["ngpu"] > 0, wav_scp=wav_scp, **limits
         ) as decoder,
     ):
+        journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
         return decode_job(decoder, job, journal)
 
 

@@ -11,11 +11,8 @@ from distributed import Client, LocalCluster
 from espnet_medusa.errors import InputError
 
 # A worker is forked from a process that has imported ESPnet: seconds less, for each that is
-# replaced, too. With one task a worker, only what ran is blamed when it dies.
-LOCAL = {
-    "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.scheduler.worker-saturation": 1.0,
-}
+# replaced, too.
+LOCAL = {"distributed.worker.multiprocessing-method": "forkserver"}
 IMPORTED = ["espnet_medusa.cluster.worker", "espnet_medusa.bin.asr_inference"]
 
 
@@ -52,8 +49,8 @@ def _local_cluster(workers: int) -> Iterator[LocalCluster]:
     with dask.config.set(LOCAL):
         context = distributed.utils.get_mp_context()
         context.set_forkserver_preload(["distributed", *IMPORTED])
-        # No memory limit: half of a machine may be less than a model.
+        # No memory limit: a worker's share of the machine may be less than a model.
         with LocalCluster(
-            n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None
+            n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
         ) as cluster:
             yield cluster

@@ -66,6 +66,8 @@ class WorkerDecoder(WorkerPlugin):
 
     def _opened(self) -> JobDecoder:
         try:
+            if not os.path.isdir(self.folder):
+                raise InputError(f"{self.folder} is not there; workers need this machine's folders")
             os.chdir(self.folder)
             return self.decoder
         except Exception as error:
