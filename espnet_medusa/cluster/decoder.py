@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from dask.base import tokenize
 from distributed import Client, Future, KilledWorker, as_completed
@@ -63,9 +62,10 @@ class ClusterDecoder:
             InputError: It cannot be opened.
         """
         try:
-            return self._result(self.rate)
-        except KilledWorker as error:
-            raise InputError(f"the model cannot be opened: {_deaths(error)}") from error
+            return self.rate.result()
+        except Exception as error:
+            reason = _deaths(self._ended_workers(error))
+            raise InputError(f"the model cannot be opened: {reason}") from error
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Each utterance's outcome once, as they come.
@@ -113,7 +113,8 @@ class ClusterDecoder:
         self, job: JobInput, tasks: Sequence[list[str]], most_running: Callable[[], int]
     ) -> Iterator[tuple[list[str], list[Outcome] | KilledWorker]]:
         """Each task with what came of it, as they are done."""
-        waiting, running = deque(tasks), as_completed()
+        waiting = deque(tasks)
+        running = as_completed(with_results=True, raise_errors=False)
         submitted: dict[str, list[str]] = {}
         while waiting or submitted:
             most = most_running()
@@ -124,28 +125,29 @@ class ClusterDecoder:
                 )
                 submitted[future.key] = waiting.popleft()
                 running.add(future)
-            future = next(running)
-            try:
-                found = self._result(future)
-            except KilledWorker as error:
-                found = error
+            future, found = next(running)
+            if future.status == "error":
+                found = self._ended_workers(found[1])  # of type, error, traceback
+            elif isinstance(found, CancelledError):
+                found = self._ended_workers(found)
             yield submitted.pop(future.key), found
 
-    def _result(self, future: Future) -> Any:
-        try:
-            return future.result()
-        except KilledWorker:
-            raise
-        except CancelledError as error:
+    def _ended_workers(self, error: Exception) -> KilledWorker:
+        """The error of a task that ended its workers.
+
+        Raises:
+            InputError: It is another one, which no task can be without.
+        """
+        if isinstance(error, KilledWorker):
+            return error
+        if isinstance(error, CancelledError):
             where = self.client.scheduler.address
-            raise InputError(
-                f"scheduler: {where}: the connection is lost; the same command goes on from here"
-            ) from error
-        except InputError:
-            raise
-        except Exception as error:
-            self.workers.check_versions()
-            raise InputError(f"a worker cannot run its task: {one_line(error)}") from error
+            reason = "the connection is lost; the same command goes on from here"
+            raise InputError(f"scheduler: {where}: {reason}") from error
+        if isinstance(error, InputError):
+            raise error
+        self.workers.check_versions()
+        raise InputError(f"a worker cannot run its task: {one_line(error)}") from error
 
 
 def arguments_of(job: JobInput, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 from collections import Counter
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -17,7 +19,7 @@ from scripted_decoder import ScriptedDecoder, refuse
 from espnet_medusa.bin import asr_inference, dask_inference
 from espnet_medusa.cluster import decoder as decoder_module
 from espnet_medusa.cluster.connection import connect
-from espnet_medusa.cluster.decoder import cluster_decoder
+from espnet_medusa.cluster.decoder import ClusterDecoder, cluster_decoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import JobInput, decode_job
 from espnet_medusa.inference.journal import Journal
@@ -163,6 +165,27 @@ def test_the_scheduler_never_has_more_than_the_next_tasks(client, tmp_path, monk
     with scripted(client, tmp_path) as decoder:
         decode_job(decoder, job, Journal(tmp_path / "out", {}))
     assert len(most) == 1 + 20 and max(most) <= 1 + 2 * decoder_module.TASKS_AHEAD
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            CancelledError(),
+            "scheduler: tcp://a:1: the connection is lost; the same command goes on",
+        ),
+        (InputError("worker tcp://b:1: no"), "worker tcp://b:1: no"),
+        (ModuleNotFoundError("No module named 'x'"), "run its task: No module named 'x' (ModuleN"),
+    ],
+)
+def test_what_no_task_can_be_without_is_one_line(tmp_path, error, said):
+    asked = []
+    workers = SimpleNamespace(check_versions=lambda: asked.append(True))
+    client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"))
+    decoder = ClusterDecoder(client, workers, "plugin", None, tmp_path / "wav.scp")
+    with pytest.raises(InputError, match=re.escape(said)):
+        decoder._ended_workers(error)
+    assert len(asked) == isinstance(error, ModuleNotFoundError), "other versions say it better"
 
 
 # The command
