@@ -50,6 +50,7 @@ WAV_SCP = "wav.scp"
 RATE_HZ, MEGABYTE, KILOBYTE = 16000, 1e6, 1e3
 SHORTEST_S, LONGEST_S = 2.0, 30.0  # of pretended utterances
 WORDS = ["speech"] * 30
+Rows = list[list[str]]
 
 
 @dataclass
@@ -183,7 +184,7 @@ def journal_lines(folder: Path) -> int:
     return len((folder / JOURNAL).read_text(encoding="utf-8").splitlines()) - 1
 
 
-def sabotaged_run(args: argparse.Namespace, folder: Path) -> tuple[list[list[str]], bool]:
+def sabotaged_run(args: argparse.Namespace, folder: Path) -> tuple[Rows, bool]:
     """Rows of the table, and whether results are those of one process."""
     options = read_options(args, repeat_utterances(args.data_dir, args.utterances, folder))
     decode_here(options, folder / "one")
@@ -208,7 +209,7 @@ def sabotaged_run(args: argparse.Namespace, folder: Path) -> tuple[list[list[str
     return rows, not differing and recorded == args.utterances
 
 
-def throughput_rows(args: argparse.Namespace, folder: Path) -> list[list[str]]:
+def throughput_rows(args: argparse.Namespace, folder: Path) -> Rows:
     """Utterances a second of clusters of several sizes."""
     wav_scp = repeat_utterances(args.data_dir, args.throughput_utterances, folder)
     options = read_options(args, wav_scp)
@@ -318,7 +319,7 @@ def scheduler_growth(job: JobInput, tasks: Sequence[list[str]], folder: Path) ->
         return process.memory_info().rss - before
 
 
-def simulation_rows(count: int, workers: int, folder: Path) -> list[list[str]]:
+def simulation_rows(count: int, workers: int, folder: Path) -> Rows:
     """What tasks cost that do nothing."""
     job, hours = pretended_job(count, folder)
     lengths = read_lengths(job.keys, job.entries, folder / WAV_SCP)
@@ -328,6 +329,7 @@ def simulation_rows(count: int, workers: int, folder: Path) -> list[list[str]]:
     run = simulated_run(job, workers, folder)
     kept = own.memory_info().rss - before
     at_once = scheduler_growth(job, tasks, folder / "at_once")
+    ms_a_task = 1e3 / len(tasks)
     first, grown = run.scheduler_bytes[0], max(run.scheduler_bytes) - run.scheduler_bytes[0]
     return [
         ["utterances, hours of audio", f"{count}, {hours:.0f}"],
@@ -337,14 +339,10 @@ def simulation_rows(count: int, workers: int, folder: Path) -> list[list[str]]:
         ["it would have, with all tasks at once [MB]", f"{at_once / MEGABYTE:.1f}"],
         ["that is, a task [kB]", f"{at_once / len(tasks) / KILOBYTE:.1f}"],
         ["the process that writes results grew by [MB]", f"{kept / MEGABYTE:.0f}"],
-        ["processor time of the scheduler, a task [ms]", _ms(run.scheduler_cpu_s, len(tasks))],
-        ["of the process that writes results, a task [ms]", _ms(run.own_cpu_s, len(tasks))],
-        ["all of it took, a task [ms]", _ms(run.seconds, len(tasks))],
+        ["processor time of the scheduler, a task [ms]", f"{run.scheduler_cpu_s * ms_a_task:.1f}"],
+        ["of the process that writes results, a task [ms]", f"{run.own_cpu_s * ms_a_task:.1f}"],
+        ["all of it took, a task [ms]", f"{run.seconds * ms_a_task:.1f}"],
     ]
-
-
-def _ms(seconds: float, tasks: int) -> str:
-    return f"{1e3 * seconds / tasks:.1f}"
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -361,9 +359,8 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def report(*tables: list[list[str]]) -> str:
-    """The page of three tables: sabotage, throughput, simulation."""
-    sabotage, throughput, simulation = tables
+def report(sabotage: Rows, throughput: Rows, simulation: Rows) -> str:
+    """The page of three tables."""
     cores, load = os.cpu_count(), os.getloadavg()[2]
     return (
         f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
