@@ -11,6 +11,7 @@ from espnet2.utils.types import float_or_none, str_or_none
 from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.bin.command_line import positive, str2bool
 from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
+from espnet_medusa.options import build_options
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(LongFormOptions)}
 
@@ -41,7 +42,7 @@ def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
     values["without_timestamps"] = bool(values["without_timestamps"])
     given = values["clip_timestamps"] or ()  # a config may have a number
     values["clip_timestamps"] = (given,) if isinstance(given, int | float) else tuple(given)
-    return LongFormOptions(**values)
+    return build_options(LongFormOptions, values, "long audio")
 
 
 def clips(value: str) -> tuple[float, ...]:

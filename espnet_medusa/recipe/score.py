@@ -64,7 +64,9 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     if model is not None:
         if not model.is_file():
             source = "" if options.bpe_model else f" ({options.asr_train_config} names it)"
-            raise ValueError(f"--bpemodel {model}: no such file{source}; give the one that there is")
+            raise ValueError(
+                f"--bpemodel {model}: no such file{source}; give the one that there is"
+            )
         chosen["ter"] = SentencepiecesTokenizer(str(model)).text2tokens
     return chosen
 
