@@ -2,9 +2,12 @@
 
 import copy
 import random
+import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import torch
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
@@ -99,6 +102,32 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
     segments = [*speech2text.transcribe(samples, **options, **ALONE)]
     assert_reference(result, segments)
     assert segments and speech2text.statistics.decoder_calls > 0
+
+
+def any_length(encoder, mel):
+    """openai-whisper's encoder over (B, bins, T), positions cut to its frames."""
+    hidden = torch.nn.functional.gelu(encoder.conv1(mel))
+    hidden = torch.nn.functional.gelu(encoder.conv2(hidden)).transpose(1, 2)
+    hidden = hidden + encoder.positional_embedding[: hidden.size(1)]
+    for block in encoder.blocks:
+        hidden = block(hidden)
+    return encoder.ln_post(hidden)
+
+
+@pytest.mark.parametrize(("seed", "seconds"), [(0, 33), (1, 65.37), (2, 3)])
+def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
+    models, monkeypatch, seed, seconds
+):
+    model, speech2text = models(seed)
+    samples, options = noise_and_silence(seconds, seed), {"no_speech_threshold": None}
+    padded = [*speech2text.transcribe(samples, **options, **ALONE)]
+    monkeypatch.setattr(sys.modules["whisper.transcribe"], "pad_or_trim", lambda mel, frames: mel)
+    monkeypatch.setattr(model.encoder, "forward", partial(any_length, model.encoder))
+    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    assert_reference(result, segments)
+    assert segments and segments != padded
 
 
 def test_words_are_those_of_openai_whisper(models, monkeypatch):
