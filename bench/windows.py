@@ -1,18 +1,18 @@
-"""Whisper's window or the audio alone: WER of experiments in both, and what their encoders take.
+"""Whisper's window or the audio alone: WER of experiments, and what their encoders take.
 
     cd egs/librispeech/asr1 && python ../../../bench/windows.py exp/asr_vanilla \\
         exp/asr_finetune_audio --data_dir dump/raw/test_clean --num_utterances 200 \\
-        --output results/window_audio.md
+        --output_dir exp/windows --output results/windows.md
 
-Every experiment hears each utterance in both windows, whatever it was trained in, alone, in greedy
-search without drafts. Milliseconds are the processor's, on one thread, features included: other
-programs may run beside it. Every result is written down at once in OUTPUT_DIR, and a run that was
-interrupted goes on where it was.
+Every experiment hears each utterance in the window that it was trained in and, whatever that is, as
+the audio alone; greedy search without drafts, one by one. Milliseconds are the processor's, on one
+thread, features included: other programs may run beside it. Every result is written down at once
+in OUTPUT_DIR, and a run that was interrupted goes on where it was.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,8 @@ from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.model.whisper_encoder import WINDOWS
+from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, encoder_options
+from espnet_medusa.options import read_config
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.search.limits import LengthLimits
@@ -57,6 +58,20 @@ class Way:
         )  # fmt: skip
         model.encoder.whisper.window = self.window
         return model
+
+
+def ways_of(experiment: Path) -> Iterator[Way]:
+    """All of an experiment.
+
+    Raises:
+        InputError: It has no config, or another encoder than Whisper's.
+    """
+    path = experiment / "config.yaml"
+    config = read_config(path, "give an experiment's folder")
+    trained = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf").window_heard
+    windows = dict.fromkeys((trained, AUDIO_WINDOW))
+    for precision, window in product(PRECISIONS, windows):
+        yield Way(experiment, precision, window)
 
 
 @torch.no_grad()
@@ -129,14 +144,14 @@ def work(args: argparse.Namespace) -> None:
     """
     torch.set_num_threads(1)
     listed, rows = list_utterances(args.data_dir, args.num_utterances), []
-    for experiment, precision, window in product(args.experiments, PRECISIONS, WINDOWS):
-        way = Way(experiment, precision, window)
-        weights = find_weights(experiment, "experiment")
+    for way in [way for experiment in args.experiments for way in ways_of(experiment)]:
+        weights = find_weights(way.experiment, "experiment")
         made_with = {
             "data": str(args.data_dir.resolve()), "max_tokens": args.max_tokens,
             "weights": [str(weights.resolve()), weights.stat().st_mtime],
         }  # fmt: skip
-        journal = Journal(args.output_dir / experiment.name / f"{window}_{precision}", made_with)
+        folder = args.output_dir / way.experiment.name / f"{way.window}_{way.precision}"
+        journal = Journal(folder, made_with)
         decode_all(way, listed, args.max_tokens, journal)
         decoded = [journal.decoded[one.id] for one in listed]
         rows.append(make_row(way, decoded, [one.text for one in listed], args.cleaner))
