@@ -6,8 +6,9 @@
 
 Every experiment hears each utterance in the window that it was trained in and, whatever that is, as
 the audio alone; greedy search without drafts, one by one. Milliseconds are the processor's, on one
-thread, features included: other programs may run beside it. Every result is written down at once
-in OUTPUT_DIR, and a run that was interrupted goes on where it was.
+thread, features included: other programs may run beside it. Utterances beyond the window are left
+out. Every result is written down at once in OUTPUT_DIR, and a run that was interrupted goes on
+where it was.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from inputs import Listed, list_utterances
+from inputs import Listed, Utterance, list_utterances
 from machine import describe_machine
 from tqdm import tqdm
 from word_errors import WHISPER_CLEANER, word_errors
@@ -75,9 +76,8 @@ def ways_of(experiment: Path) -> Iterator[Way]:
 
 
 @torch.no_grad()
-def decode(model: Speech2Text, listed: Listed) -> Decoded:
+def decode(model: Speech2Text, utterance: Utterance) -> Decoded:
     """One utterance; its statistics' seconds are the processor's."""
-    utterance = listed.read()
     started = time.process_time()
     memory, frames = model.encode(model.batch([utterance.speech]))
     encoded = time.process_time()
@@ -97,14 +97,19 @@ def decode(model: Speech2Text, listed: Listed) -> Decoded:
 
 
 def decode_all(way: Way, listed: Sequence[Listed], max_tokens: int, journal: Journal) -> None:
-    """What the journal lacks; the first utterance once more before, to warm up."""
+    """What the journal lacks and the window holds; the first one twice, to warm up."""
     pending = [one for one in listed if one.id not in journal.decoded]
     if not pending:
         return
-    model = way.open(max_tokens)
-    decode(model, pending[0])
+    model, warm = way.open(max_tokens), False
     for one in tqdm(pending, desc=f"{way.experiment.name}, {way.window}, {way.precision}"):
-        journal.add(decode(model, one))
+        utterance = one.read()
+        if utterance.seconds > model.window_s:
+            continue
+        if not warm:
+            decode(model, utterance)
+            warm = True
+        journal.add(decode(model, utterance))
 
 
 def make_row(
@@ -153,12 +158,13 @@ def work(args: argparse.Namespace) -> None:
         folder = args.output_dir / way.experiment.name / f"{way.window}_{way.precision}"
         journal = Journal(folder, made_with)
         decode_all(way, listed, args.max_tokens, journal)
-        decoded = [journal.decoded[one.id] for one in listed]
-        rows.append(make_row(way, decoded, [one.text for one in listed], args.cleaner))
+        kept = [one for one in listed if one.id in journal.decoded]
+        decoded = [journal.decoded[one.id] for one in kept]
+        rows.append(make_row(way, decoded, [one.text for one in kept], args.cleaner))
     seconds = mean(one.statistics.audio_seconds for one in decoded)
     machine = describe_machine("cpu", 1)
     about = (
-        f"{args.data_dir.name}: {len(listed)} utterances of {seconds:.1f} s on average, one by "
+        f"{args.data_dir.name}: {len(kept)} utterances of {seconds:.1f} s on average, one by "
         "one, greedy, no drafts; milliseconds an utterance of processor time, means, features in "
         f"the encoder's; {machine['processor']}, 1 thread."
     )

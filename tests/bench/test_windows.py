@@ -4,7 +4,7 @@ import json
 
 import pytest
 import windows
-from experiment import ENCODER, NO_CTC, make_experiment
+from experiment import ENCODER, NO_CTC, WINDOW_S, make_experiment, write_noise
 from heads_recipe import make_recipe
 from inputs import read_utterances
 
@@ -17,6 +17,10 @@ def recipe(tmp_path_factory):
     for window in ("whisper", "audio"):
         encoder = ENCODER | {"window": window}
         make_experiment(folder / "exp" / window, encoder_conf=encoder, model_conf=NO_CTC)
+    write_noise(folder / "long.wav", WINDOW_S + 0.5)  # left out
+    for table, value in (("wav.scp", folder / "long.wav"), ("text", "a b")):
+        with (folder / "data" / table).open("a") as stream:
+            stream.write(f"zz_long {value}\n")
     return folder
 
 
@@ -34,7 +38,11 @@ def texts(recipe, name, precision):
         recipe / "exp" / name / "config.yaml", recipe / "exp" / name / "model.pth", search="greedy",
         draft_depth=0, maxlenratio=-12, encoder_precision=precision, decoder_precision=precision,
     )  # fmt: skip
-    return {one.id: model(one.speech)[0][0] for one in read_utterances(recipe / "data")}
+    return {
+        one.id: model(one.speech)[0][0]
+        for one in read_utterances(recipe / "data")
+        if one.seconds <= WINDOW_S
+    }
 
 
 def test_a_window_is_that_of_an_experiment_which_says_so(recipe, tmp_path, monkeypatch):
@@ -51,9 +59,10 @@ def test_a_window_is_that_of_an_experiment_which_says_so(recipe, tmp_path, monke
         assert len(kept) == 1
         lines = [json.loads(line) for line in kept[0].read_text().splitlines()[1:]]
         found = {line["key"]: line["nbest"][0]["text"] for line in lines}
-        assert found == texts(recipe, window, precision)
+        assert found == texts(recipe, window, precision) and len(found) == 3
     monkeypatch.setattr(windows, "decode", None)  # nothing is decoded again
     assert run("whisper", "audio", output=tmp_path) == rows
+    assert (tmp_path / "results.md").read_text().startswith("data: 3 utterances of ")
 
 
 def test_what_is_no_experiment_is_refused(recipe, tmp_path, monkeypatch, capsys):
