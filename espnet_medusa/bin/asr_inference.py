@@ -28,6 +28,7 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import build_preprocess, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.allocator import keep_freed_memory
@@ -183,8 +184,9 @@ def inference(options: dict) -> int:
     )
     long_form = choose_long_form(options)
     speech2text = load(options)
-    if long_form is None or not long_form.word_timestamps:
-        speech2text.release_weights()  # words are found in a pass of the trained module itself
+    if long_form is not None:
+        check_word_times(speech2text.asr_model, long_form)
+    speech2text.release_weights(long_form)
     journal = Journal(options["output_dir"], fingerprint(options))
     return decode_job(
         speech2text,
