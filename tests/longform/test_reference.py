@@ -130,6 +130,24 @@ def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
     assert segments and segments != padded
 
 
+def test_words_of_audio_alone_do_not_depend_on_longer_windows_beside_it(models, monkeypatch):
+    _, speech2text = models(1)
+    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
+    windows = WhisperWindows(speech2text, LongFormOptions(word_timestamps=True))
+    samples = noise_and_silence(20, 1)
+    long, short = (windows.features(samples[: 16000 * seconds]) for seconds in (20, 4))
+    tokens = windows.text.encode(" Words that nobody has said")
+    beside = windows.encode([(long, Window(0, 2000)), (short, Window(0, 400))])
+    alone = windows.encode([(short, Window(0, 400))])
+    found, expected = (
+        windows.align(encoded, row, 400, "en", tokens) for encoded, row in ((beside, 1), (alone, 0))
+    )
+    assert len(found) == len(expected) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert (one.text, one.start_s, one.end_s) == (other.text, other.start_s, other.end_s)
+        assert one.probability == pytest.approx(other.probability, rel=1e-4)
+
+
 def test_words_are_those_of_openai_whisper(models, monkeypatch):
     # Without its compiler, which takes longer than the rest.
     for name in ("dtw_cpu", "backtrace"):
