@@ -179,8 +179,9 @@ class WhisperWindows:
         if not tokens or not frames:
             return []
         words = split_words([*tokens, end], self.text.decode, end, language)
-        memory, _ = encoded.encode(self.main.encoder)
-        return self.find_words(memory[row : row + 1], frames, words, language)
+        memory, sizes = encoded.encode(self.main.encoder)
+        own = memory[row : row + 1, : int(sizes[row])]
+        return self.find_words(own, frames, words, language)
 
     def _prompt(self, before: Sequence[int], language: str | None) -> list[int]:
         own = self.main.whisper
