@@ -48,6 +48,7 @@ setup(
         "textalloc>=1.2",
         "tqdm",
         "pyyaml",
+        "typeguard>=4",
         "numpy",
         # Alignments; openai-whisper and librosa need it, too.
         "numba",

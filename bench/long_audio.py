@@ -5,10 +5,10 @@ python ../../../bench/long_audio.py --whisper exp_base/asr_vanilla --name base \
     --data_dir data/test_clean_chapters --num_recordings 20 --weights int8
 
 openai-whisper's ``transcribe``, faster-whisper's (one window after the other, and in batches) and
-ours, at temperature 0 and otherwise with their own defaults; each in a process of its own,
-recording after recording in turns. Writes bench/results/MACHINE/long_audio_NAME.{md,json,png}; with
---no_seconds long_texts_NAME.{md,json}. What is measured is kept in --journal: the same command goes
-on where it was interrupted.
+ours, at temperature 0 or with --fallback, otherwise with their own defaults; each in a process of
+its own, recording after recording in turns. Writes long_audio_NAME.{md,json,png} into
+bench/results/MACHINE, with --no_seconds long_texts_NAME.{md,json}, with --fallback NAME_fallback.
+What is measured is kept in --journal: the same command goes on where it was interrupted.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from machine import describe_machine, machine_name
 from peers.client import Client, ContestantFailed
 from peers.contestant import Setup
 from peers.make_whisper_subject import make_whisper_subject
-from peers.transcriber import BATCHED, OURS, SEQUENTIAL, TRANSCRIBERS, LongTranscribed
+from peers.transcriber import BATCHED, OURS, SEQUENTIAL, TRANSCRIBERS, LongTask, LongTranscribed
 from peers.way import DRAFTERS, Way
 from peers.whisper_subject import WhisperSubject
 from tqdm import tqdm
@@ -123,7 +123,11 @@ def make_ways(subject: WhisperSubject, args: argparse.Namespace) -> list[Way]:
 
 
 def transcribe(
-    subject: WhisperSubject, ways: Sequence[Way], setup: Setup, words: bool, results: Transcriptions
+    subject: WhisperSubject,
+    ways: Sequence[Way],
+    setup: Setup,
+    task: LongTask,
+    results: Transcriptions,
 ) -> None:
     """All recordings in all ways, in turns of chance, but for those that are there.
 
@@ -142,7 +146,7 @@ def transcribe(
                     clients[process] = Client(
                         subject.folder, *process, setup, worker="peers.speech_worker"
                     )
-                found = clients[process].decode_long(way, name, words)
+                found = clients[process].decode_long(way, name, task)
             except ContestantFailed as error:
                 results.left_out[", ".join(process)] = str(error)
                 gone.add(process)
@@ -180,6 +184,10 @@ def get_parser() -> argparse.ArgumentParser:
         help="windows together; 1: one after the other, as openai-whisper",
     )  # fmt: skip
     parser.add_argument("--word_timestamps", action="store_true", help="when each word is said")
+    parser.add_argument(
+        "--fallback", action="store_true",
+        help="windows that fail are decoded again, hotter; default: temperature 0 alone",
+    )  # fmt: skip
     parser.add_argument("--no_seconds", action="store_true", help="a busy machine: leave times out")
     parser.add_argument("--threads", type=int, default=2, help="of every program")
     parser.add_argument("--journal", type=Path, help="default: beside the report")
@@ -194,11 +202,13 @@ def run(args: argparse.Namespace) -> Path:
     name = args.name or exp_dir.name
     folder = (args.results / (args.machine or machine_name("cpu"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    output = folder / f"long_{'texts' if args.no_seconds else 'audio'}_{name}.md"
+    kind, attempts = ["audio", "texts"][args.no_seconds], ["", "_fallback"][args.fallback]
+    output = folder / f"long_{kind}_{name}{attempts}.md"
     weights = find_weights(exp_dir, "whisper")
+    task = LongTask(args.word_timestamps, args.fallback)
     about = {
         "weights": str(weights), "changed": weights.stat().st_mtime, "data_dir": str(data_dir),
-        "draft_model": args.draft_model, "words": args.word_timestamps, "threads": args.threads,
+        "draft_model": args.draft_model, "task": asdict(task), "threads": args.threads,
         "versions": describe_machine("cpu", args.threads)["versions"],
     }  # fmt: skip
     results = Transcriptions((args.journal or output.with_suffix(".jsonl")).resolve(), about)
@@ -211,15 +221,16 @@ def run(args: argparse.Namespace) -> Path:
             Path(folder_of_subject), name, exp_dir, draft_model, utterances, long=True
         )
         ways = make_ways(subject, args)
-        transcribe(subject, ways, Setup("cpu", args.threads), args.word_timestamps, results)
+        transcribe(subject, ways, Setup("cpu", args.threads), task, results)
     found = {way: results.found[way] for way in ways if way in results.found}
     if not found:
         reasons = "; ".join(f"{who}: {why}" for who, why in results.left_out.items())
         raise InputError(f"nobody transcribed anything: {reasons or 'no program is left'}")
     machine = describe_machine("cpu", args.threads)
     report = make_report(
-        name, utterances, found, results.left_out, machine, timed=not args.no_seconds
-    )
+        name, utterances, found, results.left_out, machine,
+        timed=not args.no_seconds, fallback=args.fallback,
+    )  # fmt: skip
     write_report(report, output)
     return output
 

@@ -36,18 +36,23 @@ COUNTS = {
     "tokens a call": ("tokens_per_call", "{:.2f}"),
     "WER [%]": ("wer", "{:.2f}"),
     "segments": ("segments", "{}"),
+    "of them above temperature 0": ("drawn", "{}"),
     "recordings as openai-whisper's": ("as_openai", "{}"),
     "of its segments": ("segments_as_openai", "{}"),
     "word times differ by [s] (median)": ("word_times_differ_s", "{:.3f}"),
     "recordings as without drafts": ("as_plain", "{}"),
 }
 NOTES = """\
-- At temperature 0, otherwise each program's own defaults; ours ends and ranks a beam as
+- {attempts}, otherwise each program's own defaults; ours ends and ranks a beam as
   openai-whisper. *In batches*: so many chunks together, which voice activity finds, a segment each.
 - *As openai-whisper's*: all segments have its start, end and text (same search, float32).
 - WER after Whisper's normalizer ({cleaner}), whole recordings.
 - {versions}.
 """
+ATTEMPTS = {
+    False: "At temperature 0",
+    True: "Windows that fail are decoded again, up to temperature 1, where each draws for itself",
+}
 TIMED = """\
 - Recording after recording in turns, {threads} threads, seconds of an hour of audio, samples to
   segments. *Times faster-whisper int8's speed*: beside its windows one after the other.
@@ -61,6 +66,7 @@ def make_report(
     left_out: Mapping[str, str],
     machine: dict,
     timed: bool,
+    fallback: bool = False,
 ) -> dict:
     """All figures, of the recordings that all ways have.
 
@@ -71,6 +77,7 @@ def make_report(
         left_out: Why somebody is not there.
         machine: As ``describe_machine`` says.
         timed: Whether seconds count.
+        fallback: Whether windows that fail were decoded again.
 
     Raises:
         InputError: There is no such recording.
@@ -84,6 +91,7 @@ def make_report(
         "recordings": len(kept),
         "audio_seconds": seconds,
         "timed": timed,
+        "fallback": fallback,
         "machine": machine,
         "left_out": dict(left_out),
         "transcribers": [
@@ -124,6 +132,9 @@ def figures(way: Way, found: Found, kept: Sequence[Utterance], audio_seconds: fl
         "wer": errors.error_percent,
         "segments": sum(len(one.pieces) for one in ours),
     }
+    drawn = sum(piece.temperature > 0 for one in ours for piece in one.pieces)
+    if drawn:
+        row["drawn"] = drawn
     peer = found.get(Way(*PEER, way.search))
     if peer is not None:
         row["speed"] = sum(peer[one.id].seconds for one in kept) / hours / row["seconds"]
@@ -234,7 +245,9 @@ def report_markdown(report: dict, image: str | None) -> str:
     timed = TIMED.format(threads=machine["threads"]) if report["timed"] else ""
     parts.append(
         timed
-        + NOTES.format(cleaner=WHISPER_CLEANER, versions=versions)
+        + NOTES.format(
+            attempts=ATTEMPTS[report["fallback"]], cleaner=WHISPER_CLEANER, versions=versions
+        )
         + "".join(f"- Left out: {who}: {why}.\n" for who, why in report["left_out"].items())
     )
     return "\n".join(parts)

@@ -5,9 +5,10 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
+from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
 from espnet_medusa.errors import InputError
 
@@ -54,14 +55,25 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
         where: The config key, for messages (``decoder_conf``).
 
     Raises:
-        InputError: A key of ``values`` is no option; the message lists those that are.
+        InputError: A key of ``values`` is no option; the message lists those that are. A value is
+            of another type than the option.
     """
     values = dict(values or {})
+    types = get_type_hints(kind)
     allowed = [field.name for field in dataclasses.fields(kind)]
-    for name in values:
+    for name, value in values.items():
         if name not in allowed:
             raise InputError(f"{where}: unknown option '{name}'{_allowed(str(name), allowed)}")
+        _check_type(value, types[name], f"{where}: {name}")
     return kind(**values)
+
+
+def _check_type(value: Any, expected: Any, where: str) -> None:
+    try:
+        check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
+    except TypeCheckError as error:
+        name = getattr(expected, "__name__", None) if isinstance(expected, type) else str(expected)
+        raise InputError(f"{where}: {value!r}; allowed: {name}") from error
 
 
 def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:

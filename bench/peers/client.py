@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.contestant import Setup
+from peers.transcriber import LongTask
 from peers.way import Way
 
 BENCH = Path(__file__).resolve().parents[1]
@@ -73,9 +74,10 @@ class Client:
         """One measurement, as the worker returns it."""
         return self._ask({"do": "decode", "way": asdict(way), "names": names})
 
-    def decode_long(self, way: Way, name: str, words: bool) -> dict[str, Any]:
-        """A recording of any length, with timestamps, and of each word where that is asked for."""
-        return self._ask({"do": "decode_long", "way": asdict(way), "names": [name], "words": words})
+    def decode_long(self, way: Way, name: str, task: LongTask) -> dict[str, Any]:
+        """A recording of any length, with timestamps."""
+        asked = {"do": "decode_long", "way": asdict(way), "names": [name], "task": asdict(task)}
+        return self._ask(asked)
 
     def time_calls(self, nodes: int, repeats: int) -> dict[str, Any]:
         """Seconds of decoder calls (ours) with so many new nodes, and the memory's frames."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from peers.contestant import Setup
-from peers.transcriber import TRANSCRIBERS
+from peers.transcriber import TRANSCRIBERS, LongTask
 from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 from peers.worker import answers
@@ -32,7 +32,7 @@ def main() -> None:
             if question["do"] == "decode":
                 answer(asdict(transcriber.transcribe(way, samples)))
             else:
-                found = transcriber.transcribe_long(way, samples, question["words"])
+                found = transcriber.transcribe_long(way, samples, LongTask(**question["task"]))
                 answer(asdict(found))
 
 

@@ -7,7 +7,7 @@ from faster_whisper import BatchedInferencePipeline, WhisperModel
 from faster_whisper.feature_extractor import FeatureExtractor
 
 from peers.contestant import Setup
-from peers.transcriber import LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
+from peers.transcriber import LongTask, LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
 from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 
@@ -39,8 +39,8 @@ class FasterWhisper(Transcriber):
         seconds, encoder = time.perf_counter() - started, self.stopwatch.seconds
         return Transcribed(text, encoder, seconds - encoder)
 
-    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
-        """Its own defaults, but for the temperature."""
+    def transcribe_long(self, way: Way, samples: np.ndarray, task: LongTask) -> LongTranscribed:
+        """Its own defaults, but for the temperatures."""
         self.stopwatch.seconds, started = 0.0, time.perf_counter()
         batched = {"batch_size": way.batch_size} if way.batch_size > 1 else {}
         program = BatchedInferencePipeline(self.model) if batched else self.model
@@ -48,14 +48,15 @@ class FasterWhisper(Transcriber):
             samples,
             language=self.subject.language,
             beam_size=way.beam_size,
-            temperature=0.0,
-            word_timestamps=words,
+            **({} if task.fallback else {"temperature": 0.0}),
+            word_timestamps=task.words,
             **batched,
         )
         pieces = [
             Piece(
                 one.start, one.end, one.text, one.avg_logprob,
                 [(word.word, word.start, word.end) for word in one.words or ()],
+                one.temperature or 0.0,
             )
             for one in segments
         ]  # fmt: skip

@@ -12,7 +12,7 @@ from whisper.model import ModelDimensions, Whisper
 
 from peers.contestant import Setup
 from peers.openai_whisper import renamed
-from peers.transcriber import LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
+from peers.transcriber import LongTask, LongTranscribed, Piece, Stopwatch, Transcribed, Transcriber
 from peers.way import Way
 from peers.whisper_subject import WhisperSubject
 
@@ -63,8 +63,8 @@ class OpenAIWhisper(Transcriber):
         (result,) = whisper.decode(self.model, memory, options)
         return Transcribed(result.text, encoded - started, time.perf_counter() - encoded)
 
-    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
-        """Its own defaults, but for the temperature."""
+    def transcribe_long(self, way: Way, samples: np.ndarray, task: LongTask) -> LongTranscribed:
+        """Its own defaults, but for the temperatures."""
         stopwatch, module = Stopwatch(), sys.modules["whisper.transcribe"]
         plain = module.log_mel_spectrogram, self.model.encoder.forward
         module.log_mel_spectrogram, self.model.encoder.forward = map(stopwatch.timed, plain)
@@ -75,8 +75,8 @@ class OpenAIWhisper(Transcriber):
                 samples,
                 language=self.subject.language,
                 beam_size=way.beam_size if way.beam_size > 1 else None,
-                temperature=0.0,
-                word_timestamps=words,
+                **({} if task.fallback else {"temperature": 0.0}),
+                word_timestamps=task.words,
                 fp16=False,
             )
         finally:
@@ -87,6 +87,7 @@ class OpenAIWhisper(Transcriber):
                 float(one["start"]), float(one["end"]), one["text"], one["avg_logprob"],
                 [(word["word"], float(word["start"]), float(word["end"]))
                  for word in one.get("words", ())],
+                one["temperature"],
             )
             for one in found["segments"]
         ]  # fmt: skip

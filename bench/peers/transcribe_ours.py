@@ -9,7 +9,7 @@ from shared_weights import SharedWeights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from peers.contestant import Setup
-from peers.transcriber import LongTranscribed, Piece, Transcribed, Transcriber
+from peers.transcriber import LongTask, LongTranscribed, Piece, Transcribed, Transcriber
 from peers.way import MODEL, PLAIN, Way
 from peers.whisper_subject import WhisperSubject
 
@@ -66,21 +66,22 @@ class Ours(Transcriber):
             counts.tokens,
         )
 
-    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
-        """openai-whisper's defaults, but for the temperature; batches as faster-whisper's."""
+    def transcribe_long(self, way: Way, samples: np.ndarray, task: LongTask) -> LongTranscribed:
+        """openai-whisper's defaults, but for the temperatures; batches as faster-whisper's."""
         model = self.long_model(way)
         batched = {"vad_filter": True, "without_timestamps": True, "batch_size": way.batch_size}
         started = time.perf_counter()
         found = model.transcribe(
             samples,
-            temperature_increment_on_fallback=None,
-            word_timestamps=words,
+            **({} if task.fallback else {"temperature_increment_on_fallback": None}),
+            word_timestamps=task.words,
             **(batched if way.batch_size > 1 else {}),
         )
         pieces = [
             Piece(
                 one.start_s, one.end_s, one.text, one.average_log_probability,
                 [(word.text, word.start_s, word.end_s) for word in one.words],
+                one.temperature,
             )
             for one in found
         ]  # fmt: skip

@@ -53,6 +53,7 @@ class Piece:
         text: As it is.
         average_log_probability: Of its window's tokens.
         words: Each with start and end in s, where they are asked for.
+        temperature: At which its window was decoded.
     """
 
     start_s: float
@@ -60,6 +61,20 @@ class Piece:
     text: str
     average_log_probability: float
     words: list[tuple[str, float, float]] = field(default_factory=list)
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class LongTask:
+    """What is asked of recordings.
+
+    Attributes:
+        words: When each word is said, too.
+        fallback: Windows that fail are decoded again, hotter, by each program's defaults.
+    """
+
+    words: bool = False
+    fallback: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,13 +143,13 @@ class Transcriber(ABC):
     def transcribe(self, way: Way, samples: np.ndarray) -> Transcribed:
         """One utterance (samples,), 16 kHz, float32."""
 
-    def transcribe_long(self, way: Way, samples: np.ndarray, words: bool) -> LongTranscribed:
-        """A recording of any length, with timestamps, at temperature 0.
+    def transcribe_long(self, way: Way, samples: np.ndarray, task: LongTask) -> LongTranscribed:
+        """A recording of any length, with timestamps, from temperature 0 on.
 
         Args:
             way: Above a batch size of 1 so many windows are decoded together.
             samples: (samples,), 16 kHz, float32.
-            words: Whether to find when each word is said.
+            task: What is asked beside the text.
         """
         raise NotImplementedError(f"{type(self).__name__}: for audio within the window alone")
 

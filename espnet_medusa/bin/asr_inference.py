@@ -35,6 +35,7 @@ from espnet_medusa.inference.job import (
 )
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.allocator import keep_freed_memory
@@ -224,8 +225,9 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     set_all_random_seed(options["seed"])
     long_form = choose_long_form(options)
     speech2text = load(options)
-    if long_form is None or not long_form.word_timestamps:
-        speech2text.release_weights()  # words are found in a pass of the trained module itself
+    if long_form is not None:
+        check_word_times(speech2text.asr_model, long_form)
+    speech2text.release_weights(long_form)
     return UtteranceDecoder(
         speech2text,
         options["allow_pipes"],

@@ -10,7 +10,8 @@ from espnet2.utils.types import float_or_none, str_or_none
 
 from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.bin.command_line import positive, str2bool
-from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
+from espnet_medusa.options import build_options
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(LongFormOptions)}
 
@@ -41,7 +42,7 @@ def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
     values["without_timestamps"] = bool(values["without_timestamps"])
     given = values["clip_timestamps"] or ()  # a config may have a number
     values["clip_timestamps"] = (given,) if isinstance(given, int | float) else tuple(given)
-    return LongFormOptions(**values)
+    return build_options(LongFormOptions, values, "long audio")
 
 
 def clips(value: str) -> tuple[float, ...]:
@@ -67,6 +68,7 @@ TYPES = {
     "without_timestamps": str2bool,
     "max_initial_timestamp": float_or_none,
     "word_timestamps": str2bool,
+    "word_times": str,
     "prepend_punctuations": str,
     "append_punctuations": str,
     "hallucination_silence_threshold": float_or_none,
@@ -89,6 +91,8 @@ HELP = {
     "to txt",
     "max_initial_timestamp": "in seconds: the first segment of a window starts by then",
     "word_timestamps": "when each word is said, too",
+    "word_times": f"what says when words are said: {' or '.join(WORD_TIMES)}; the decoder's "
+    "attention, or the model's CTC branch",
     "prepend_punctuations": "punctuation that belongs to the word behind it",
     "append_punctuations": "punctuation that belongs to the word before it",
     "hallucination_silence_threshold": "with words: a text that looks made up between so many "

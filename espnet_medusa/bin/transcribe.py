@@ -97,8 +97,7 @@ def work(args: argparse.Namespace) -> int:
     long_form = read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
-    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
-        speech2text.release_weights()
+    speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)
     obstacle = long_form_obstacle(speech2text)
     formats, timestamps = choose_formats(args.output_format, options, obstacle)

@@ -17,7 +17,7 @@ from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
-from espnet_medusa.model.whisper_encoder import EncoderOptions
+from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
@@ -103,7 +103,7 @@ def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions)
         }
     config |= {
         **KINDS,
-        "encoder_conf": encoder_sizes(architecture.whisper) | {"pad_to_window": True},
+        "encoder_conf": encoder_sizes(architecture.whisper) | {"window": WHISPER_WINDOW},
         "decoder_conf": decoder_conf,
         "model": "medusa",
         "model_conf": {
@@ -183,7 +183,7 @@ def _read_config(path: Path) -> dict:
 
 
 def _architecture(config: dict, path: Path) -> Architecture:
-    encoder = build_options(EncoderOptions, config.get("encoder_conf"), f"{path}: encoder_conf")
+    encoder = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf")
     decoder = build_options(DecoderOptions, config.get("decoder_conf"), f"{path}: decoder_conf")
     heads_where = f"{path}: decoder_conf.heads_conf"
     heads = build_options(HeadOptions, decoder.heads_conf, heads_where)
@@ -192,8 +192,10 @@ def _architecture(config: dict, path: Path) -> Architecture:
             f"{path}: encoder_conf.subsampling: {encoder.subsampling}; allowed: 2, as other "
             "programs compute Whisper; this model cannot be converted"
         )
-    if not encoder.pad_to_window and encoder.whisper_model is None:
-        logger.warning(f"{path}: trained without padding to the window, which others always do")
+    if encoder.window_heard == AUDIO_WINDOW:
+        logger.warning(
+            f"{path}: trained with window: {AUDIO_WINDOW}; others always hear Whisper's 30 s"
+        )
     if "whisper_model" in (config.get("decoder_conf") or {}) and decoder.whisper_model:
         whisper = open_whisper(decoder.whisper_model).config
     else:

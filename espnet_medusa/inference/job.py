@@ -33,6 +33,7 @@ from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
+from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 logger = logging.getLogger(__name__)
@@ -364,6 +365,6 @@ def make_utterance(
     if preprocess is not None:
         data = preprocess(key, data)
     frames = len(data["speech"]) * FRAMES_PER_S // model.sample_rate_hz
-    if getattr(model.asr_model.encoder, "pad_to_window", False):
+    if getattr(model.asr_model.encoder, "window", None) == WHISPER_WINDOW:
         frames = round(model.window_s * FRAMES_PER_S)
     return Utterance(key, data["speech"], frames)

@@ -46,7 +46,7 @@ def bytes_needed(speech2text: Speech2Text, durations_s: Sequence[float], with_me
     states = sum(durations_s) * TOKENS_PER_S * size
     positions = encoder.whisper.config.max_source_positions
     frames = [
-        positions if encoder.pad_to_window else positions * duration_s / speech2text.window_s
+        positions if encoder.feature_kind.padded else positions * duration_s / speech2text.window_s
         for duration_s in durations_s
     ]
     return int(states + with_memory * sum(frames) * size)

@@ -180,13 +180,18 @@ class Speech2Text(ESPnetSpeech2Text):
         self.window_s = min((window for window in windows if window is not None), default=None)
         return surrogate
 
-    def release_weights(self) -> None:
+    def release_weights(self, long_form: LongFormOptions | None = None) -> None:
         """Give back the memory of weights that the search and the encoder have laid out anew.
 
         For processes that decode and do nothing else: the modules themselves are of no use then.
+
+        Args:
+            long_form: How audio of any length will be decoded, which may ask the decoder's module;
+                None: it will not be.
         """
         if self.search is not None:
-            searchable(self.asr_model.decoder).release()
+            if long_form is None or not long_form.needs_decoder_module:
+                searchable(self.asr_model.decoder).release()
             self.encoder.release()
         if self.draft_model is not None:
             self.draft_model.release()

@@ -11,10 +11,10 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
+from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
-from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
-from espnet_medusa.model.whisper_alignment import align_tokens
+from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from espnet_medusa.inference.decode_options import DecodeOptions
     from espnet_medusa.inference.draft_model import DraftModel
     from espnet_medusa.longform.options import LongFormOptions
+    from espnet_medusa.search.drafters import DraftSources
     from espnet_medusa.search.search import Search
     from espnet_medusa.tree.surrogate import DraftInput
     from espnet_medusa.whisper.prompts import WhisperPrompts
@@ -56,6 +57,8 @@ class WindowModel(Protocol):
         self, audio: AudioBatch, prompts: Sequence[list[int]]
     ) -> list[DraftInput] | None: ...
 
+    def draft_sources(self) -> DraftSources: ...
+
 
 class WhisperWindows:
     """What ``LongForm`` asks of a model, with the search, drafts and precision of a Speech2Text.
@@ -69,7 +72,7 @@ class WhisperWindows:
     """
 
     def __init__(self, main: WindowModel, options: LongFormOptions):
-        check_long_form(main)
+        check_long_form(main, options)
         self.main, self.timestamps = main, not options.without_timestamps
         self.best_of = options.best_of
         whisper, decoder = main.encoder.whisper, main.search.decoder
@@ -80,6 +83,8 @@ class WhisperWindows:
         context = decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
         self.constraints = self._constraints(options.max_initial_timestamp)
+        frames_per_s = FRAMES_PER_S / self.clock.frames
+        self.find_words = build_word_aligner(main, options.word_times, frames_per_s)
         self.encoders = [whisper]
         if main.draft_model is not None:
             self.encoders.append(main.draft_model.encoder.whisper)
@@ -169,25 +174,14 @@ class WhisperWindows:
         language: str | None,
         tokens: Sequence[int],
     ) -> list[TimedWord]:
-        """Words of a window's text tokens, which are said within so many frames of 10 ms.
-
-        One teacher-forced pass of the trained module behind a prompt without timestamps.
-        """
-        own, frames = self.main.whisper, frames // self.clock.frames
+        """Words of a window's text tokens, which are said within so many frames of 10 ms."""
+        end, frames = self.main.whisper.tokens.end, frames // self.clock.frames
         if not tokens or not frames:
             return []
-        prompt = own.tokens.prompt(language, own.task)
-        memory, _ = encoded.encode(self.main.encoder)
-        everything = [*prompt, *tokens, own.tokens.end]
-        decoder = self.main.asr_model.decoder
-        found = align_tokens(decoder, memory[row : row + 1], everything, frames)
-        text = slice(len(prompt) - 1, -1)
-        logits = found.logits[text, : own.tokens.end].float()[: len(tokens)]
-        chosen = torch.tensor([*tokens], device=logits.device)[:, None]
-        probabilities = logits.softmax(dim=-1).gather(1, chosen)[:, 0].tolist()
-        words = split_words([*tokens, own.tokens.end], self.text.decode, own.tokens.end, language)
-        attention = sharpen(found.attention)[:, text]
-        return time_words(words, attention, probabilities, FRAMES_PER_S / self.clock.frames)
+        words = split_words([*tokens, end], self.text.decode, end, language)
+        memory, sizes = encoded.encode(self.main.encoder)
+        own = memory[row : row + 1, : int(sizes[row])]
+        return self.find_words(own, frames, words, language)
 
     def _prompt(self, before: Sequence[int], language: str | None) -> list[int]:
         own = self.main.whisper
@@ -229,8 +223,8 @@ def _written(walk: Walk) -> int:
     return len(walk.n_best[0].tokens) - 1
 
 
-def check_long_form(main: WindowModel) -> None:
-    """Refuse models and searches that do not decode windows with timestamps.
+def check_long_form(main: WindowModel, options: LongFormOptions) -> None:
+    """Refuse models and searches that do not decode windows as they are asked to.
 
     Raises:
         InputError: Says what is allowed.
@@ -238,6 +232,7 @@ def check_long_form(main: WindowModel) -> None:
     obstacle = long_form_obstacle(main)
     if obstacle is not None:
         raise InputError(obstacle)
+    check_word_times(main.asr_model, options)
 
 
 def long_form_obstacle(main: WindowModel) -> str | None:

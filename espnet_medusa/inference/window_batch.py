@@ -41,7 +41,7 @@ def recording_features(
 
 
 class WindowBatch(AudioBatch):
-    """U windows; behind a shorter one stand zeros, as openai-whisper has it.
+    """U windows; behind a shorter one stand zeros, as openai-whisper has it, if encoders hear them.
 
     Args:
         windows: U, each with its recording's features.
@@ -55,12 +55,12 @@ class WindowBatch(AudioBatch):
         frames = torch.tensor([window.frames for _, window in windows], device=device)
         self.lengths = frames * HOP_SAMPLES
         for kind, like in kinds.items():
-            features = like.new_zeros(len(windows), window_frames, kind.num_mel_bins)
+            padded = torch.full_like(frames, window_frames) if kind.padded else frames
+            features = like.new_zeros(len(windows), int(padded.max()), kind.num_mel_bins)
             for row, (recording, window) in enumerate(windows):
                 heard = recording.kinds[kind][window.seek : window.seek + window.frames]
                 features[row, : len(heard)] = heard
-            padded = torch.full_like(frames, window_frames)
-            self._features[kind] = features, frames if kind.pad_to_frames is None else padded
+            self._features[kind] = features, padded
 
     def select(self, rows: Sequence[int]) -> WindowBatch:
         """Some of the windows, with what was computed of them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from espnet_medusa.longform.fallback import WindowDecoding, is_silence
 from espnet_medusa.longform.hallucinations import Stretch, first_hallucination, leading_silence
 from espnet_medusa.longform.history import History
-from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.options import ATTENTION, LongFormOptions
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, CutWindow, Window, cut_window
 from espnet_medusa.longform.word_times import TimedWord, add_words
@@ -100,7 +100,9 @@ class MovingWindow:
         tokens = [t for segment in segments for t in self.text.words_alone(segment.tokens)]
         marks = self.options.prepend_punctuations, self.options.append_punctuations
         known_s = window.start_s, self.last_speech_s
-        segments = add_words(segments, counts, align(tokens), *known_s, *marks)
+        # CTC hears blanks in a pause; attention has nowhere else to go.
+        hold_pauses = self.options.word_times == ATTENTION
+        segments = add_words(segments, counts, align(tokens), *known_s, *marks, hold_pauses)
         end_s, threshold_s = last_end(segments), self.options.hallucination_silence_threshold
         window_end_s = float((window.seek + self.window_frames) / FRAMES_PER_S)
         if not cut.ends_in_silence and end_s is not None and end_s > window.start_s:

@@ -9,9 +9,10 @@ from typing import Any
 
 from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options, check_above, check_at_least
+from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
 
 HOTTEST = 1.0  # where falling back ends
+ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class LongFormOptions:
     max_initial_timestamp: float | None = 1.0  # s; latest start of a window's first segment
 
     word_timestamps: bool = False  # when each word is said
+    word_times: str = ATTENTION  # of the decoder, or by the CTC branch
     prepend_punctuations: str = "\"'“¿([{-"  # that belong to the word behind them
     append_punctuations: str = "\"'.。,，!！?？:：”)]}、"  # to the word before them
     hallucination_silence_threshold: float | None = None  # s around a made-up text, with words
@@ -53,6 +55,21 @@ class LongFormOptions:
             )
         if self.max_initial_timestamp is not None:
             check_at_least(self.max_initial_timestamp, 0, "max_initial_timestamp")
+        self._check_words()
+        clips = self.clip_timestamps
+        if [*clips] != sorted(clips) or any(not 0 <= clip < math.inf for clip in clips):
+            raise InputError(
+                f"clip_timestamps: {','.join(map(str, clips))}; allowed: start,end,start,end,... "
+                "in seconds from 0 on, none before the one before it"
+            )
+
+    def _check_words(self) -> None:
+        check_choice(self.word_times, WORD_TIMES, "word_times")
+        if self.word_times != ATTENTION and not self.word_timestamps:
+            raise InputError(
+                f"word_times: {self.word_times}; allowed with word_timestamps: true, which asks "
+                "for them"
+            )
         silence_s = self.hallucination_silence_threshold
         if silence_s is not None:
             check_at_least(silence_s, 0, "hallucination_silence_threshold")
@@ -61,12 +78,11 @@ class LongFormOptions:
                     f"hallucination_silence_threshold: {silence_s}; allowed with word_timestamps: "
                     "true, whose times it needs"
                 )
-        clips = self.clip_timestamps
-        if [*clips] != sorted(clips) or any(not 0 <= clip < math.inf for clip in clips):
-            raise InputError(
-                f"clip_timestamps: {','.join(map(str, clips))}; allowed: start,end,start,end,... "
-                "in seconds from 0 on, none before the one before it"
-            )
+            if self.word_times != ATTENTION:
+                raise InputError(
+                    f"hallucination_silence_threshold: {silence_s}; allowed with word_times: "
+                    f"{ATTENTION}, as its rule takes words as short as CTC's for made up"
+                )
 
     def _check_voice_activity(self) -> None:
         given = self.vad_parameters
@@ -85,6 +101,11 @@ class LongFormOptions:
             return [self.temperature]
         count = max(math.floor((HOTTEST + 1e-6 - self.temperature) / step), 0)
         return [self.temperature + attempt * step for attempt in range(count + 1)]
+
+    @property
+    def needs_decoder_module(self) -> bool:
+        """Whether the trained decoder itself is asked, beside what a search has made of it."""
+        return self.word_timestamps and self.word_times == ATTENTION
 
     @property
     def needs_windows(self) -> bool:

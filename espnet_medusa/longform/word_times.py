@@ -94,6 +94,7 @@ def add_words(
     last_speech_s: float,
     prepended: str,
     appended: str,
+    hold_pauses: bool,
 ) -> list[Segment]:
     """Segments with their words, and with their words' times.
 
@@ -105,10 +106,11 @@ def add_words(
         last_speech_s: Where the last word before them ends.
         prepended: Punctuation that belongs to the word behind it.
         appended: To the one before it.
+        hold_pauses: Whether a pause may be part of the words around it, which are shortened then.
     """
     durations = np.array([word.duration_s for word in words if word.duration_s != 0])
     median_s = min(LONGEST_MEDIAN_S, float(np.median(durations)) if len(durations) else 0.0)
-    if len(durations):
+    if hold_pauses and len(durations):
         _shorten_at_sentence_ends(words, 2 * median_s)
     merge_punctuation(words, prepended, appended)
     found, place = [], 0
@@ -122,7 +124,8 @@ def add_words(
                 end_s = round(window_start_s + word.end_s, 2)
                 own.append(TimedWord(word.text, word.tokens, start_s, end_s, word.probability))
         if own:
-            _shorten_after_pause(own, last_speech_s, median_s)
+            if hold_pauses:
+                _shorten_after_pause(own, last_speech_s, median_s)
             segment = _between(segment, own, median_s)
             last_speech_s = segment.end_s
         finished = (Word(one.text, one.start_s, one.end_s, one.probability) for one in own)

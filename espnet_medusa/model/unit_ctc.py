@@ -7,6 +7,7 @@ names are the pieces of tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,8 +85,12 @@ class UnitCTC(torch.nn.Module):
 
     def log_softmax(self, memory: torch.Tensor) -> torch.Tensor:
         """(B, S', N + 1) for memory (B, S, D) without padding."""
-        lengths = torch.full(memory.shape[:1], memory.size(1), device=memory.device)
-        return self.ctc.log_softmax(self._read(memory, lengths)[0])
+        size = memory.size(1)
+        lengths = torch.full(memory.shape[:1], size, device=memory.device)
+        heard = self.ctc.log_softmax(self._read(memory, lengths)[0])
+        if self.block is None or size >= SHORTEST:
+            return heard
+        return heard[:, : math.ceil(heard.size(1) * size / SHORTEST)]  # not what fills it up
 
     def argmax(self, memory: torch.Tensor) -> torch.Tensor:
         """(B, S') best labels, likewise."""

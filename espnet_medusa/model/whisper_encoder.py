@@ -1,7 +1,8 @@
 """Whisper's encoder for ESPnet: waveform in, memory out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from espnet2.asr.encoder.abs_encoder import AbsEncoder
@@ -20,6 +21,7 @@ from espnet_medusa.whisper.sizes import (
     encoder_sizes,
 )
 
+WHISPER_WINDOW, AUDIO_WINDOW = WINDOWS = "whisper", "audio"
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # convolutions smear speech over what follows
 
 
@@ -36,10 +38,34 @@ class EncoderOptions:
     max_source_positions: int = 1500
     subsampling: int = 2  # log-mel frames per encoder frame: 2 (Whisper) or 4
     dropout_rate: float = 0.0
-    pad_to_window: bool | None = None  # None: as the model was trained, so true with whisper_model
+    # whisper: 30 s, silence behind the audio; audio: as long as it is, for models trained so;
+    # None: whisper with whisper_model, audio without.
+    window: str | None = None
     crop_to_audio: bool = False  # memory without the frames of the window's silence: Speech-LLaMA
     use_specaug: bool = False
     specaug_conf: dict = field(default_factory=dict)
+
+    @property
+    def window_heard(self) -> str:
+        """One of ``WINDOWS``."""
+        return self.window or (AUDIO_WINDOW if self.whisper_model is None else WHISPER_WINDOW)
+
+
+def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOptions:
+    """As ``build_options``; ``pad_to_window`` of experiments older than ``window`` counts, too.
+
+    Raises:
+        InputError: An option is not known or has a value that is not allowed.
+    """
+    values = dict(values or {})
+    pad = values.pop("pad_to_window", None)
+    if pad is not None:
+        values.setdefault("window", WHISPER_WINDOW if pad else AUDIO_WINDOW)
+    options = build_options(EncoderOptions, values, where)
+    if options.window is not None:
+        check_choice(options.window, WINDOWS, f"{where}.window")
+    check_choice(str(options.subsampling), ["2", "4"], f"{where}.subsampling")
+    return options
 
 
 class FeatureKind(NamedTuple):
@@ -47,11 +73,13 @@ class FeatureKind(NamedTuple):
 
     Attributes:
         num_mel_bins: 80, or 128 for large-v3.
-        pad_to_frames: Of all utterances, silence included; None: as many as each has.
+        window_frames: The most that the encoder takes.
+        padded: Whether all utterances have so many, silence included.
     """
 
     num_mel_bins: int
-    pad_to_frames: int | None
+    window_frames: int
+    padded: bool
 
 
 class HFWhisperEncoder(AbsEncoder):
@@ -70,13 +98,12 @@ class HFWhisperEncoder(AbsEncoder):
 
     def __init__(self, input_size: int = 1, **options):
         super().__init__()
-        options = build_options(EncoderOptions, options, "encoder_conf")
+        options = encoder_options(options, "encoder_conf")
         if input_size != 1:
             raise InputError(
                 f"input_size: {input_size}; hf_whisper takes waveforms: set input_size: 1 and "
                 "frontend: null"
             )
-        check_choice(str(options.subsampling), ["2", "4"], "encoder_conf.subsampling")
         if options.whisper_model is not None:
             pretrained = open_whisper(options.whisper_model)
             config = encoder_config(pretrained.config, options.dropout_rate)
@@ -88,15 +115,14 @@ class HFWhisperEncoder(AbsEncoder):
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
         self.specaug = SpecAug(**options.specaug_conf) if options.use_specaug else None
         self.subsampling = options.subsampling
-        pad = options.pad_to_window
-        self.pad_to_window = options.whisper_model is not None if pad is None else pad
+        self.window = options.window_heard
         self.crop_to_audio = options.crop_to_audio
 
     @property
-    def conf(self) -> dict[str, int | bool]:
+    def conf(self) -> dict[str, int | str | bool]:
         """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
-        padding = {"pad_to_window": self.pad_to_window, "crop_to_audio": self.crop_to_audio}
-        return encoder_sizes(self.whisper.config) | padding
+        heard = {"window": self.window, "crop_to_audio": self.crop_to_audio}
+        return encoder_sizes(self.whisper.config) | heard
 
     def output_size(self) -> int:
         """Hidden size D."""
@@ -110,9 +136,10 @@ class HFWhisperEncoder(AbsEncoder):
     @property
     def feature_kind(self) -> FeatureKind:
         """Encoders of the same kind read the same features."""
-        window_frames = self.window_samples // HOP_SAMPLES
         return FeatureKind(
-            self.whisper.config.num_mel_bins, window_frames if self.pad_to_window else None
+            self.whisper.config.num_mel_bins,
+            self.window_samples // HOP_SAMPLES,
+            padded=self.window == WHISPER_WINDOW,
         )
 
     def frames_of_speech(self, lengths: torch.Tensor) -> torch.Tensor:
@@ -132,7 +159,8 @@ class HFWhisperEncoder(AbsEncoder):
         Returns:
             Features (B, frames, num_mel_bins) and frames (B,).
         """
-        features, frames = self.log_mel(samples, lengths, self.feature_kind.pad_to_frames)
+        kind = self.feature_kind
+        features, frames = self.log_mel(samples, lengths, kind.window_frames, kind.padded)
         return features.transpose(1, 2), frames
 
     def forward(

@@ -11,6 +11,7 @@ from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_medusa.kaldi.table import read_results, read_table
+from espnet_medusa.options import read_config
 from espnet_medusa.recipe.scored_eta import add_scored_eta
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, write_trn
@@ -25,7 +26,8 @@ class ScoreOptions:
     Attributes:
         cleaner: ESPnet text cleaner of the references, or none.
         hyp_cleaner: That of the hypotheses.
-        bpe_model: sentencepiece model; token error rate only with one.
+        bpe_model: sentencepiece model; token error rate only with one. None: the experiment's.
+        asr_train_config: Of the experiment that wrote the hypotheses, which names its tokenizer.
         non_linguistic_symbols: File with symbols that do not count, or None.
         allow_missing: Count a missing hypothesis as deletions; otherwise it is an error.
         sclite: Path of the real sclite, or None for ours.
@@ -35,6 +37,7 @@ class ScoreOptions:
     cleaner: str = "none"
     hyp_cleaner: str = "none"
     bpe_model: Path | None = None
+    asr_train_config: Path | None = None
     non_linguistic_symbols: Path | None = None
     allow_missing: bool = False
     sclite: str | None = None
@@ -46,6 +49,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
 
     Raises:
         ValueError: The bpe model does not exist.
+        InputError: The experiment's configuration cannot be read.
     """
     symbols = options.non_linguistic_symbols
     removal = {
@@ -56,11 +60,28 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
         "wer": WordTokenizer(**removal).text2tokens,
         "cer": CharTokenizer(**removal).text2tokens,
     }
-    if options.bpe_model is not None:
-        if not options.bpe_model.is_file():
-            raise ValueError(f"--bpemodel {options.bpe_model}: no such file; run stage 5")
-        chosen["ter"] = SentencepiecesTokenizer(str(options.bpe_model)).text2tokens
+    model = options.bpe_model or trained_bpe_model(options.asr_train_config)
+    if model is not None:
+        if not model.is_file():
+            source = "" if options.bpe_model else f" ({options.asr_train_config} names it)"
+            raise ValueError(
+                f"--bpemodel {model}: no such file{source}; give the one that there is"
+            )
+        chosen["ter"] = SentencepiecesTokenizer(str(model)).text2tokens
     return chosen
+
+
+def trained_bpe_model(config: Path | None) -> Path | None:
+    """The sentencepiece model of an experiment; None: it has other tokens.
+
+    Raises:
+        InputError: Its configuration cannot be read.
+    """
+    if config is None:
+        return None
+    found = read_config(config, "scores need the configuration of the decoded experiment")
+    is_bpe = found.get("token_type") == "bpe" and found.get("bpemodel")
+    return Path(found["bpemodel"]) if is_bpe else None
 
 
 def join_by_id(

@@ -10,33 +10,8 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.library import EncoderLayerArguments, FramesArguments, kernels
-from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 from espnet_medusa.runtime.native.norm import NativeNorm
-
-Linear = type[NativeLinear] | type[NativeRoundedLinear]
-
-
-class NativeConvolution:
-    """A convolution over time with GELU as a matrix product: overlapping rows, nothing is copied.
-
-    Args:
-        module: Its weights; copied. Padded as wide as half its kernel.
-        kind: Of the product.
-    """
-
-    def __init__(self, module: torch.nn.Conv1d, kind: Linear):
-        weight = module.weight.transpose(1, 2).flatten(1)  # (outputs, kernel * inputs)
-        self.product = kind(weight, module.bias, GELU)
-        self.stride, self.padding = module.stride[0], module.padding[0]
-        self.kernel_size = module.kernel_size[0]
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(B, T, D) to (B, T', M), T' as the module's."""
-        size = hidden.size(-1)
-        padded = torch.nn.functional.pad(hidden, (0, 0, self.padding, self.padding)).contiguous()
-        frames = (padded.size(1) - self.kernel_size) // self.stride + 1
-        rows = (frames, self.kernel_size * size), (self.stride * size, 1)
-        return torch.stack([multiply_rows(self.product, one.as_strided(*rows)) for one in padded])
+from espnet_medusa.runtime.native_stem import Linear, NativeStem
 
 
 class NativeEncoder:
@@ -50,10 +25,7 @@ class NativeEncoder:
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
-        self.convolutions = [
-            NativeConvolution(module, kind) for module in (whisper.conv1, whisper.conv2)
-        ]
-        self.positions = whisper.embed_positions.weight.detach().to(torch.float32, copy=True)
+        self.stem = NativeStem(whisper, kind)
         self.layers = [NativeEncoderLayer(layer, kind) for layer in whisper.layers]
         self.norm = NativeNorm(whisper.layer_norm)
         self.arguments = (EncoderLayerArguments * len(self.layers))(
@@ -65,14 +37,7 @@ class NativeEncoder:
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Features (B, T, bins) and frames (B,) to memory (B, S, D) and its frames (B,)."""
-        hidden, lengths = features.float(), frames
-        for convolution in self.convolutions:
-            hidden = convolution(hidden)
-            lengths = torch.div(lengths - 1, convolution.stride, rounding_mode="floor") + 1
-            if int(lengths.min()) < hidden.size(1):
-                behind = torch.arange(hidden.size(1)) >= lengths[:, None]
-                hidden.masked_fill_(behind[:, :, None], 0.0)
-        hidden += self.positions[: hidden.size(1)]
+        hidden, lengths = self.stem(features, frames)
         self._through_layers(hidden, lengths)
         return hidden, lengths
 

@@ -20,7 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         hyp_cleaner="of the hypotheses",
         allow_missing="missing hypotheses count as deletions",
     )
-    parser.add_argument("--bpemodel", type=Path, help="for the token error rate")
+    parser.add_argument("--asr_train_config", type=Path, help="names the experiment's tokenizer")
+    parser.add_argument("--bpemodel", type=Path, help="for the token error rate, instead of that")
     parser.add_argument("--non_linguistic_symbols", default="none", help="file, or none")
     parser.add_argument("--sclite", help="path of the real sclite")
     parser.add_argument("--sclite_options", default="", help="such as `-s`: case counts")
@@ -33,6 +34,7 @@ def work(args: argparse.Namespace) -> None:
         cleaner=args.cleaner,
         hyp_cleaner=args.hyp_cleaner,
         bpe_model=args.bpemodel,
+        asr_train_config=args.asr_train_config,
         non_linguistic_symbols=None if symbols in ("none", "") else Path(symbols),
         allow_missing=args.allow_missing,
         sclite=args.sclite,

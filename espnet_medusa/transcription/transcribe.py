@@ -78,8 +78,7 @@ def transcribe(
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )
-    if not long_form.word_timestamps:  # a pass of the trained module itself finds words
-        speech2text.release_weights()
+    speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)
     transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
     return transcriber(map(probe_recording, recordings))
@@ -161,7 +160,7 @@ class Transcriber:
 
     def __post_init__(self) -> None:
         if self.in_windows:
-            check_long_form(self.speech2text)
+            check_long_form(self.speech2text, self.options)
 
     @property
     def in_windows(self) -> bool:

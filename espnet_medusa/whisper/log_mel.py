@@ -27,29 +27,27 @@ class LogMel(torch.nn.Module):
         self.register_buffer("window", torch.hann_window(FFT_SAMPLES), persistent=False)
 
     def forward(
-        self, samples: torch.Tensor, lengths: torch.Tensor, pad_to_frames: int | None = None
+        self, samples: torch.Tensor, lengths: torch.Tensor, window_frames: int, padded: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute features.
 
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
             lengths: (B,) samples.
-            pad_to_frames: Give every utterance so many frames, silence included (Whisper's 30 s
-                window is 3000); None keeps its own length.
+            window_frames: The most that an utterance may have; Whisper's 30 s are 3000.
+            padded: Give every utterance so many, silence included; otherwise its own, which are
+                those that it has in the window.
 
         Returns:
             Features (B, num_mel_bins, frames), zero behind the end, and frames (B,).
         """
         positions = torch.arange(samples.size(1), device=samples.device)
         samples = samples.float().masked_fill(positions >= lengths[:, None], 0.0)
-        if pad_to_frames is None:
-            frames = lengths // HOP_SAMPLES
-            width = int(frames.max()) * HOP_SAMPLES
-        else:
-            frames = torch.full_like(lengths, pad_to_frames)
-            width = pad_to_frames * HOP_SAMPLES
-        # With a window of room on the right, centring reflects only zeros there.
-        tail = 0 if pad_to_frames is not None else FFT_SAMPLES
+        frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
+        most = int(frames.max())
+        width = most * HOP_SAMPLES
+        # Centring reflects only zeros, but where the audio fills the window, as Whisper has it.
+        tail = 0 if most == window_frames else FFT_SAMPLES
         # A negative pad cuts samples that fill no whole frame.
         samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
         log_mel = self._log_mel(samples, width // HOP_SAMPLES)

@@ -10,7 +10,7 @@ from long_audio import PROGRAMS, Transcriptions, get_parser, in_turns, make_ways
 from long_audio_report import first_difference, make_report, write_report
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from peers.contestant import FLOAT32, INT8, Setup
-from peers.transcriber import FASTER_WHISPER, OPENAI_WHISPER, OURS, LongTranscribed, Piece
+from peers.transcriber import FASTER_WHISPER, OPENAI_WHISPER, OURS, LongTask, LongTranscribed, Piece
 from peers.way import GREEDY, HEADS, PLAIN, Way
 from peers.whisper_subject import WhisperSubject
 
@@ -29,6 +29,7 @@ def written(pieces, encoder_s=1.0, decoder_s=1.0, **counts) -> LongTranscribed:
 def test_figures_by_hand(tmp_path):
     recordings = [Utterance("r", None, 1800.0, "red blue"), Utterance("q", None, 1800.0, "red")]
     moved = replace(A, words=[(" Red.", 0.52, 1.04)])
+    drawn = replace(A, temperature=0.4)
     found = {
         Way(OPENAI_WHISPER, FLOAT32, GREEDY): {"r": written([A, B]), "q": written([A])},
         Way(FASTER_WHISPER, INT8, GREEDY): {
@@ -40,7 +41,7 @@ def test_figures_by_hand(tmp_path):
         },
         Way(OURS, FLOAT32, GREEDY, drafts=HEADS): {
             "r": written([A, replace(B, end_s=4.52)], calls=2, tokens=6),
-            "q": written([A], calls=1, tokens=3),
+            "q": written([drawn], calls=1, tokens=3),
         },
     }  # fmt: skip
     report = make_report("base", recordings, found, {"x": "gone"}, MACHINE, timed=True)
@@ -53,6 +54,7 @@ def test_figures_by_hand(tmp_path):
     assert (ours["as_openai"], ours["segments_as_openai"]) == ("2/2", "3/3")
     assert ours["word_times_differ_s"] == pytest.approx(0.01)  # 0.02, 0.04, 0, 0
     assert (drafted["as_openai"], drafted["segments_as_openai"]) == ("1/2", "2/3")
+    assert drafted["drawn"] == 1 and "drawn" not in ours
     assert drafted["as_plain"] == "1/2" and drafted["tokens_per_call"] == 3
     (difference,) = report["differences"]
     assert difference["recording"] == "r" and difference["segment"] == 1
@@ -128,26 +130,28 @@ def test_ways_are_those_that_programs_have(subject):
     assert [way.weights for way in ways if way.contestant == OPENAI_WHISPER] == [FLOAT32]
 
 
-def test_processes_write_what_transcribe_writes(subject, tmp_path):
+@pytest.mark.parametrize("fallback", [False, True])
+def test_processes_write_what_transcribe_writes(subject, tmp_path, fallback):
     options = arguments(
         *("--searches", "greedy", "--weights", FLOAT32, "--batch_sizes", "1"),
         *("--programs", FASTER_WHISPER, OURS),
     )
     results = Transcriptions(tmp_path / "journal", {})
     peer, own, _ = make_ways(subject, options)
-    transcribe(subject, [peer, own], Setup(threads=1), False, results)
+    transcribe(subject, [peer, own], Setup(threads=1), LongTask(fallback=fallback), results)
     assert [*results.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]
     alone = Speech2Text(
         subject.config, subject.weights, search="greedy", draft_depth=0, ctc_weight=0.0,
         lm_weight=0.0,
     )  # fmt: skip
+    attempts = {"temperature_increment_on_fallback": 0.2 if fallback else None}
     expected = [
-        (one.start_s, one.end_s, one.text)
-        for one in alone.transcribe(
-            subject.read_input("one"), temperature_increment_on_fallback=None
-        )
+        (one.start_s, one.end_s, one.text, one.temperature)
+        for one in alone.transcribe(subject.read_input("one"), **attempts)
     ]
     found = results.found[own]["one"]
-    assert expected == [(one.start_s, one.end_s, one.text) for one in found.pieces] != []
+    written = [(one.start_s, one.end_s, one.text, one.temperature) for one in found.pieces]
+    assert expected == written != []
+    assert fallback == any(temperature > 0 for *_, temperature in written)
     assert found.calls == alone.statistics.decoder_calls
     assert found.encoder_seconds > 0 < found.decoder_seconds

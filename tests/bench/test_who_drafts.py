@@ -171,7 +171,7 @@ def test_unusable_plans_are_refused(command, capsys, changes, options, message):
 def test_plans_of_the_recipe_can_be_read():
     root = who_drafts.Path(who_drafts.__file__).resolve().parents[1]
     paths = sorted(root.glob("egs/*/asr1/conf/who_drafts/*.yaml"))
-    assert len(paths) == 8
+    assert len(paths) == 10
     for path in paths:
         plan = read_plan(path)
         assert next(iter(plan.drafters.values())).options == {"draft_depth": 0}

@@ -102,11 +102,11 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
 
     # The others start from the data that is there.
     before = (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns
-    later = ["--stage", "11", "--stop_stage", "11", "--systems", "linear finetune"]
+    later = ["--stage", "11", "--stop_stage", "11", "--systems", "linear finetune finetune_audio"]
     done = run(recipe, *options, *later)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns == before
-    for system in ("linear", "finetune"):
+    for system in ("linear", "finetune", "finetune_audio"):
         assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
         assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
     # Another Whisper does not go on with these.

@@ -107,7 +107,7 @@ def whisper(folder, said: str | int, bias: float):
     experiment = make_experiment(
         folder / "exp",
         tokens=tokenizer.convert_ids_to_tokens(range(51865)),
-        encoder_conf={"whisper_model": str(weights), "pad_to_window": False},
+        encoder_conf={"whisper_model": str(weights), "window": "audio"},
         decoder_conf={"whisper_model": str(weights)},
         model_conf={
             "ctc_weight": 0.3, "report_cer": False, "report_wer": False,

@@ -42,7 +42,7 @@ def experiments(tmp_path_factory):
     whisper = {
         "tokens": tokens, "token_type": "hugging_face", "bpemodel": str(folder / "tokenizer"),
         "preprocessor": "whisper", "preprocessor_conf": {"language": "en"},
-        "encoder_conf": ENCODER | {"pad_to_window": True},
+        "encoder_conf": ENCODER | {"window": "whisper"},
     }  # fmt: skip
     return [
         make_experiment(folder / "linear", 3, model_conf=UNITS, **whisper),

@@ -388,7 +388,7 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     main = make_experiment(
         tmp_path / "exp",
         tokens=tokenizer.convert_ids_to_tokens(range(vocab_size)),
-        encoder_conf={"whisper_model": str(folder), "pad_to_window": False},
+        encoder_conf={"whisper_model": str(folder), "window": "audio"},
         decoder_conf={"whisper_model": str(folder)},
         model_conf=NO_CTC | {"sym_sos": "<|startoftranscript|>", "sym_eos": "<|endoftext|>"},
         token_type="hugging_face",

@@ -26,14 +26,14 @@ class FakeSpeech2Text:
 
     most_rows: int = 100
     bad_samples: int | None = None
-    pad_to_window: bool = False
+    window: str = "audio"
     sample_rate_hz: int = RATE_HZ
     window_s: float = 2.0
     tried: list[list[int]] = field(default_factory=list)
 
     @property
     def asr_model(self):
-        return SimpleNamespace(encoder=SimpleNamespace(pad_to_window=self.pad_to_window))
+        return SimpleNamespace(encoder=SimpleNamespace(window=self.window))
 
     def decode(self, speeches, languages) -> list[Decoding]:
         assert len(languages) == len(speeches)
@@ -96,7 +96,7 @@ def test_frames_are_bounded_and_a_padded_window_counts_as_a_whole(corpus, tmp_pa
     run(tmp_path, fake, batch_size=9, max_batch_frames=66)
     assert [len(sizes) for sizes in fake.tried] == [2, 2, 2, 3]
     assert all(len(sizes) * max(sizes) / 160 <= 66 for sizes in fake.tried)
-    padded = FakeSpeech2Text(pad_to_window=True)
+    padded = FakeSpeech2Text(window="whisper")
     run(tmp_path, padded, made_with={"again": 1}, batch_size=9, max_batch_frames=600)
     assert [len(sizes) for sizes in padded.tried] == [3, 3, 3]
     assert sum(padded.tried, []) == sorted(corpus.values(), reverse=True)

@@ -2,9 +2,12 @@
 
 import copy
 import random
+import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import torch
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
@@ -99,6 +102,50 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
     segments = [*speech2text.transcribe(samples, **options, **ALONE)]
     assert_reference(result, segments)
     assert segments and speech2text.statistics.decoder_calls > 0
+
+
+def any_length(encoder, mel):
+    """openai-whisper's encoder over (B, bins, T), positions cut to its frames."""
+    hidden = torch.nn.functional.gelu(encoder.conv1(mel))
+    hidden = torch.nn.functional.gelu(encoder.conv2(hidden)).transpose(1, 2)
+    hidden = hidden + encoder.positional_embedding[: hidden.size(1)]
+    for block in encoder.blocks:
+        hidden = block(hidden)
+    return encoder.ln_post(hidden)
+
+
+@pytest.mark.parametrize(("seed", "seconds"), [(0, 33), (1, 65.37), (2, 3)])
+def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
+    models, monkeypatch, seed, seconds
+):
+    model, speech2text = models(seed)
+    samples, options = noise_and_silence(seconds, seed), {"no_speech_threshold": None}
+    padded = [*speech2text.transcribe(samples, **options, **ALONE)]
+    monkeypatch.setattr(sys.modules["whisper.transcribe"], "pad_or_trim", lambda mel, frames: mel)
+    monkeypatch.setattr(model.encoder, "forward", partial(any_length, model.encoder))
+    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    assert_reference(result, segments)
+    assert segments and segments != padded
+
+
+def test_words_of_audio_alone_do_not_depend_on_longer_windows_beside_it(models, monkeypatch):
+    _, speech2text = models(1)
+    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
+    windows = WhisperWindows(speech2text, LongFormOptions(word_timestamps=True))
+    samples = noise_and_silence(20, 1)
+    long, short = (windows.features(samples[: 16000 * seconds]) for seconds in (20, 4))
+    tokens = windows.text.encode(" Words that nobody has said")
+    beside = windows.encode([(long, Window(0, 2000)), (short, Window(0, 400))])
+    alone = windows.encode([(short, Window(0, 400))])
+    found, expected = (
+        windows.align(encoded, row, 400, "en", tokens) for encoded, row in ((beside, 1), (alone, 0))
+    )
+    assert len(found) == len(expected) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert (one.text, one.start_s, one.end_s) == (other.text, other.start_s, other.end_s)
+        assert one.probability == pytest.approx(other.probability, rel=1e-4)
 
 
 def test_words_are_those_of_openai_whisper(models, monkeypatch):

@@ -72,6 +72,17 @@ def test_short_audio_is_heard_too(block, frames):
     assert heard.size(1) >= 1 and heard.size(2) == 257 and heard.isfinite().all()
 
 
+@torch.no_grad()
+def test_what_fills_short_audio_up_is_not_heard():
+    model = branch(256, "transformer", CONVOLUTIONS)
+    for frames in range(1, 16):
+        memory = torch.randn(1, frames, SIZE)
+        filled = torch.nn.functional.pad(memory, (0, 0, 0, 16 - frames))
+        heard, whole = model.log_softmax(memory), model.log_softmax(filled)
+        torch.testing.assert_close(heard, whole[:, : heard.size(1)])
+        assert abs(heard.size(1) / whole.size(1) - frames / 16) < 1 / whole.size(1)
+
+
 @pytest.mark.parametrize(
     ("block", "conf", "message"),
     [

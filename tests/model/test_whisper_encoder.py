@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import torch
 from tiny import tiny_encoder
-from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+from tiny_whisper import save_tiny_whisper
+from transformers import (
+    WhisperConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperModel,
+)
 
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.model.whisper_encoder import WINDOWS, HFWhisperEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
 
 
@@ -20,16 +26,18 @@ def test_log_mel_equals_transformers(num_mel_bins):
     samples = noise(0, 50000)
     extractor = WhisperFeatureExtractor(feature_size=num_mel_bins)
     expected = extractor(samples.numpy(), sampling_rate=16000, return_tensors="np").input_features
-    found, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), pad_to_frames=3000)
+    found, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), 3000, padded=True)
     assert frames.tolist() == [3000]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("subsampling", [2, 4])
-@pytest.mark.parametrize("pad_to_window", [False, True])
-def test_batch_equals_singles(subsampling, pad_to_window):
-    encoder = tiny_encoder(0, subsampling=subsampling, pad_to_window=pad_to_window)
-    lengths = [HOP_SAMPLES, 4321, 9999, 16000, 161, 12345]
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("longest", [16000, None])
+def test_batch_equals_singles(subsampling, window, longest):
+    encoder = tiny_encoder(0, subsampling=subsampling, window=window)
+    longest = longest or encoder.window_samples
+    lengths = [HOP_SAMPLES, 4321, 9999, longest, 161, 12345]
     batch = 7.0 * torch.ones(len(lengths), max(lengths))  # garbage behind each end
     for row, length in enumerate(lengths):
         batch[row, :length] = noise(row, length)
@@ -47,8 +55,8 @@ def test_cropped_memory_is_that_of_the_window_as_far_as_the_audio_goes(subsampli
     lengths = torch.tensor([HOP_SAMPLES, 4321, 16000, 161, 12345])
     batch = torch.stack([noise(row, 16000) for row in range(len(lengths))])
     windows, cropped, unpadded = (
-        tiny_encoder(0, subsampling=subsampling, pad_to_window=pad, crop_to_audio=crop)
-        for pad, crop in ((True, False), (True, True), (False, False))
+        tiny_encoder(0, subsampling=subsampling, window=window, crop_to_audio=crop)
+        for window, crop in (("whisper", False), ("whisper", True), ("audio", False))
     )
     with torch.no_grad():
         whole, frames, _ = windows(batch, lengths)
@@ -58,6 +66,72 @@ def test_cropped_memory_is_that_of_the_window_as_far_as_the_audio_goes(subsampli
     assert own_frames.tolist() == expected.tolist()
     assert found.size(1) == own_frames.max() < whole.size(1)
     torch.testing.assert_close(found, whole[:, : found.size(1)], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_audio_alone_is_transformers_layers_over_its_own_frames(tmp_path, seed):
+    """Of frames that its feature extractor cuts out of the window, positions cut likewise."""
+    save_tiny_whisper(tmp_path, encoder_layers=2, seed=seed)
+    theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
+    encoder = HFWhisperEncoder(whisper_model=str(tmp_path), window="audio").eval()
+    lengths = [160, 319, 320, 4321, 479_999, 30 * 16000]
+    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # garbage behind each end
+    for row, length in enumerate(lengths):
+        batch[row, :length] = noise(10 * seed + row, length)
+    found, sizes, _ = encoder(batch, torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        speech = batch[row, :length].numpy()
+        whole = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
+        hidden = whole.input_features[:, :, : length // HOP_SAMPLES]
+        for convolution in (theirs.conv1, theirs.conv2):
+            hidden = torch.nn.functional.gelu(convolution(hidden))
+        hidden = hidden.transpose(1, 2)
+        hidden = hidden + theirs.embed_positions.weight[: hidden.size(1)]
+        for layer in theirs.layers:
+            hidden = layer(hidden, None)
+        expected = theirs.layer_norm(hidden)[0]
+        assert int(sizes[row]) == len(expected) == (length // HOP_SAMPLES + 1) // 2
+        torch.testing.assert_close(found[row, : len(expected)], expected, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_audio_that_fills_whispers_window_is_the_same_alone():
+    samples, length = noise(0, 32000)[None], torch.tensor([32000])
+    padded, alone = (tiny_encoder(0, window=window)(samples, length)[0] for window in WINDOWS)
+    assert padded.size(1) == 100
+    assert torch.equal(padded, alone)
+
+
+def test_gradients_of_a_batch_are_those_of_single_utterances():
+    encoder = tiny_encoder(0, window="audio").train()
+    lengths = [HOP_SAMPLES, 4321, 16000]
+    batch = torch.stack([noise(row, 16000) for row in range(len(lengths))])
+
+    def gradients(rows):
+        encoder.zero_grad()
+        for chosen in rows:
+            some = torch.tensor([lengths[row] for row in chosen])
+            memory, sizes, _ = encoder(batch[chosen, : some.max()], some)
+            inside = torch.arange(memory.size(1)) < sizes[:, None]
+            (memory * inside[:, :, None]).pow(3).sum().backward()
+        named = encoder.whisper.named_parameters()
+        return {name: weight.grad.clone() for name, weight in named if weight.requires_grad}
+
+    together, alone = gradients([[0, 1, 2]]), gradients([[0], [1], [2]])
+    assert "conv1.weight" in together
+    for name, gradient in together.items():
+        torch.testing.assert_close(gradient, alone[name], rtol=1e-3, atol=1e-3, msg=name)
+        assert gradient.norm() > 0 or name.endswith("k_proj.bias"), name
+
+
+def test_the_window_is_as_the_model_was_trained(tmp_path):
+    save_tiny_whisper(tmp_path)
+    assert tiny_encoder(0).window == "audio"
+    assert HFWhisperEncoder(whisper_model=str(tmp_path)).window == "whisper"
+    for value, window in ((True, "whisper"), (False, "audio")):  # experiments of before
+        old = HFWhisperEncoder(whisper_model=str(tmp_path), pad_to_window=value)
+        assert old.window == old.conf["window"] == window and "pad_to_window" not in old.conf
 
 
 def test_one_frame_gives_one_memory_frame():
@@ -124,6 +198,10 @@ def test_specaug_changes_training_only():
     ("options", "message"),
     [
         ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
+        (
+            {"window": "silence"},
+            "encoder_conf.window: 'silence' is not known; allowed: whisper, audio",
+        ),
         ({"subsampling": 3}, "encoder_conf.subsampling: '3' is not known; allowed: 2, 4"),
         ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
     ],

@@ -61,6 +61,26 @@ def test_token_error_rate_with_a_bpe_model(folders, tmp_path):
     assert float(parse_sum(folders[1] / "score_ter" / "result.txt").err) > 0
 
 
+def test_the_experiment_names_its_tokenizer(folders, tmp_path, capsys):
+    make_token_list(
+        [folders[0] / "text"], tmp_path / "bpe" / "tokens.txt", TokenOptions("bpe", nbpe=18)
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text("token_type: char\nbpemodel: null\n")
+    run_score(folders, "--asr_train_config", str(config))
+    assert not (folders[1] / "score_ter").exists()
+    config.write_text(f"token_type: bpe\nbpemodel: {tmp_path}/bpe/bpe.model\n")
+    run_score(folders, "--asr_train_config", str(config))
+    own = (folders[1] / "score_ter" / "result.txt").read_bytes()
+    config.write_text("token_type: bpe\nbpemodel: data/gone.model\n")
+    run_score(folders, "--asr_train_config", str(config), "--bpemodel", f"{tmp_path}/bpe/bpe.model")
+    assert (folders[1] / "score_ter" / "result.txt").read_bytes() == own
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        run_score(folders, "--asr_train_config", str(config))
+    assert f"data/gone.model: no such file ({config} names it)" in capsys.readouterr().err
+
+
 def test_order_of_the_hypotheses_does_not_matter(folders):
     (folders[1] / "text").write_text("s2-c six\ns1-b four five\ns1-a one two three\n")
     run_score(folders)

@@ -11,7 +11,8 @@ from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
-from espnet_medusa.runtime.native_encoder import NativeConvolution, NativeEncoder
+from espnet_medusa.runtime.native_encoder import NativeEncoder
+from espnet_medusa.runtime.native_stem import NativeConvolution
 
 INT8_MAX = 127
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features

@@ -66,7 +66,7 @@ def command_of(corpus, output, system, text="text", **changes) -> list[str]:
     config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
     for half in ("encoder_conf", "decoder_conf"):
         config[half]["whisper_model"] = str(corpus / "whisper")
-    config["encoder_conf"]["pad_to_window"] = False  # less to compute
+    config["encoder_conf"]["window"] = "audio"  # less to compute
     if "ctc_units" in config["model_conf"]:
         config["model_conf"]["ctc_units"] = 256  # the tokenizer has bytes alone
     config |= {"num_workers": 0, "use_tensorboard": False, "use_matplotlib": False} | changes

@@ -49,7 +49,7 @@ def corpus(tmp_path_factory):
     convert.main([*options, "--tokenizer", str(folder / "tokenizer")])
     config = folder / "vanilla" / "config.yaml"
     fields = yaml.safe_load(config.read_text())
-    fields["encoder_conf"]["pad_to_window"] = False
+    fields["encoder_conf"]["window"] = "audio"
     config.write_text(yaml.safe_dump(fields))
     return folder
 

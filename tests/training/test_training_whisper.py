@@ -20,11 +20,13 @@ from whisper_training import (
 
 from espnet_medusa import plugin
 from espnet_medusa.bin import asr_train
+from espnet_medusa.options import read_config
 from espnet_medusa.stages import aggregate_stats, collect_shapes, run_training
 
 LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
+    "finetune_audio": ("encoder.whisper.conv", "encoder.whisper.layer", "decoder.whisper."),
     "linear": (LAST_LAYER, "decoder.heads.", "decoder.token_counts"),
     "linear_frozen": ("decoder.heads.", "decoder.token_counts"),
     "block": ("decoder.heads.", "decoder.token_counts"),
@@ -37,7 +39,7 @@ TRAINED = {  # system: what its training changes
 
 WARM = {
     system: {"scheduler_conf": {"warmup_steps": 1}}
-    for system in ("attending", "linear_frozen", "block", "recurrent")
+    for system in ("attending", "linear_frozen", "block", "recurrent", "finetune_audio")
 }
 
 
@@ -83,6 +85,21 @@ def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
     for name in last:
         if name.startswith(copy):
             assert torch.equal(last[name], start[name.replace(copy, LAST_LAYER)])
+
+
+def test_an_experiment_hears_what_it_was_trained_on(trained):
+    system, output = trained
+    written = read_config(output / "config.yaml", "")["encoder_conf"]
+    assert (written["window"], written.get("whisper_model")) == ("audio", None)
+
+
+def test_fine_tuning_for_the_audio_alone_is_for_its_window():
+    windows = {
+        path.stem: read_config(path, "")["encoder_conf"].get("window")
+        for path in CONFIGS.glob("*.yaml")
+    }
+    assert {name for name, window in windows.items() if window} == {"whisper_finetune_audio"}
+    assert windows["whisper_finetune_audio"] == "audio"
 
 
 def test_every_configuration_is_tried_here():

@@ -17,5 +17,5 @@ def whisper(tmp_path_factory):
 def speech2text(whisper):
     """The one that all calls share: ESPnet takes seconds to make it."""
     made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
-    made.release_weights = lambda: None  # words need them later on
+    made.release_weights = lambda long_form: None  # words need them later on
     return made

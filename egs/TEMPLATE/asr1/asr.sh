@@ -50,7 +50,7 @@ token_type=bpe          # bpe, char, word, hugging_face, whisper_en, whisper_mul
 whisper_model=          # for whisper_*: hub name, folder or OpenAI's .pt file to start from
 token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
 token_list=             # existing token list, instead of stage 5; whisper_* without whisper_model
-bpemodel=               # its tokenizer; default: what stage 5 made
+bpemodel=               # its tokenizer; default: what stage 5 made; of scores the experiment's
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
 bpe_train_text=         # text to train bpe on; default: that of the training set
@@ -191,6 +191,7 @@ suffix=${speed_perturb_factors:+_sp}
 token_listdir=${token_listdir:-${data_dir:+${dumpdir}/token_list}}
 token_listdir=${token_listdir:-data/${lang}_token_list}
 made_tokens=
+given_bpemodel=${bpemodel}
 if [ -z "${token_list}" ]; then
     made_tokens=true
     case ${token_type} in
@@ -657,8 +658,10 @@ fi
 score() { # CONFIG TEST_SET
     local scoring=(--cleaner "${score_cleaner:-${cleaner}}"
         --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
-        --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}")
-    [ "${token_type}" != bpe ] || scoring+=(--bpemodel "${bpemodel}")
+        --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}"
+        --asr_train_config "${asr_exp}/config.yaml")
+    [ "${token_type}" != bpe ] || [ -z "${given_bpemodel}" ] ||
+        scoring+=(--bpemodel "${given_bpemodel}")
     [ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
     tool score --data_dir "${features}/$2" --output_dir "${asr_exp}/$(tag_of "$1")/$2" \
         "${scoring[@]}" "--sclite_options=${score_opts}"

@@ -202,7 +202,7 @@ trained() { # SYSTEM
     kind=$(labels_of "$1")
     states_dir=${dumpdir}/states_${kind}
     [[ ! $1 =~ _([0-9]+)heads$ ]] || count=${BASH_REMATCH[1]}
-    if [ "$1" = finetune ]; then
+    if [[ $1 == finetune* ]]; then
         ways=${without_heads}
     elif [[ $1 == ctc* ]]; then
         ways=conf/decode/ctc_draft.yaml

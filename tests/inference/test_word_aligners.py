@@ -1,0 +1,285 @@
+"""Times of words by a CTC branch over Whisper's tokens or over units, from samples to files."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from ctc_whisper import ctc_whisper
+from espnet2.asr.ctc import CTC
+from openai_whisper import noise_and_silence
+from stock_experiment import files
+
+from espnet_medusa.bin import asr_inference, transcribe
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.whisper_windows import WhisperWindows
+from espnet_medusa.longform import chunk_driver
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.window import Window
+from espnet_medusa.model.unit_ctc import UnitCTC
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
+from espnet_medusa.whisper.tokens import make_tokenizer
+
+BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
+BRANCHES = ["tokens", "bytes", "block"]
+ONE_ATTEMPT = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+BY_CTC = {"word_timestamps": True, "word_times": "ctc", **ONE_ATTEMPT}
+TOKENIZER = make_tokenizer(51865)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """Its branch is over 512 units, behind a block that has half as many frames."""
+    conf = {"ctc_units": 512, "ctc_block": "transformer", "ctc_block_conf": BLOCK}
+    return ctc_whisper(tmp_path_factory.mktemp("model"), **conf)
+
+
+@pytest.fixture(scope="module")
+def models(experiment):
+    """By the branch; ESPnet takes seconds for one."""
+    options = {"search": "greedy", "ctc_weight": 0.0, "draft_depth": 0}
+    speech2text = Speech2Text(**files(experiment), **options)
+    torch.manual_seed(2)
+    tokens = speech2text.asr_model.token_list
+    ctc = CTC(len(tokens), 32)
+    over_bytes = UnitCTC(CTC(len(tokens), 32), BytePairUnits(tokens, 256), 32)
+    return {
+        "block": speech2text,
+        "tokens": with_branch(speech2text, ctc),
+        "bytes": with_branch(speech2text, over_bytes),
+        "none": with_branch(speech2text, None),
+    }
+
+
+def with_branch(speech2text, ctc):
+    """The same with another CTC branch."""
+    other = copy.copy(speech2text)
+    other.asr_model = copy.deepcopy(speech2text.asr_model)
+    other.asr_model.ctc = ctc
+    return other
+
+
+def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
+    """In place of the branch: it hears labels at frames, and blanks between them."""
+    heard = torch.full((1, frames, columns), 1e-9)
+    heard[:, :, 0] = 1.0
+    for frame, (label, probability) in spikes.items():
+        heard[0, frame, label], heard[0, frame, 0] = probability, 1e-6
+    monkeypatch.setattr(speech2text.asr_model.ctc, "log_softmax", lambda memory: heard.log())
+
+
+def align(speech2text, texts, frames, language="en", **options):
+    """Words of each text in a window of so many frames of 10 ms."""
+    windows = WhisperWindows(speech2text, LongFormOptions(**BY_CTC | options))
+    features = windows.features(noise_and_silence(frames / 100 + 0.1, 1))
+    encoded = windows.encode([(features, Window(0, frames))])
+    tokens = [TOKENIZER.encode(text, add_special_tokens=False) for text in texts]
+    return [windows.align(encoded, 0, frames, language, own) for own in tokens]
+
+
+def test_words_are_where_their_tokens_are_heard(models, monkeypatch):
+    text = " So it's over, isn't it!"
+    ids = TOKENIZER.encode(text, add_special_tokens=False)
+    pieces = TOKENIZER.batch_decode([[one] for one in ids])
+    assert pieces == [" So", " it", "'s", " over", ",", " isn", "'t", " it", "!"]
+    places = [3, 20, 21, 40, 47, 60, 75, 90]  # the last token is 0, the blank
+    assert ids[-1] == models["tokens"].asr_model.blank_id == 0
+    spikes = {place: (one, 0.9) for place, one in zip(places, ids, strict=False)}
+    spikes[75] = (ids[6], 0.4)
+    made_up(models["tokens"], monkeypatch, spikes, 100, 51865)
+    (found,) = align(models["tokens"], [text], 200)
+    times = [(word.text, round(word.start_s, 6), round(word.end_s, 6)) for word in found]
+    assert times == [
+        (" So", 0.06, 0.08), (" it's", 0.4, 0.44), (" over", 0.8, 0.82), (",", 0.94, 0.96),
+        (" isn't", 1.2, 1.52), (" it", 1.8, 1.82), ("!", 1.82, 2.0),
+    ]  # fmt: skip
+    probabilities = [0.9, 0.9, 0.9, 0.9, 0.65, 0.9, 0.0]
+    assert [word.probability for word in found] == pytest.approx(probabilities, abs=1e-5)
+
+
+def test_words_are_where_their_bytes_are_heard(models, monkeypatch):
+    """Half as many frames as the encoder has; bytes by their place in Whisper's vocabulary."""
+    text, names = " né 10.", TOKENIZER.convert_ids_to_tokens(range(256))
+    signs = ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."]
+    places = [2, 3, 5, 6, 20, 21, 22, 30]
+    spikes = {
+        place: (names.index(sign) + 1, 1.0) for place, sign in zip(places, signs, strict=True)
+    }
+    made_up(models["bytes"], monkeypatch, spikes, 50, 257)
+    (found,) = align(models["bytes"], [text], 200)
+    times = [(word.text, round(word.start_s, 6), round(word.end_s, 6)) for word in found]
+    assert times == [(" né", 0.08, 0.28), (" 10", 0.8, 0.92), (".", 1.2, 1.24)]
+    assert [word.probability for word in found] == pytest.approx([1, 1, 1], abs=1e-5)
+
+
+TEXTS = ["", "!", " ...", " ?!!!", " 10 %", " naïve café 🙂 end", " word" * 30, "那是一个问题。"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_every_text_has_words_in_every_window(models, name, language):
+    """The words of attention, in order and inside, however few frames there are."""
+    by_attention = align(models[name], TEXTS, 300, language, word_times="attention")
+    expected = [[(word.text, word.tokens) for word in words] for words in by_attention]
+    assert align(models[name], TEXTS, 1, language) == [[]] * len(TEXTS)
+    for frames in (2, 3, 7, 33, 290):
+        found = align(models[name], TEXTS, frames, language)
+        assert [[(word.text, word.tokens) for word in words] for words in found] == expected
+        for words in found:
+            edges = [edge for word in words for edge in (word.start_s, word.end_s)]
+            assert np.diff([0, *edges, frames // 2 * 0.02]).min() > -1e-9
+            assert all(0 <= word.probability <= 1 for word in words)
+
+
+def test_segments_hold_their_words(models):
+    samples = noise_and_silence(34, 4)
+    segments = [*models["block"].transcribe(samples, **BY_CTC)]
+    assert sum(len(one.words) for one in segments) > 3
+    for seek in {one.seek for one in segments}:
+        own = [one for one in segments if one.seek == seek]  # a word may go on in the next segment
+        words = [word for one in own for word in one.words]
+        assert "".join(word.text for word in words) == "".join(one.text for one in own)
+        edges = [edge for word in words for edge in (word.start_s, word.end_s)]
+        assert edges == sorted(edges)
+    for one in segments:
+        if one.words:
+            assert (one.start_s, one.end_s) == (one.words[0].start_s, one.words[-1].end_s)
+    by_attention = models["block"].transcribe(samples, **BY_CTC | {"word_times": "attention"})
+    assert [word.text for word in next(by_attention).words] == [
+        word.text for word in segments[0].words
+    ]
+
+
+def test_the_decoder_is_not_asked(experiment):
+    """Nor are its weights there; attention needs them, but not the encoder's."""
+    samples, by_ctc = noise_and_silence(5, 4), LongFormOptions(**BY_CTC)
+    by_attention = replace(by_ctc, word_times="attention")
+    options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": "int8"}
+    speech2text = Speech2Text(**files(experiment), **options)
+    expected = [
+        [*speech2text.transcribe(samples, **vars(one))] for one in (by_attention, by_ctc)
+    ]  # fmt: skip
+    speech2text.release_weights(by_attention)
+    decoder, encoder = speech2text.asr_model.decoder, speech2text.asr_model.encoder
+    assert all(weight.numel() for weight in decoder.parameters())
+    if speech2text.encoder.packed:
+        assert not any(weight.numel() for weight in encoder.whisper.parameters())
+    assert [*speech2text.transcribe(samples, **vars(by_attention))] == expected[0]
+    speech2text.release_weights(by_ctc)
+    assert not any(weight.numel() for weight in decoder.parameters())
+    assert [*speech2text.transcribe(samples, **vars(by_ctc))] == expected[1]
+    assert any(segment.words for segment in expected[1])
+
+
+@pytest.mark.parametrize("vad_filter", [False, True])
+def test_batches_leave_what_one_alone_has(models, vad_filter, monkeypatch):
+    speech = [(0.5, 6.0), (7.0, 31.0), (33.0, 36.0)]
+    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [
+        one for one in speech if one[1] < len(samples) / 16000
+    ])  # fmt: skip
+    samples = [noise_and_silence(seconds, seconds) for seconds in (7, 37)]
+    options = {"vad_filter": vad_filter, **BY_CTC}
+    alone = [[*models["block"].transcribe(one, batch_size=1, **options)] for one in samples]
+    run = models["block"].long_form(LongFormOptions(**options), 4)
+    together = {0: [], 1: []}
+    for step in run(LongRecording(key, one) for key, one in enumerate(samples)):
+        assert step.recording.error is None
+        together[step.recording.key] += step.segments
+    for key, segments in enumerate(alone):
+        found, expected = (
+            [(word.text, word.start_s, word.end_s) for segment in one for word in segment.words]
+            for one in (together[key], segments)
+        )
+        assert found == expected != []
+
+
+@pytest.fixture
+def talk(tmp_path):
+    soundfile.write(tmp_path / "talk.wav", noise_and_silence(31, 4), 16000, subtype="FLOAT")
+    (tmp_path / "wav.scp").write_text(f"talk {tmp_path}/talk.wav\n")
+    return tmp_path
+
+
+def words_of(speech2text, talk):
+    samples, _ = soundfile.read(talk / "talk.wav", dtype="float32")
+    segments = speech2text.transcribe(samples, **BY_CTC)
+    return [word for segment in segments for word in segment.words]
+
+
+OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
+           "--temperature_increment_on_fallback", "none"]  # fmt: skip
+
+
+def as_ctm(words) -> list[str]:
+    return [
+        f"talk 1 {word.start_s:.2f} {word.end_s - word.start_s:.2f} {word.text.strip()} "
+        f"{word.probability:.2f}"
+        for word in words
+        if word.text.strip()
+    ]
+
+
+@pytest.fixture
+def commands(experiment, models, talk, monkeypatch):
+    """Runs both commands with a model that is open."""
+
+    def run(name, *words):
+        monkeypatch.setattr(asr_inference, "load", lambda options: models[name])
+        monkeypatch.setattr(models[name], "release_weights", lambda long_form: None)
+        model = ["--model", str(experiment.folder), "--device", "cpu"]
+        if words:
+            transcribe.main([str(talk / "talk.wav"), *model, *OPTIONS, *words])
+            return
+        audio = ["--data_path_and_name_and_type", f"{talk}/wav.scp,speech,sound"]
+        output = ["--longform", "true", "--output_dir", str(talk / "job")]
+        asr_inference.main([*experiment.options(), *OPTIONS, *audio, *output])
+
+    return run
+
+
+def test_commands_write_them(models, talk, commands):
+    words = words_of(models["block"], talk)
+    commands("block", "--output_format", "json", "--output_dir", str(talk / "json"))
+    rows = json.loads((talk / "json" / "talk.json").read_text())["segments"]
+    found = [(row["word"], row["start"], row["end"]) for one in rows for row in one["words"]]
+    assert found == [(word.text, word.start_s, word.end_s) for word in words] != []
+    commands("block")
+    for name in ("json", "job"):
+        assert (talk / name / "segments" / "ctm").read_text().splitlines() == as_ctm(words)
+
+
+def test_a_model_without_the_branch_is_refused_before_it_decodes(
+    models, talk, commands, monkeypatch, capsys
+):
+    monkeypatch.setattr(WhisperWindows, "features", None)
+    message = "word_times: ctc; this model has no CTC branch .*; allowed here: attention"
+    with pytest.raises(InputError, match=message):
+        models["none"].transcribe(np.zeros(16000, np.float32), **BY_CTC)
+    with pytest.raises(SystemExit, match=message):
+        commands("none")
+    with pytest.raises(SystemExit):
+        commands("none", "--output_dir", str(talk / "out"))
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("transcribe: error: word_times: ctc; this model has no CTC branch")
+    assert not (talk / "out").exists() and not (talk / "job").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"word_times": "cct", "word_timestamps": True}, "'cct' is not known .*: attention, ctc"),
+        ({"word_times": "ctc"}, "word_times: ctc; allowed with word_timestamps: true"),
+        (
+            BY_CTC | {"hallucination_silence_threshold": 2.0},
+            "hallucination_silence_threshold: 2.0; allowed with word_times: attention",
+        ),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        LongFormOptions(**options)

@@ -1,0 +1,66 @@
+"""Options take what their types say, and name what is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import build_options
+
+
+@dataclass(frozen=True)
+class Options:
+    count: int = 1
+    share: float | None = 0.5
+    name: str = "x"
+    marks: tuple[float, ...] = ()
+    tokens: list[int] | None = None
+    conf: Mapping[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},
+        {"share": 1},
+        {"tokens": None, "conf": {}},
+    ],
+)
+def test_what_fits_is_taken_as_it_is(given):
+    options = build_options(Options, given, "conf")
+    assert {name: getattr(options, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("count", 2.5, "int"),
+        ("count", "2", "int"),
+        ("count", None, "int"),
+        ("share", "1e-3", "float | None"),  # so PyYAML reads 1e-3
+        ("name", 3, "str"),
+        ("marks", (1.0, "2"), "tuple[float, ...]"),
+        ("tokens", [1, 2, 3.5], "list[int] | None"),
+        ("tokens", 7, "list[int] | None"),
+        ("conf", [1], "Mapping[str, typing.Any]"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_does(name, value, allowed):
+    with pytest.raises(InputError) as refused:
+        build_options(Options, {name: value}, "decoder_conf")
+    assert str(refused.value).startswith(f"decoder_conf: {name}: {value!r}; allowed: ")
+    assert str(refused.value).endswith(allowed)
+
+
+def test_what_is_no_option_is_named_with_those_that_are():
+    with pytest.raises(InputError, match=r"decoder_conf: unknown option 'cuont' .*'count'.*share"):
+        build_options(Options, {"cuont": 1}, "decoder_conf")
+
+
+def test_nothing_is_every_default():
+    assert build_options(Options, None, "conf") == Options()
