@@ -5,16 +5,24 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
-from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
 from espnet_medusa.errors import InputError
 
 Options = TypeVar("Options")
 # A Whisper's token list takes pure Python seconds.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true, false",
+    str: "text",
+    dict: "options",
+    NoneType: "none",
+}
 
 
 def read_yaml(path: Path, remedy: str) -> Any:
@@ -69,11 +77,15 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def _check_type(value: Any, expected: Any, where: str) -> None:
+    # Not above: whoever imports options before the hooks would have ESPnet's noise from typeguard.
+    from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
+
     try:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
     except TypeCheckError as error:
-        name = getattr(expected, "__name__", None) if isinstance(expected, type) else str(expected)
-        raise InputError(f"{where}: {value!r}; allowed: {name}") from error
+        kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
+        allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
+        raise InputError(f"{where}: {value!r}; allowed: {allowed}") from error
 
 
 def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:

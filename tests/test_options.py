@@ -39,14 +39,14 @@ def test_what_fits_is_taken_as_it_is(given):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("count", 2.5, "int"),
-        ("count", "2", "int"),
-        ("count", None, "int"),
-        ("share", "1e-3", "float | None"),  # so PyYAML reads 1e-3
-        ("name", 3, "str"),
+        ("count", 2.5, "a whole number"),
+        ("count", "2", "a whole number"),
+        ("count", None, "a whole number"),
+        ("share", "1e-3", "a number or none"),  # so PyYAML reads 1e-3
+        ("name", 3, "text"),
         ("marks", (1.0, "2"), "tuple[float, ...]"),
-        ("tokens", [1, 2, 3.5], "list[int] | None"),
-        ("tokens", 7, "list[int] | None"),
+        ("tokens", [1, 2, 3.5], "list[int] or none"),
+        ("tokens", 7, "list[int] or none"),
         ("conf", [1], "Mapping[str, typing.Any]"),
     ],
 )
