@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -80,12 +81,14 @@ def _check_type(value: Any, expected: Any, where: str) -> None:
     # Not above: whoever imports options before the hooks would have ESPnet's noise from typeguard.
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
+    kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
     try:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
+        if isinstance(value, bool) and not {bool, Any} & {*kinds}:
+            raise TypeCheckError("is a number in Python alone")
     except TypeCheckError as error:
-        kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
         allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
-        raise InputError(f"{where}: {value!r}; allowed: {allowed}") from error
+        raise InputError(f"{where}: {reprlib.repr(value)}; allowed: {allowed}") from error
 
 
 def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:

@@ -42,6 +42,8 @@ def test_what_fits_is_taken_as_it_is(given):
         ("count", 2.5, "a whole number"),
         ("count", "2", "a whole number"),
         ("count", None, "a whole number"),
+        ("count", True, "a whole number"),
+        ("share", False, "a number or none"),
         ("share", "1e-3", "a number or none"),  # so PyYAML reads 1e-3
         ("name", 3, "text"),
         ("marks", (1.0, "2"), "tuple[float, ...]"),

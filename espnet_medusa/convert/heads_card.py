@@ -14,7 +14,7 @@ from transformers import WhisperConfig
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions
-from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.options import build_options, check_at_least, check_choice
 from espnet_medusa.search.draft_defaults import read_draft_conf
 
 CARD = "README.md"
@@ -171,9 +171,7 @@ def _acceptance(said: object, path: Path) -> Acceptance:
     if missing:
         raise InputError(f"{where}: lacks {', '.join(missing)}; {DO}")
     found = build_options(Acceptance, said, where)
-    numbers = isinstance(found.per_head, list) and all(map(_is_number, found.per_head))
-    counted = type(found.utterances) is int and _is_number(found.tokens_per_call)
-    if not (_is_text(found.data) and counted and numbers):
+    if not _is_text(found.data):
         raise _not_as_cards(where, said)
     return found
 
@@ -185,12 +183,7 @@ def _check_heads(kind: str, conf: Mapping[str, Any], path: Path) -> None:
         if isinstance(value, int) and value > MAX_SIZE:
             raise InputError(f"{path}: heads_conf.{name}: {value}; allowed: at most {MAX_SIZE}")
     for name in ("num_heads", "num_layers"):
-        value = getattr(options, name)
-        if type(value) is not int or value < 1:
-            raise InputError(
-                f"{path}: heads_conf.{name}: {reprlib.repr(value)}; allowed: a whole number, 1 or "
-                "more"
-            )
+        check_at_least(getattr(options, name), 1, f"{path}: heads_conf.{name}")
     if options.num_heads * options.num_layers > MAX_LAYERS:
         raise InputError(
             f"{path}: heads_conf: {options.num_heads} heads of {options.num_layers} layers; "
@@ -212,7 +205,3 @@ def _is_texts(value: object) -> bool:
         and bool(value)
         and all(_is_text(text) for text in (*value, *value.values()))
     )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -45,11 +45,8 @@ def read_draft_conf(
         found[search] = build_options(DraftDefaults, values, f"{where}.{search}")
         for name, least in DRAFT_MINIMA:
             value = getattr(found[search], name, None)
-            if value is None:
-                continue
-            if type(value) is not int:
-                raise InputError(f"{where}.{search}.{name}: allowed: a whole number")
-            check_at_least(value, least, f"{where}.{search}.{name}")
+            if value is not None:
+                check_at_least(value, least, f"{where}.{search}.{name}")
     return found
 
 

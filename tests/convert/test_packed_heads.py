@@ -288,10 +288,10 @@ DAMAGES = {
     "words": (
         edit_card(acceptance={"data": "dev", "utterances": 2, "tokens_per_call": "much",
                               "per_head": []}),
-        "acceptance: .*not as cards have it",
+        "acceptance: tokens_per_call: 'much'; allowed: a number",
     ),
     "depth": (edit_card(draft_conf={"greedy": {"draft_depth": -1}}), "draft_depth: -1 is too"),
-    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: allowed: a w"),
+    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: .*a whole number"),
     "search": (edit_card(draft_conf={"best": {}}), "draft_conf: 'best' is not known"),
     "code": (front("heads: !!python/object/apply:os.getcwd []"), "could not determine a constr"),
     "no fields": (put("README.md", b"# Heads\n"), "no fields between two lines of ---"),

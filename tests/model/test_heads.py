@@ -112,7 +112,7 @@ def test_no_heads_of_any_kind(heads):
     [
         ("linear", {"own_block": True}, "heads_conf.own_block: True only suits heads: recurrent"),
         ("block", {"own_block": False}, "heads_conf.own_block: False only suits"),
-        ("recurrent", {"own_block": "no"}, "heads_conf.own_block: 'no'; allowed: true, false"),
+        ("recurrent", {"own_block": "no"}, "heads_conf: own_block: 'no'; allowed: true, false"),
         ("attending", {"dropout": 1.0}, "heads_conf.dropout: 1.0; allowed: from 0 to below 1"),
         ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),
         ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),

@@ -36,10 +36,6 @@ class HeadOptions:
             raise InputError(
                 f"decoder_conf.heads_conf.dropout: {self.dropout}; allowed: from 0 to below 1"
             )
-        if self.own_block not in (None, True, False):
-            raise InputError(
-                f"decoder_conf.heads_conf.own_block: '{self.own_block}'; allowed: true, false"
-            )
 
 
 @dataclass(frozen=True)
