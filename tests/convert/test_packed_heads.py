@@ -291,7 +291,7 @@ DAMAGES = {
         "acceptance: tokens_per_call: 'much'; allowed: a number",
     ),
     "depth": (edit_card(draft_conf={"greedy": {"draft_depth": -1}}), "draft_depth: -1 is too"),
-    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: .*a whole number"),
+    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: .*a whole num"),
     "search": (edit_card(draft_conf={"best": {}}), "draft_conf: 'best' is not known"),
     "code": (front("heads: !!python/object/apply:os.getcwd []"), "could not determine a constr"),
     "no fields": (put("README.md", b"# Heads\n"), "no fields between two lines of ---"),
