@@ -42,7 +42,7 @@ def test_nothing_said_changes_nothing(conf):
         ({"greedily": {}}, "draft_conf: 'greedily' is not known (did you mean 'greedy'?)"),
         ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
         ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
-        ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: allowed: a whole number"),
+        ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
         ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
         ([3], "draft_conf: allowed: options by search"),
     ],
