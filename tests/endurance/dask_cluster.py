@@ -366,12 +366,13 @@ def report(sabotage: Rows, throughput: Rows, simulation: Rows) -> str:
         f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
         "thread a worker. Load average of 15 minutes, this and all other work together: "
         f"{load:.1f}.\n\n"
-        f"## Workers killed and added\n\n{markdown_table(['', ''], sabotage, text_columns=1)}\n"
+        "## Workers killed and added\n\n"
+        f"{markdown_table(['counted', 'figure'], sabotage, text_columns=1)}\n"
         f"## Throughput\n\nWorkers beyond the {cores} cores share them. Where other work fills the "
         "machine, more workers get a larger share of it.\n\n"
         f"{markdown_table(['workers', 'utterances/s'], throughput, text_columns=0)}\n"
         "## Tasks that do nothing\n\n"
-        f"{markdown_table(['', ''], simulation, text_columns=1)}"
+        f"{markdown_table(['measured', 'figure'], simulation, text_columns=1)}"
     )
 
 
