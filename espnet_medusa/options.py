@@ -22,6 +22,9 @@ WORDS = {
     bool: "true, false",
     str: "text",
     dict: "options",
+    Path: "a path",
+    Sequence[int]: "a list of whole numbers",
+    Sequence[float]: "a list of numbers",
     NoneType: "none",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,8 @@ class Options:
     count: int = 1
     share: float | None = 0.5
     name: str = "x"
-    marks: tuple[float, ...] = ()
-    tokens: list[int] | None = None
+    marks: Sequence[float] = ()
+    tokens: Sequence[int] | None = None
     conf: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -27,7 +27,7 @@ class Options:
     [
         {},
         {"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},
-        {"share": 1},
+        {"share": 1, "marks": [0, 5], "tokens": (1, 2)},
         {"tokens": None, "conf": {}},
     ],
 )
@@ -46,9 +46,9 @@ def test_what_fits_is_taken_as_it_is(given):
         ("share", False, "a number or none"),
         ("share", "1e-3", "a number or none"),  # so PyYAML reads 1e-3
         ("name", 3, "text"),
-        ("marks", (1.0, "2"), "tuple[float, ...]"),
-        ("tokens", [1, 2, 3.5], "list[int] or none"),
-        ("tokens", 7, "list[int] or none"),
+        ("marks", (1.0, "2"), "a list of numbers"),
+        ("tokens", (1, 2, 3.5), "a list of whole numbers or none"),
+        ("tokens", 7, "a list of whole numbers or none"),
         ("conf", [1], "Mapping[str, typing.Any]"),
     ],
 )

@@ -1,6 +1,7 @@
 """All decode options of ours beside ESPnet's own."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from espnet_medusa.search.build import SearchOptions
 
@@ -9,8 +10,10 @@ from espnet_medusa.search.build import SearchOptions
 class DecodeOptions(SearchOptions):
     """The search's options, another model that drafts, the encoder, and Whisper's prompt."""
 
-    draft_model: str | None = None  # experiment (folder or config.yaml), or as whisper_model
-    draft_model_file: str | None = None  # the experiment's weights; None: what training leaves
+    # experiment (folder or config.yaml), or as whisper_model
+    draft_model: str | Path | None = None
+    # the experiment's weights; None: what training leaves
+    draft_model_file: str | Path | None = None
     # of Whisper's encoder, as decoder_precision, which it is where it is not given
     encoder_precision: str | None = None
     language: str | None = None  # a code or detect; None: as trained

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class LongFormOptions:
     compression_ratio_threshold: float | None = 2.4  # a text above it has failed
     logprob_threshold: float | None = -1.0  # average log-probability below which a text has failed
     no_speech_threshold: float | None = 0.6  # above it a text that has failed is silence
-    clip_timestamps: tuple[float, ...] = ()  # start, end, start, ... in s; the last end may miss
+    clip_timestamps: Sequence[float] = ()  # start, end, start, ... in s; the last end may miss
     without_timestamps: bool = False  # a segment for each window
     max_initial_timestamp: float | None = 1.0  # s; latest start of a window's first segment
 

@@ -1,6 +1,6 @@
 """Decode options, checked against the model, and the searches that they describe."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class SearchOptions(ConstraintOptions, AcceptanceOptions, CTCFirstOptions, Patie
     draft_width: int | None = None  # hypotheses drafted; None: 1 for greedy, beam_size for beam
     draft_budget: int | None = None  # most nodes of an utterance in a decoder call
     draft_vocab_size: int | None = None  # drafts are among so many most frequent training tokens
-    medusa_choices: list[int] | None = None  # fixed tree, the root's 1 first; greedy only
+    medusa_choices: Sequence[int] | None = None  # fixed tree, the root's 1 first; greedy only
     decoder_precision: str | None = None  # float32, bfloat16, float16, int8; None: the model's own
     # heads: of their vocabulary projection, int8; a draft model: of its decoder; None: as above
     draft_precision: str | None = None

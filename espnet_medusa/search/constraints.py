@@ -23,12 +23,12 @@ from espnet_medusa.tree.best_token import Restriction
 class ConstraintOptions:
     """Decode options; None and an empty list constrain nothing."""
 
-    suppress_tokens: list[int] | None = None  # ids that never come
-    begin_suppress_tokens: list[int] | None = None  # ids not at the first position left free
-    forced_prefix: list[int] | None = None  # ids that every hypothesis begins with
+    suppress_tokens: Sequence[int] | None = None  # ids that never come
+    begin_suppress_tokens: Sequence[int] | None = None  # ids not at the first position left free
+    forced_prefix: Sequence[int] | None = None  # ids that every hypothesis begins with
     # [start, factor]: n tokens past start (tokens behind the prompt, those of forced_prefix
     # included) the end symbol's score s grows by |s| * (factor**n - 1)
-    exponential_decay_length_penalty: list[float] | None = None
+    exponential_decay_length_penalty: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
