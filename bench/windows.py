@@ -26,6 +26,7 @@ from tqdm import tqdm
 from word_errors import WHISPER_CLEANER, word_errors
 
 from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -57,6 +58,8 @@ class Way:
             search="greedy", draft_depth=0, ctc_weight=0.0, lm_weight=0.0, maxlenratio=-max_tokens,
             encoder_precision=self.precision, decoder_precision=self.precision,
         )  # fmt: skip
+        if model.encoder.whisper is None:
+            raise InputError(f"{self.experiment}: more than Whisper's encoder hears; not compared")
         model.encoder.whisper.window = self.window
         return model
 
@@ -148,6 +151,9 @@ def work(args: argparse.Namespace) -> None:
         InputError, ValueError: An experiment or the data is not usable.
     """
     torch.set_num_threads(1)
+    names = [experiment.name for experiment in args.experiments]
+    if len({*names}) < len(names):
+        raise InputError(f"experiments: {', '.join(names)}; their folders need names of their own")
     listed, rows = list_utterances(args.data_dir, args.num_utterances), []
     for way in [way for experiment in args.experiments for way in ways_of(experiment)]:
         weights = find_weights(way.experiment, "experiment")

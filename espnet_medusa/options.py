@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+import numpy as np
 import yaml
 
 from espnet_medusa.errors import InputError
@@ -76,15 +77,19 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
     for name, value in values.items():
         if name not in allowed:
             raise InputError(f"{where}: unknown option '{name}'{_allowed(str(name), allowed)}")
-        _check_type(value, types[name], f"{where}: {name}")
+        values[name] = _as_type(value, types[name], f"{where}: {name}")
     return kind(**values)
 
 
-def _check_type(value: Any, expected: Any, where: str) -> None:
+def _as_type(value: Any, expected: Any, where: str) -> Any:
     # Not above: whoever imports options before the hooks would have ESPnet's noise from typeguard.
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
     kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if bool in kinds and type(value) is int and value in (0, 1):
+        value = bool(value)
     try:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
         if isinstance(value, bool) and not {bool, Any} & {*kinds}:
@@ -92,6 +97,7 @@ def _check_type(value: Any, expected: Any, where: str) -> None:
     except TypeCheckError as error:
         allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
         raise InputError(f"{where}: {reprlib.repr(value)}; allowed: {allowed}") from error
+    return value
 
 
 def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from espnet_medusa.errors import InputError
@@ -17,6 +18,7 @@ class Options:
     count: int = 1
     share: float | None = 0.5
     name: str = "x"
+    flag: bool = True
     marks: Sequence[float] = ()
     tokens: Sequence[int] | None = None
     conf: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +59,15 @@ def test_what_does_not_fit_is_named_with_what_does(name, value, allowed):
         build_options(Options, {name: value}, "decoder_conf")
     assert str(refused.value).startswith(f"decoder_conf: {name}: {value!r}; allowed: ")
     assert str(refused.value).endswith(allowed)
+
+
+def test_numbers_of_numpy_and_of_truth_are_what_they_say():
+    options = build_options(Options, {"count": np.int64(3), "share": np.float32(0.5)}, "conf")
+    assert (type(options.count), options.count, options.share) == (int, 3, 0.5)
+    assert build_options(Options, {"flag": 0}, "conf").flag is False
+    assert build_options(Options, {"flag": np.bool_(True)}, "conf").flag is True
+    with pytest.raises(InputError, match="conf: flag: 2; allowed: true, false"):
+        build_options(Options, {"flag": 2}, "conf")
 
 
 def test_what_is_no_option_is_named_with_those_that_are():

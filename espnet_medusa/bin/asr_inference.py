@@ -280,6 +280,8 @@ def fingerprint(options: dict) -> dict:
     ignored |= {"batch_size", "max_batch_frames"}
     if not options["longform"]:
         ignored |= {"longform", *DEFAULTS}
+    if options["word_times"] == DEFAULTS["word_times"]:  # journals of before the option go on
+        ignored.add("word_times")
     kept = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in kept.values() if isinstance(value, str) and os.path.isfile(value)]
     return {"options": kept, "files": {path: os.stat(path).st_mtime_ns for path in files}}

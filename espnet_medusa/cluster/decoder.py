@@ -130,6 +130,7 @@ class ClusterDecoder:
                 found = self._ended_workers(found[1])  # of type, error, traceback
             elif isinstance(found, CancelledError):
                 found = self._ended_workers(found)
+            self.workers.count()  # of a new worker's outcomes none stands before it is looked at
             yield submitted.pop(future.key), found
 
     def _ended_workers(self, error: Exception) -> KilledWorker:
@@ -141,9 +142,7 @@ class ClusterDecoder:
         if isinstance(error, KilledWorker):
             return error
         if isinstance(error, CancelledError):
-            where = self.client.scheduler.address
-            reason = "the connection is lost; the same command goes on from here"
-            raise InputError(f"scheduler: {where}: {reason}") from error
+            raise self.workers.lost() from error
         if isinstance(error, InputError):
             raise error
         self.workers.check_versions()

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import Any
 
 from distributed import Client
 
@@ -22,6 +23,7 @@ class Workers:
 
     def __init__(self, client: Client):
         self.client = client
+        self.scheduler = client.scheduler.address
         self.known: frozenset[str] = frozenset()
         self.looked = -LOOK_EVERY_S
 
@@ -29,12 +31,13 @@ class Workers:
         """How many there are, or were ``LOOK_EVERY_S`` ago.
 
         Raises:
-            InputError: One has other versions of packages than this process.
+            InputError: One has other versions of packages than this process, or the scheduler is
+                lost.
         """
         now = time.monotonic()
-        if now - self.looked >= LOOK_EVERY_S:
+        if not self.known or now - self.looked >= LOOK_EVERY_S:
             self.looked = now
-            found = frozenset(self.client.nthreads())
+            found = frozenset(self._ask("nthreads"))
             if not found:
                 logger.warning("no workers yet, or any more: waiting for some")
             if found - self.known:
@@ -46,12 +49,23 @@ class Workers:
         """Compare all of them, and the scheduler, which reads tasks, with this process.
 
         Raises:
-            InputError: One has other versions of packages.
+            InputError: One has other versions of packages, or the scheduler is lost.
         """
-        found = self.client.get_versions(packages=[*PACKAGES])
+        found = self._ask("get_versions", packages=[*PACKAGES])
         others = {f"worker {address}": about for address, about in found["workers"].items()}
         others["the scheduler"] = found["scheduler"]
         versions = {name: about["packages"] for name, about in others.items()}
         difference = version_difference(found["client"]["packages"], versions)
         if difference is not None:
             raise InputError(difference)
+
+    def lost(self) -> InputError:
+        """What to say when the scheduler is."""
+        reason = "the connection is lost; the same command goes on from here"
+        return InputError(f"scheduler: {self.scheduler}: {reason}")
+
+    def _ask(self, question: str, **options: Any) -> Any:
+        try:
+            return getattr(self.client, question)(**options)
+        except (OSError, AttributeError) as error:  # the client has closed itself
+            raise self.lost() from error

@@ -57,7 +57,8 @@ def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftMod
     """
     options, model, args = main.search_options, main.asr_model, main.asr_train_args
     draft = open_draft_model(
-        *(options.draft_model, options.draft_model_file, main.device, getattr(torch, main.dtype)),
+        *(str(options.draft_model), options.draft_model_file),
+        *(main.device, getattr(torch, main.dtype)),
         options.draft_encoding,
     )
     if draft.sample_rate_hz != main.sample_rate_hz:

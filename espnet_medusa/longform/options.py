@@ -43,7 +43,9 @@ class LongFormOptions:
     hallucination_silence_threshold: float | None = None  # s around a made-up text, with words
 
     vad_filter: bool = False  # chunks of speech, which do not wait for each other
-    vad_parameters: VadParameters | Mapping[str, Any] = VadParameters()  # how speech is found
+    vad_parameters: VadParameters | Mapping[str, Any] | None = (
+        VadParameters()
+    )  # how speech is found
 
     def __post_init__(self) -> None:
         self._check_voice_activity()

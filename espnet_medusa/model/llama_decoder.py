@@ -28,7 +28,7 @@ class LlamaOptions:
     freeze_llama: bool = False  # adapter and heads train, the language model does not
     lora: dict | None = None  # peft's LoraConfig, such as {r: 8, target_modules: [q_proj, v_proj]}
     heads: str = NO_HEADS  # none, projection, latent, linear, block, recurrent
-    heads_conf: dict = field(default_factory=dict)
+    heads_conf: dict | None = field(default_factory=dict)
 
 
 class SpeechLlamaDecoder(MultiTokenDecoder):

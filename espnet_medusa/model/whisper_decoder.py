@@ -33,12 +33,12 @@ class DecoderOptions:
     max_target_positions: int = 448
     dropout_rate: float = 0.0
     heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
-    heads_conf: dict = field(default_factory=dict)
+    heads_conf: dict | None = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
     # Layers and heads whose attention follows the speech, for times of words; none: the upper half
     alignment_heads: list[list[int]] = field(default_factory=list)
     # By search (greedy, beam): draft options that hold where a decode config has none.
-    draft_conf: dict = field(default_factory=dict)
+    draft_conf: dict | None = field(default_factory=dict)
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):

@@ -43,7 +43,7 @@ class EncoderOptions:
     window: str | None = None
     crop_to_audio: bool = False  # memory without the frames of the window's silence: Speech-LLaMA
     use_specaug: bool = False
-    specaug_conf: dict = field(default_factory=dict)
+    specaug_conf: dict | None = field(default_factory=dict)
 
     @property
     def window_heard(self) -> str:
@@ -113,7 +113,7 @@ class HFWhisperEncoder(AbsEncoder):
             self.whisper = WhisperEncoder(config)
         self.whisper.conv1.stride = (options.subsampling // 2,)
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
-        self.specaug = SpecAug(**options.specaug_conf) if options.use_specaug else None
+        self.specaug = SpecAug(**options.specaug_conf or {}) if options.use_specaug else None
         self.subsampling = options.subsampling
         self.window = options.window_heard
         self.crop_to_audio = options.crop_to_audio

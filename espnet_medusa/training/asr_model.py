@@ -67,7 +67,7 @@ class TrainingOptions:
     ctc_units: int | None = None
     # Between the encoder and CTC over units: one of ESPnet's encoders, such as e_branchformer.
     ctc_block: str | None = None
-    ctc_block_conf: dict[str, Any] = field(default_factory=dict)
+    ctc_block_conf: dict[str, Any] | None = field(default_factory=dict)
 
 
 class MedusaASRModel(ESPnetASRModel):

@@ -51,9 +51,6 @@ class Later:
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, self._find(self._name))
 
-    def __mro_entries__(self, bases: tuple) -> tuple[type]:
-        return (self._find(self._name),)
-
 
 class NamesOnDemand(SourceFileLoader):
     """Runs a module when a name of it is used: called, looked into, or asked for its instances."""
@@ -68,8 +65,6 @@ class NamesOnDemand(SourceFileLoader):
             return getattr(module, name)
 
         def later(name: str) -> Later:
-            if name in ("__all__", "__version__"):
-                return find(name)
             if name.startswith("__"):
                 raise AttributeError(name)
             return Later(find, name)
@@ -116,9 +111,6 @@ UNCHECKED = ("espnet.", "espnet2.", "inflect")  # ESPnet imports inflect
 LOADERS = {
     "g2p_en": OnDemand,
     "hydra": OnDemand,
-    "omegaconf": NamesOnDemand,
-    "peft": NamesOnDemand,
-    "scipy.optimize": NamesOnDemand,  # for transformers' losses of object detection
     "scipy.signal": OnDemand,
     "whisper.timing": NamesOnDemand,  # of openai-whisper, whose normalizers ESPnet imports
     "espnet2.gan_tts.jets.alignments": NamesOnDemand,

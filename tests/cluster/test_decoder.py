@@ -20,6 +20,7 @@ from espnet_medusa.bin import asr_inference, dask_inference
 from espnet_medusa.cluster import decoder as decoder_module
 from espnet_medusa.cluster.connection import connect
 from espnet_medusa.cluster.decoder import ClusterDecoder, cluster_decoder
+from espnet_medusa.cluster.workers import Workers
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import JobInput, decode_job
 from espnet_medusa.inference.journal import Journal
@@ -178,10 +179,11 @@ def test_the_scheduler_never_has_more_than_the_next_tasks(client, tmp_path, monk
         (ModuleNotFoundError("No module named 'x'"), "run its task: No module named 'x' (ModuleN"),
     ],
 )
-def test_what_no_task_can_be_without_is_one_line(tmp_path, error, said):
+def test_what_no_task_can_be_without_is_one_line(tmp_path, monkeypatch, error, said):
     asked = []
-    workers = SimpleNamespace(check_versions=lambda: asked.append(True))
     client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"))
+    workers = Workers(client)
+    monkeypatch.setattr(workers, "check_versions", lambda: asked.append(True))
     decoder = ClusterDecoder(client, workers, "plugin", None, tmp_path / "wav.scp")
     with pytest.raises(InputError, match=re.escape(said)):
         decoder._ended_workers(error)

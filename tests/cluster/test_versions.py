@@ -37,7 +37,11 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         about = {address: {"packages": own} for address, own in there.items()}
         return {"client": {"packages": OWN}, "scheduler": {"packages": OWN}, "workers": about}
 
-    client = SimpleNamespace(get_versions=versions, nthreads=lambda: dict.fromkeys(there, 1))
+    client = SimpleNamespace(
+        get_versions=versions,
+        nthreads=lambda: dict.fromkeys(there, 1),
+        scheduler=SimpleNamespace(address="tcp://s:1"),
+    )
     monkeypatch.setattr("espnet_medusa.cluster.workers.LOOK_EVERY_S", 0.0)
     workers = Workers(client)
     assert workers.count() == workers.count() == 1 and asked == [{"tcp://a:1"}]
@@ -46,3 +50,6 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         workers.count()
     del there["tcp://b:2"], there["tcp://a:1"]
     assert workers.count() == 0 and len(asked) == 2
+    del client.nthreads  # a client that has closed itself asks nobody
+    with pytest.raises(InputError, match="scheduler: tcp://s:1: the connection is lost"):
+        workers.count()
