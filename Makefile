@@ -38,7 +38,7 @@ lint: setup
 	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 docs: setup
 	$(BIN)/python tools/update_docs.py

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-import numpy as np
 import yaml
 
 from espnet_medusa.errors import InputError
@@ -82,7 +81,8 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def _as_type(value: Any, expected: Any, where: str) -> Any:
-    # Not above: whoever imports options before the hooks would have ESPnet's noise from typeguard.
+    # Not above: commands start without numpy, and the hooks that quieten typeguard come first.
+    import numpy as np
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
     kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
