@@ -61,6 +61,8 @@ def read_config(path: Path, remedy: str) -> dict[str, Any]:
 def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: str) -> Options:
     """Make the dataclass ``kind`` from a mapping.
 
+    numpy's numbers become Python's, and 0 and 1 are false and true where an option is either.
+
     Args:
         kind: A dataclass; its fields are the options, its defaults theirs.
         values: What the config says; None means nothing.

@@ -12,9 +12,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import one_line
 from espnet_medusa.inference.job import JobDecoder, JobInput
 from espnet_medusa.inference.journal import Outcome
-from espnet_medusa.recipe.jobs import visible_gpus
-
-GPUS = "CUDA_VISIBLE_DEVICES"
+from espnet_medusa.recipe.jobs import GPUS, visible_gpus
 
 
 class WorkerDecoder(WorkerPlugin):

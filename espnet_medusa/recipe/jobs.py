@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+GPUS = "CUDA_VISIBLE_DEVICES"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -63,7 +65,7 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     Raises:
         ValueError: No GPU is visible.
     """
-    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    listed = environment.get(GPUS)
     if listed is None:
         import torch  # Slow to import, needed here only.
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main, positive, str2bool
-from espnet_medusa.recipe.jobs import Failure, Job, describe, parse_range, run, visible_gpus
+from espnet_medusa.recipe.jobs import GPUS, Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
 
 
@@ -53,7 +53,7 @@ def make_jobs(args: argparse.Namespace, command: list[str]) -> list[Job]:
                 name=f"job {number}",
                 command=(*shlex.split(args.cmd), *words),
                 log=Path(args.log.replace("JOB", str(number))),
-                environment={"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} if gpus else {},
+                environment={GPUS: gpus[index % len(gpus)]} if gpus else {},
             )
         )
     return jobs
