@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
 from espnet_medusa.runtime.native.norm import NativeNorm
@@ -240,10 +240,13 @@ def attend(
     """(U, T, D) from queries (U, T, heads, size) and (U, N, 2, heads or groups of them, size)."""
     keys, values = keys_values.transpose(1, 3).unbind(2)
     grouped = keys.size(1) != queries.size(2)
+    alone = queries.size(1) == 1 and queries.dtype == torch.bfloat16 and queries.is_cpu
+    if alone:  # a CPU's product for one row of bfloat16 takes several times that of two
+        queries = pad(queries, (0, 0, 0, 0, 0, 1))
     attended = scaled_dot_product_attention(
         queries.transpose(1, 2), keys, values, mask, enable_gqa=grouped
-    )
-    return attended.transpose(1, 2).flatten(2)
+    ).transpose(1, 2)
+    return (attended[:, :1] if alone else attended).flatten(2)
 
 
 def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
