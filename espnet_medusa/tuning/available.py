@@ -29,6 +29,7 @@ OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
 MODELS = (MODEL, CTC_MODEL)
 KINDS = (*OWN, *MODELS)
 SHARES = (0.3, 0.6)  # of CTC where heads draft, too
+VOCABULARIES = (4096, 16384)  # tokens that heads may draft, where there are several times as many
 
 
 class DraftModelFiles(NamedTuple):
@@ -48,6 +49,7 @@ class Drafter:
         surrogates: By the option ``ctc_draft_share``; under None where nothing is mixed.
         budget: The decode option's default.
         files: Of the draft model.
+        vocabulary: The decode option ``draft_vocab_size``.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Drafter:
     surrogates: dict[float | None, Surrogate]
     budget: int | None = None
     files: DraftModelFiles | None = None
+    vocabulary: int | None = None
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
         """Keys of a decode config that drafts like this."""
@@ -63,6 +66,8 @@ class Drafter:
             keys["draft_model"] = self.files.name
             if self.files.weights is not None:
                 keys["draft_model_file"] = self.files.weights
+        if self.vocabulary is not None:
+            keys["draft_vocab_size"] = self.vocabulary
         return keys | setting.options()
 
     @property
@@ -107,15 +112,10 @@ def available(
     """
     found, options = Available(), speech2text.search_options
     for kind in [kind for kind in OWN if kind in kinds]:
-        shares = _shares(options) if kind == CTC_HEADS else [None]
         try:
-            surrogates = {share: _surrogate(speech2text, kind, share) for share in shares}
+            _add_own(found, speech2text, kind)
         except InputError as error:
             found.left_out.append(str(error))
-            continue
-        found.drafters[kind] = _drafter(kind, kind, surrogates, options)
-        if kind != HEADS:
-            found.readers[kind] = speech2text
     with_models = [kind for kind in MODELS if kind in kinds]
     names = _short_names([files.name for files in draft_models])
     for name, files in zip(names, draft_models, strict=True):
@@ -123,6 +123,34 @@ def available(
     if with_models and not draft_models:
         found.left_out.append("drafter: model; no draft model is given; see --draft_models")
     return found
+
+
+def _add_own(found: Available, speech2text: Speech2Text, kind: str) -> None:
+    """Heads once for each vocabulary: what a step costs and what it hits depend on it.
+
+    Raises:
+        InputError: The model has nothing of the kind, or has not counted its tokens.
+    """
+    options = speech2text.search_options
+    shares = _shares(options) if kind == CTC_HEADS else [None]
+    for size in _vocabularies(speech2text, kind):
+        reader = copy.copy(speech2text)
+        reader.search_options = replace(options, draft_vocab_size=size)
+        surrogates = {share: _surrogate(reader, kind, share) for share in shares}
+        name = kind if size == options.draft_vocab_size else f"{kind}, {size} tokens"
+        drafter = _drafter(name, kind, surrogates, options)
+        found.drafters[name] = replace(drafter, vocabulary=size)
+        if kind != HEADS:
+            found.readers[name] = speech2text
+
+
+def _vocabularies(speech2text: Speech2Text, kind: str) -> list[int | None]:
+    """The option's own first; it stands alone for CTC, whose steps cost nothing."""
+    own = speech2text.search_options.draft_vocab_size
+    if kind == CTC:
+        return [own]
+    most = len(speech2text.asr_model.token_list) // 2
+    return [*dict.fromkeys((own, *(size for size in VOCABULARIES if size <= most)))]
 
 
 def _add_model(

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import yaml
 
-from espnet_medusa.tuning.available import MODELS
 from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.held_out import HeldOutBatch
@@ -18,8 +17,8 @@ from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock
 
 DRAFT_KEYS = (  # that the tuning decides
-    "drafter", "draft_model", "draft_model_file", "ctc_draft_share", "lookahead", "draft_depth",
-    "draft_width", "draft_budget",
+    "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
+    "lookahead", "draft_depth", "draft_width", "draft_budget",
 )  # fmt: skip
 
 
@@ -159,10 +158,7 @@ def write_config(
         about: Goes into the comment.
     """
     chosen = draft_config(tuning, tuning.chosen)
-    replaced = {*DRAFT_KEYS}
-    if chosen.get("drafter") in MODELS:  # it has its own tokens
-        replaced.add("draft_vocab_size")
-    config = {name: value for name, value in given.items() if name not in replaced} | chosen
+    config = {name: value for name, value in given.items() if name not in DRAFT_KEYS} | chosen
     comment = [f"Tuned by: {about.command}", f"Model: {about.asr_model_file}"]
     comment += summary(tuning, about)
     text = "".join(f"# {' '.join(line.split())}\n" for line in comment)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from stock_experiment import stock_experiment
 from espnet_medusa.bin import asr_inference, tune
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.drafters import DRAFTERS
+from espnet_medusa.search.drafters import CTC, CTC_HEADS, DRAFTERS, HEADS
+from espnet_medusa.tuning import available as tuning_available
 from espnet_medusa.tuning.available import DraftModelFiles, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
 from espnet_medusa.tuning.setting import DraftSetting
@@ -131,6 +133,34 @@ def test_each_drafters_keys_are_decode_options_that_keep_the_text(
         drafted = Speech2Text(experiment.config, experiment.model, **base, **options)
         assert drafted(speech)[0][2] == expected
         assert sum(drafted.statistics.drafted) > 0
+
+
+def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
+    monkeypatch.setattr(tuning_available, "VOCABULARIES", (3, 5, 999))
+    base = {"search": "greedy", "maxlenratio": -6.0, "ctc_weight": 0.0}
+    speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
+    uncounted = available(speech2text, [HEADS, CTC], [])
+    assert [*uncounted.drafters] == [HEADS, CTC], "whatever can be tried is"
+    assert re.match("draft_vocab_size: 3; this model holds no counts", *uncounted.left_out)
+
+    decoder = speech2text.asr_model.decoder
+    decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
+    there = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
+    sizes = {name: drafter.vocabulary for name, drafter in there.drafters.items()}
+    assert sizes == {
+        "heads": None, "heads, 3 tokens": 3, "heads, 5 tokens": 5, "ctc": None,
+        "ctc+heads": None, "ctc+heads, 3 tokens": 3, "ctc+heads, 5 tokens": 5,
+    }  # fmt: skip
+    setting = DraftSetting("heads, 3 tokens", 2)
+    options = there.drafters[setting.drafter].config(setting)
+    assert options["drafter"] == HEADS and options["draft_vocab_size"] == 3
+    surrogate = there.drafters[setting.drafter].surrogates[None]
+    assert len(surrogate.vocabulary) == 3
+
+    speech2text.search_options = replace(speech2text.search_options, draft_vocab_size=5)
+    own = available(speech2text, [HEADS, CTC], [])
+    sizes = {name: drafter.vocabulary for name, drafter in own.drafters.items()}
+    assert sizes == {"heads": 5, "heads, 3 tokens": 3, "ctc": 5}
 
 
 def test_what_a_model_lacks_is_named(plain, tmp_path):
