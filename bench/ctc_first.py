@@ -24,6 +24,7 @@ from inputs import Utterance, read_utterances
 from machine import describe_machine
 from tqdm import tqdm
 
+from espnet_medusa.inference.draft_material import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.report.figures.scatter import Panel, Point
 from espnet_medusa.report.figures.scatter_plot import plot_scatter
@@ -116,7 +117,7 @@ def build(speech2text: Speech2Text, setting: Setting) -> GreedySearch:
     )
     return build_greedy(
         options, speech2text.search.decoder, len(model.token_list), model.eos,
-        torch.device(speech2text.device), speech2text.draft_sources(),
+        torch.device(speech2text.device), draft_sources(speech2text),
     )  # fmt: skip
 
 

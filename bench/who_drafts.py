@@ -33,6 +33,7 @@ from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -72,10 +73,10 @@ class Contestant:
         model = self.speech2text
         prompt = model.prompts(memory, frames, [None] * len(frames))
         started = time.perf_counter()
-        draft_inputs = model.draft_inputs(audio.branch(), prompt.tolist())
+        inputs = draft_inputs(model, audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(frames)
         limits = LengthLimits(model.maxlenratio, model.minlenratio)
-        walks = model.search(memory, frames, prompt, limits, draft_inputs)
+        walks = model.search(memory, frames, prompt, limits, inputs)
         for walk in walks:
             walk.statistics.draft_seconds += reading
             walk.statistics.decoder_seconds += reading

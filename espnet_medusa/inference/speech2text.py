@@ -13,12 +13,12 @@ from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.convert.attach_heads import AUTO
 from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.draft.ctc_hypothesis import Spelling
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import choose_search
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
+from espnet_medusa.inference.draft_material import draft_inputs, draft_sources
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import Unwritten, put_weights, read_weights, refusing
 from espnet_medusa.inference.obstacles import (
@@ -28,7 +28,6 @@ from espnet_medusa.inference.obstacles import (
     check_precisions,
     check_scoring,
 )
-from espnet_medusa.inference.open_draft_model import open_draft_model_for
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
@@ -40,15 +39,11 @@ from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunLon
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options
 from espnet_medusa.search.build import check_options
 from espnet_medusa.search.draft_defaults import with_draft_defaults
-from espnet_medusa.search.drafters import CTC_MODEL, DraftSources, hide_tokens
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
-from espnet_medusa.vocabulary.tokenizers import token_list_vocabulary
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
@@ -112,7 +107,7 @@ class Speech2Text(ESPnetSpeech2Text):
             model,
             self.beam_search,
             self.nbest,
-            self.draft_sources(),
+            draft_sources(self),
             torch.device(self.device),
         )
         if self.search is None:
@@ -149,36 +144,6 @@ class Speech2Text(ESPnetSpeech2Text):
         return WhisperPrompts(
             tokens, options.language or labels.language, options.task or labels.task
         )
-
-    def draft_sources(self) -> DraftSources:
-        """What could draft beside heads; a draft model is opened when it is asked for."""
-        model, ctc, spelling = self.asr_model, None, None
-        if getattr(model, "ctc", None) is not None:
-            ctc = model.ctc.log_softmax
-            if isinstance(model.ctc, UnitCTC):
-                spelling = self._spelling
-            elif self.whisper is not None:  # labels of CTC hold the prompt
-                ctc = hide_tokens(ctc, self.whisper.tokens.prompts, model.blank_id)
-        given = self.search_options.draft_model is not None
-        decoder = searchable(model.decoder)
-        return DraftSources(
-            ctc,
-            model.blank_id,
-            self._open_draft_model if given else None,
-            None if decoder is None else decoder.draft_vocabulary,
-            spelling,
-        )
-
-    def _spelling(self) -> Spelling:
-        model, args = self.asr_model, self.asr_train_args
-        tokens = token_list_vocabulary(model.token_list, args.token_type, args.bpemodel)
-        return Spelling(model.ctc.units.contents, tokens)
-
-    def _open_draft_model(self) -> Surrogate:
-        surrogate, self.draft_model = open_draft_model_for(self)
-        windows = (self.window_s, self.draft_model.window_s)
-        self.window_s = min((window for window in windows if window is not None), default=None)
-        return surrogate
 
     def release_weights(self, long_form: LongFormOptions | None = None) -> None:
         """Give back the memory of weights that the search and the encoder have laid out anew.
@@ -278,9 +243,9 @@ class Speech2Text(ESPnetSpeech2Text):
         audio = self.batch(speeches)
         memory, frames = self.encode(audio)
         prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
-        draft_inputs = self.draft_inputs(audio, prompt.tolist())
+        inputs = draft_inputs(self, audio, prompt.tolist())
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
-        walks = self.search(memory, frames, prompt, limits, draft_inputs)
+        walks = self.search(memory, frames, prompt, limits, inputs)
         scorers = self.search.strategy.scoring.names
         decodings = [
             self.writer.write(walk, tokens, scorers)
@@ -326,7 +291,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return run(WhisperWindows(self, options), options, batch_size)
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
-        """U times (samples,), for ``encode`` and ``draft_inputs``."""
+        """U times (samples,), for ``encode`` and ``draft_material``."""
         speeches = [torch.as_tensor(speech) for speech in speeches]
         return AudioBatch(speeches, self.device, getattr(torch, self.dtype))
 
@@ -352,35 +317,6 @@ class Speech2Text(ESPnetSpeech2Text):
         else:
             rows = [self.beam_search.hyp_primer or [self.asr_model.sos]] * len(languages)
         return torch.tensor(rows, device=memory.device)
-
-    def draft_inputs(
-        self, audio: AudioBatch, prompts: Sequence[list[int]]
-    ) -> list[DraftInput] | None:
-        """What a draft model reads of U utterances, or CTC; None: the same as the search.
-
-        Args:
-            audio: As ``encode`` took it: features of the same kind are not computed again.
-            prompts: U, the search's.
-        """
-        if self.draft_model is None:
-            if self.encoder.whisper is None:
-                return None
-            rows = zip(self._speech(audio), prompts, strict=True)
-            return [DraftInput(speech, tokens) for speech, tokens in rows]
-        tokens = None if self.whisper is None else self.whisper.tokens
-        inputs = self.draft_model.read(audio, prompts, tokens)
-        if self.search_options.drafter != CTC_MODEL:
-            return inputs
-        rows = zip(inputs, self._speech(audio), strict=True)
-        return [replace(one, speech=speech) for one, speech in rows]
-
-    def _speech(self, audio: AudioBatch) -> list[torch.Tensor]:
-        """U memories without the silence that fills Whisper's window: CTC hears nothing there."""
-        memory, frames = self.encode(audio)
-        if self.encoder.whisper is not None:
-            spoken = self.encoder.whisper.frames_of_speech(audio.lengths)
-            frames = torch.minimum(spoken, frames)
-        return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
 
     def _log(
         self, speeches: Sequence, decodings: Sequence[Decoding], began: float, seconds: float

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.draft_material import DraftedModel, draft_inputs
 from espnet_medusa.inference.window_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.fallback import WindowDecoding
@@ -31,33 +32,15 @@ from espnet_medusa.whisper.transcript_text import TranscriptText
 from espnet_medusa.whisper.words import split_words
 
 if TYPE_CHECKING:
-    from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
-    from espnet_medusa.inference.decode_options import DecodeOptions
-    from espnet_medusa.inference.draft_model import DraftModel
     from espnet_medusa.longform.options import LongFormOptions
-    from espnet_medusa.search.drafters import DraftSources
     from espnet_medusa.search.search import Search
-    from espnet_medusa.tree.surrogate import DraftInput
-    from espnet_medusa.whisper.prompts import WhisperPrompts
 
 
-class WindowModel(Protocol):
+class WindowModel(DraftedModel, Protocol):
     """What decodes: ``Speech2Text``."""
 
-    asr_model: torch.nn.Module
     converter: Any
-    device: str
-    draft_model: DraftModel | None
-    encoder: SpeechEncoder
     search: Search | None
-    search_options: DecodeOptions
-    whisper: WhisperPrompts | None
-
-    def draft_inputs(
-        self, audio: AudioBatch, prompts: Sequence[list[int]]
-    ) -> list[DraftInput] | None: ...
-
-    def draft_sources(self) -> DraftSources: ...
 
 
 class WhisperWindows:
@@ -160,7 +143,7 @@ class WhisperWindows:
                 frames,
                 [torch.tensor(start, device=memory.device) for start in starts],
                 LengthLimits(-self.most_tokens),
-                self.main.draft_inputs(batch, starts) if drafted else None,
+                draft_inputs(self.main, batch, starts) if drafted else None,
                 watched,
             )
             draws.append(walks)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.draft_material import DraftedModel, draft_sources
 from espnet_medusa.longform.ctc_word_times import time_words_by_units
 from espnet_medusa.longform.forced_alignment import align_units
 from espnet_medusa.longform.options import ATTENTION, CTC, LongFormOptions
@@ -17,18 +18,8 @@ from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_alignment import align_tokens
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.words import WordTokens
-
-
-class AlignableModel(Protocol):
-    """What is read of a ``Speech2Text``."""
-
-    asr_model: torch.nn.Module
-    whisper: WhisperPrompts | None
-
-    def draft_sources(self) -> DraftSources: ...
 
 
 class WordAligner(Protocol):
@@ -110,17 +101,17 @@ class CTCAligner:
         return time_words_by_units(words[:-1], sizes, spans, len(heard) / duration_s, duration_s)
 
 
-def build_word_aligner(model: AlignableModel, source: str, frames_per_s: float) -> WordAligner:
+def build_word_aligner(model: DraftedModel, source: str, frames_per_s: float) -> WordAligner:
     """The one that is asked for.
 
     Args:
-        model: A Whisper.
+        model: A Whisper, as ``Speech2Text``.
         source: Of ``WORD_TIMES``.
         frames_per_s: Of its encoder's output.
     """
     if source == ATTENTION:
         return AttentionAligner(model.asr_model.decoder, model.whisper, frames_per_s)
-    sources, ctc = model.draft_sources(), model.asr_model.ctc
+    sources, ctc = draft_sources(model), model.asr_model.ctc
     spell = _unit_labels(ctc) if isinstance(ctc, UnitCTC) else _token_labels(sources.blank)
     return CTCAligner(sources.ctc, spell, sources.blank, frames_per_s)
 

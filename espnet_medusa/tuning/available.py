@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.draft_material import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.build import GREEDY, draft_shape
 from espnet_medusa.search.drafters import (
@@ -110,7 +111,7 @@ def available(
     Raises:
         InputError: A draft model cannot be used.
     """
-    found, options = Available(), speech2text.search_options
+    found = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:
             _add_own(found, speech2text, kind)
@@ -214,7 +215,7 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
         options = replace(options, ctc_draft_share=share)
     model, decoder = speech2text.asr_model, speech2text.search.decoder
     surrogate = build_surrogate(
-        options, decoder, len(model.token_list), model.eos, speech2text.draft_sources()
+        options, decoder, len(model.token_list), model.eos, draft_sources(speech2text)
     )
     draft_shape(options, decoder, surrogate, width=1)  # refuses untrained heads
     return surrogate

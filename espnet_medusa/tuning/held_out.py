@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance, make_batches
+from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.limits import LengthLimits
@@ -144,7 +145,7 @@ def _encode(
     for name, reader in readers.items():
         branch = audio.branch()
         started = clock.now()
-        inputs = reader.draft_inputs(branch, prompt.tolist())
+        inputs = draft_inputs(reader, branch, prompt.tolist())
         readings[name] = DraftReading(inputs, clock.now() - started)
     audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
     keys = [utterance.key for utterance in members]

@@ -15,6 +15,7 @@ from espnet_medusa.draft.mixed import MixedSurrogate
 from espnet_medusa.draft.model import DraftModelSurrogate
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
+from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.open_draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -327,7 +328,7 @@ def test_what_it_reads_is_its_own_encoders_output(models):
     alone = Speech2Text(**files(models["128 bins"]), search="greedy")
     audio = speech2text.batch(speeches())
     prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
-    inputs = speech2text.draft_inputs(audio, prompt.tolist())
+    inputs = draft_inputs(speech2text, audio, prompt.tolist())
     memory, frames = alone.encode(alone.batch(speeches()))
     for one, expected, count in zip(inputs, memory, frames.tolist(), strict=True):
         torch.testing.assert_close(one.memory, expected[:count])
@@ -407,7 +408,7 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     assert all(one.statistics.draft_calls for one in found)
     audio = speech2text.batch(speeches())
     prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
-    inputs = speech2text.draft_inputs(audio, prompt.tolist())
+    inputs = draft_inputs(speech2text, audio, prompt.tolist())
     if of_draft == vocab_size:
         assert [one.prompt for one in inputs] == prompt.tolist()
     assert {len(one.memory) for one in inputs} == {1500}, "as that Whisper was trained"
