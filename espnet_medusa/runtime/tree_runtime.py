@@ -18,7 +18,7 @@ from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
 from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
-from espnet_medusa.runtime.native.best_token import native_best_tokens
+from espnet_medusa.runtime.native.best_token import native_best_tokens, native_top_tokens
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native_attending_heads import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
@@ -26,6 +26,7 @@ from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree, visibility
+from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 from espnet_medusa.tree.upload import upload
 
@@ -181,6 +182,12 @@ class TreeRuntime(TreeDecoder):
     ) -> BestTokens:
         native = self._has_kernels and logits.dtype == torch.float32
         return (native_best_tokens if native else best_tokens)(logits, restriction)
+
+    def top_tokens(
+        self, logits: torch.Tensor, count: int, restriction: Restriction | None = None
+    ) -> TopTokens:
+        native = self._has_kernels and logits.dtype == torch.float32
+        return (native_top_tokens if native else top_tokens)(logits, count, restriction)
 
     def surrogate(
         self,

@@ -77,7 +77,7 @@ class BeamSearch(Search):
     ):
         names = [DECODER, *scorers, *([CTC] if ctc is not None else [])]
         weights = {name: weights[name] for name in names if weights.get(name, 0) != 0}
-        scoring = Scoring(weights, constraints.eos, constraints)
+        scoring = Scoring(weights, constraints.eos, constraints, top_tokens=decoder.top_tokens)
         strategy = BeamStrategy(scoring, beam_size, shape.width)
         super().__init__(decoder, RunAhead(strategy, surrogate, shape))
         self.scorers = {name: scorer for name, scorer in scorers.items() if name in weights}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,11 +12,11 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.tree.best_token import Restriction
 from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.top_tokens import TopTokens, top_scores, top_tokens
 from espnet_medusa.tree.upload import upload
 
 DECODER, CTC = "decoder", "ctc"
 CANDIDATES = "candidates"
-CHUNK = 64  # columns whose maximum ``top_scores`` looks at first
 PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates per hypothesis that CTC looks at, over the beam
 
 
@@ -110,6 +110,7 @@ class Scoring:
             transformers does.
         vocabulary: (V',) token ids that the decoder's logits are of, which is then a surrogate
             with a draft vocabulary; None: all.
+        top_tokens: The decoder's.
     """
 
     weights: Mapping[str, float]
@@ -117,6 +118,7 @@ class Scoring:
     constraints: Constraints
     constrain_logits: bool = False
     vocabulary: torch.Tensor | None = None
+    top_tokens: Callable[[torch.Tensor, int, Restriction | None], TopTokens] = top_tokens
 
     @property
     def names(self) -> list[str]:
@@ -127,6 +129,13 @@ class Scoring:
     def decoder_alone(self) -> bool:
         """Whether nothing but the decoder scores."""
         return self.names == [DECODER]
+
+    @property
+    def at_once(self) -> bool:
+        """Whether ``top_tokens`` says all: log-probabilities of which some tokens are left out."""
+        constraints = self.constraints
+        simple = constraints.penalty is None and not constraints.logits_first
+        return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, left_out: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
         """The same while running ahead.
@@ -192,6 +201,8 @@ class Scoring:
         Returns:
             R lists of candidates.
         """
+        if self.at_once and not any(request.scorers.min_length for request in requests):
+            return self._candidates_at_once(requests, logits, width)
         if self.constraints.renormalize:
             log_probs = self.constrain(requests, logits.float()).log_softmax(dim=-1)
         else:
@@ -224,6 +235,15 @@ class Scoring:
         table = torch.stack(table, dim=1).tolist()
         return [Candidates([int(token) for token in row[0]], row[1], row[2:]) for row in table]
 
+    def _candidates_at_once(
+        self, requests: Sequence[Request], logits: torch.Tensor, width: int
+    ) -> list[Candidates]:
+        restriction = self.restrict(requests, logits)
+        gains, columns = self.top_tokens(logits, min(width, logits.size(1)), restriction)
+        tokens = columns if self.vocabulary is None else self.vocabulary[columns]
+        rows = zip(tokens.tolist(), gains.tolist(), strict=True)
+        return [Candidates(of_row, gains_of_row, [gains_of_row]) for of_row, gains_of_row in rows]
+
     def _append_end(
         self, gains: torch.Tensor, columns: torch.Tensor, weighted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -232,23 +252,3 @@ class Scoring:
         gains = gains.masked_fill(columns == eos, -torch.inf)
         gains = torch.cat([gains, weighted[:, eos, None]], dim=1)
         return gains, torch.cat([columns, torch.full_like(columns[:, :1], eos)], dim=1)
-
-
-def top_scores(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``count`` best of (R, V) and their columns, best first.
-
-    The best of V numbers lie in the ``count`` chunks with the largest maxima, and maxima are
-    cheap: several times faster than ``topk`` over Whisper's vocabulary.
-    """
-    rows, size = scores.shape
-    if size <= CHUNK * CHUNK or count == 1:
-        return scores.max(-1, keepdim=True) if count == 1 else scores.topk(count, dim=-1)
-    whole = size // CHUNK * CHUNK
-    chunks = scores[:, :whole].unflatten(-1, (-1, CHUNK))
-    best = chunks.amax(-1).topk(min(count, chunks.size(1)), dim=-1).indices
-    inside = chunks.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
-    offsets = torch.arange(CHUNK, device=scores.device)
-    columns = (best[:, :, None] * CHUNK + offsets).flatten(1)
-    rest = torch.arange(whole, size, device=scores.device).expand(rows, -1)
-    values, places = torch.cat([inside, scores[:, whole:]], dim=1).topk(count, dim=-1)
-    return values, torch.cat([columns, rest], dim=1).gather(1, places)

@@ -11,6 +11,7 @@ from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.surrogate import Surrogate
 from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
 from espnet_medusa.tree.upload import upload
 
 
@@ -127,6 +128,12 @@ class TreeDecoder(ABC):
     ) -> BestTokens:
         """What ``best_tokens`` of ``tree.best_token`` says of ``logits`` (R, V)."""
         return best_tokens(logits, restriction)
+
+    def top_tokens(
+        self, logits: torch.Tensor, count: int, restriction: Restriction | None = None
+    ) -> TopTokens:
+        """What ``top_tokens`` of ``tree.top_tokens`` says of ``logits`` (R, V)."""
+        return top_tokens(logits, count, restriction)
 
     @abstractmethod
     def surrogate(

@@ -1,4 +1,4 @@
-"""Which token is the best that may come: torch's way and the kernels'."""
+"""Which tokens are the best that may come: torch's way and the kernels'."""
 
 import math
 
@@ -9,10 +9,14 @@ from kernel_kinds import KINDS, running, with_kernels
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.native.best_token import native_best_tokens
+from espnet_medusa.runtime.native.best_token import native_best_tokens, native_top_tokens
+from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.build import SearchOptions, build_greedy
+from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.best_token import Restriction, best_tokens
+from espnet_medusa.tree.top_tokens import top_tokens
 
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
@@ -113,3 +117,50 @@ def test_greedy_writes_the_same_by_kernels_and_by_torch(kind, acceptance, constr
         scores.append([walk.hypothesis.score for walk in walks])
     assert texts[0] == texts[1]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@with_kernels
+@pytest.mark.parametrize("size", [3, 16, 40, 51865])
+def test_top_tokens_are_those_of_torch(kind, threads, size):
+    generator = torch.Generator().manual_seed(size)
+    for rows, count in ((0, 1), (1, 1), (2, 3), (9, min(size, 17)), (5, min(size, 300))):
+        logits = 5 * torch.randn(rows, size, generator=generator)
+        blocked = torch.rand(2, size, generator=generator) < 0.3
+        for restriction in (None, Restriction(0, blocked, torch.arange(rows) % 2)):
+            found = native_top_tokens(logits, count, restriction)
+            expected = top_tokens(logits.double(), count, restriction)
+            torch.testing.assert_close(found.log_probs, expected.log_probs)
+            there = expected.log_probs > -math.inf
+            assert torch.equal(found.tokens[there], expected.tokens[there])
+
+
+@with_kernels
+def test_top_tokens_of_equal_impossible_and_no_numbers(kind):
+    rows = [[1.0, 2.0, 2.0, 1.0, 2.0], [-math.inf] * 4 + [3.0], [0.0, math.nan, 1.0, 2.0, 3.0]]
+    log_probs, tokens = native_top_tokens(torch.tensor(rows), 4)
+    assert tokens[0].tolist() == [1, 2, 4, 0], "of equal ones the first"
+    expected = torch.tensor(rows[:2]).log_softmax(-1).sort(descending=True).values[:, :4]
+    torch.testing.assert_close(log_probs[:2], expected)
+    assert tokens[1, 0] == 4 and log_probs[2].isnan().all()
+
+
+@with_kernels
+@pytest.mark.parametrize(
+    "constraints", [{}, {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}], ids=str
+)
+def test_beams_write_the_same_by_kernels_and_by_torch(kind, constraints):
+    runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
+    memory, lengths = random_memory(0, [20, 9, 4])
+    prompt, found = torch.full((3, 1), EOS), []
+    limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    drafts = runtime.surrogate(), DraftShape(3, 4)
+    for way in (runtime.top_tokens, top_tokens):
+        runtime.top_tokens = way
+        search = BeamSearch(runtime, {}, None, {"decoder": 1.0}, 4, limits, *drafts)
+        walks = search(memory, lengths, prompt, LengthLimits(-12))
+        assert all(sum(walk.statistics.drafted) for walk in walks)
+        found.append([[(one.tokens, one.score) for one in walk.ended] for walk in walks])
+    for by_kernels, by_torch in zip(*found, strict=True):
+        assert [tokens for tokens, _ in by_kernels] == [tokens for tokens, _ in by_torch]
+        scores = [[score for _, score in one] for one in (by_kernels, by_torch)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)

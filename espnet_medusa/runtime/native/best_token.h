@@ -81,13 +81,13 @@ inline Largest find_largest(
     return found;
 }
 
-// The logarithm of the sum of exponentials, of which `largest` is the greatest logit.
-inline float normalizer(const float* logits, long size, float largest) {
-    if (!std::isfinite(largest)) return largest;
+// The logarithm of the sum of exponentials behind `largest`, the greatest logit: 0 if it is none.
+inline float log_of_sum(const float* logits, long size, float largest) {
+    if (!std::isfinite(largest)) return 0;
     Floats total = constant(0.0f);
     for (long at = 0; at < size; at += LANES)
         total = total + exponential(load(logits, at, size, -INFINITY) - constant(largest));
-    return largest + std::log(sum(total));
+    return std::log(sum(total));
 }
 
 // The best token behind one of the rows, (size), and its normalizer.
@@ -102,5 +102,5 @@ inline void find_best_token(
         if (end.before(largest.allowed)) largest.allowed = end;
     }
     *token = largest.allowed.token;
-    *of_row = normalizer(logits, size, largest.of_all);
+    *of_row = largest.of_all + log_of_sum(logits, size, largest.of_all);
 }

@@ -4,6 +4,7 @@
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
+#include "top_tokens.h"
 #include "tree_attention.h"
 
 #ifdef WITH_TILES
@@ -150,6 +151,22 @@ void best_tokens(
 #pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
     for (long row = 0; row < count; ++row)
         find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
+}
+
+// Logits (rows, size) to the `count` best tokens of each row and their log-probabilities.
+void top_tokens(
+    const float* logits, int64_t rows, int64_t size, const Restriction* restriction, int64_t count,
+    int64_t* tokens, float* log_probs, int64_t threads) {
+#pragma omp parallel num_threads(std::clamp<int64_t>(rows, 1, threads))
+    {
+        static thread_local Scratch scratch;
+        scratch.reset(Scratch::bytes_of<Scored>(count));
+        auto* ranked = scratch.take<Scored>(count);
+#pragma omp for schedule(static)
+        for (long row = 0; row < rows; ++row)
+            find_top_tokens(logits + row * size, size, *restriction, row, count, ranked,
+                            tokens + row * count, log_probs + row * count);
+    }
 }
 
 // Keys and values (utterances, frames, 2, heads, head size) as Memory has them.

@@ -153,6 +153,10 @@ def kernels() -> ctypes.CDLL | None:
         library.best_tokens.argtypes = (
             *(pointer, *(number,) * 2, POINTER(RestrictionArguments), *(pointer,) * 2, number),
         )
+        library.top_tokens.argtypes = (
+            *(pointer, *(number,) * 2, POINTER(RestrictionArguments), number),
+            *(*(pointer,) * 2, number),
+        )
         library.extend_layers.argtypes = (
             *(POINTER(LayerArguments), number, POINTER(CallArguments), POINTER(pointer)),
             *(pointer,) * 2,

@@ -10,11 +10,13 @@ import torch
 
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.ahead.steps import Steps
-from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring, top_scores
+from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring
 from espnet_medusa.search.timestamps import TimestampStates
 from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
+from espnet_medusa.tree.best_token import Restriction
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.surrogate import States, Surrogate
+from espnet_medusa.tree.top_tokens import top_scores
 from espnet_medusa.tree.upload import upload
 
 
@@ -116,6 +118,10 @@ class DecoderSteps(Steps):
         """
         scores = self.surrogate.logits(states)
         count = min(self.shape.count(step), scores.size(1))
+        if self.scoring.at_once and not self.constrain_logits and not any(beams.least):
+            restriction = self._restriction(scores, beams, step)
+            gains, columns = self.scoring.top_tokens(scores, count, restriction)
+            return known.put_candidates(gains, self.surrogate.token_ids(columns))
         first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
@@ -132,14 +138,19 @@ class DecoderSteps(Steps):
         return known.put_candidates(gains, self.surrogate.token_ids(columns))
 
     def _constrain(self, scores: torch.Tensor, beams: Beams, step: int) -> torch.Tensor:
-        if not self.constrained and not any(beams.least):
-            return scores
+        restriction = self._restriction(scores, beams, step)
+        return scores if restriction is None else restriction.apply(scores.float())
+
+    def _restriction(self, scores: torch.Tensor, beams: Beams, step: int) -> Restriction | None:
+        limited, constraints = any(beams.least), self.scoring.constraints
+        if not self.constrained and not limited:
+            return None
         lengths, least = upload([beams.lengths, beams.least], scores.device)
         repeats = len(scores) // len(lengths)
-        return self.scoring.constraints.apply(
-            scores.float(),
+        return constraints.restrict(
+            scores[:, constraints.eos].float(),
             (lengths + step).repeat_interleave(repeats),
-            least.repeat_interleave(repeats),
+            least.repeat_interleave(repeats) if limited else None,
         )
 
     def _prune(
