@@ -1,14 +1,17 @@
 """Packaging of espnet_medusa, an ESPnet2 plugin: multi-token Whisper and Speech-LLaMA."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+PACKAGE = Path(__file__).with_name("espnet_medusa") / "__init__.py"
+VERSION = re.search('^__version__ = "(.+)"$', PACKAGE.read_text(encoding="utf-8"), re.M)[1]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "pymdown-extensions>=10.7"]
 
 setup(
     name="espnet_medusa",
-    version="0.1.0",
+    version=VERSION,
     description="Several tokens per decoder call for Whisper and Speech-LLaMA in ESPnet2",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -1,10 +1,13 @@
 """What a wheel contains beside modules."""
 
 import os
+import re
 from distutils.core import run_setup
 from pathlib import Path
 
 import setuptools  # noqa: F401  (its distutils)
+
+import espnet_medusa
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = "espnet_medusa/pretrained_heads"
@@ -28,9 +31,21 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path):
     files = ("tiniest/README.md", "tiniest/heads.safetensors", "tiniest/notes.txt")
     for name in (*(f"pretrained_heads/{name}" for name in files), "__init__.py"):
         (tmp_path / "espnet_medusa" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "espnet_medusa" / name).write_text("")
+        (tmp_path / "espnet_medusa" / name).write_text('__version__ = "0.0.7"\n')
     assert data_files(tmp_path) == {f"{SHIPPED}/{name}" for name in files[:2]}
     found = data_files(ROOT)
     assert any(name.endswith(".cpp") for name in found)
     there = {str(path.relative_to(ROOT)) for path in (ROOT / SHIPPED).glob("*/*")}
     assert there <= found
+
+
+def test_the_version_stands_in_one_place():
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        told = run_setup("setup.py", stop_after="init").get_version()
+    finally:
+        os.chdir(before)
+    assert told == espnet_medusa.__version__
+    named = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert named[0] == told, "the newest of CHANGELOG.md"
