@@ -136,7 +136,7 @@ def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(InputError, match="byte-level BPE; give the tokenizer's folder"):
         open_vocabulary(lost)
     lost.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no token list .*; give one token a line"):
+    with pytest.raises(InputError, match="cannot be read .*; give one token a line"):
         open_vocabulary(lost)
     (tmp_path / "config.yaml").write_text("encoder: conformer\n", "utf-8")
     with pytest.raises(InputError, match="no token_list and token_type; give the config"):
