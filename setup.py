@@ -30,6 +30,7 @@ setup(
         "torchaudio",
         "transformers>=5.0",
         "safetensors",
+        "filelock",
         "sentencepiece",
         "kaldiio",
         "soundfile>=0.12",
