@@ -21,10 +21,29 @@ TAR_BLOCK_BYTES = 512
 # What an archive may grow to: text shrinks to a tenth, audio and weights hardly at all.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
 ZIP = b"PK"
+MAX_NAME_BYTES = 1 << 20
+NAMES = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
 DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
     RuntimeError, ValueError, OverflowError,  # of zip archives with passwords, of bad dates, names
+    NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,  # of odd names
 )  # fmt: skip
+
+
+class _Member(tarfile.TarInfo):
+    """One whose long name is not read before its length is known to be that of a name."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Member":
+        """tarfile's."""
+        member = super().frombuf(buf, encoding, errors)
+        most = MAX_NAME_BYTES if member.type in NAMES else sys.maxsize
+        if not 0 <= member.size <= most:
+            raise tarfile.ReadError(f"size of a member: {member.size}")
+        return member
 
 
 class UnsafeError(Exception):
@@ -90,7 +109,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
     with (
         archive.open("rb") as stream,
         # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
-        tarfile.open(fileobj=stream, mode="r:*") as tar,
+        tarfile.open(fileobj=stream, mode="r:*", tarinfo=_Member) as tar,
         _progress(archive) as progress,
     ):
         for member in _within_size(tar, archive):

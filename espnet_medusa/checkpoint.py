@@ -1,6 +1,5 @@
 """Checkpoints that are read without running code in them, and take no more than they hold."""
 
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from safetensors import safe_open
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.torch_file import check_torch_file
 
 MAX_REUSE = 3  # times the file's size, which tensors that share values make of it
 
@@ -44,7 +44,7 @@ def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
         InputError: It is damaged, compressed, or would run code.
     """
     try:
-        _check_not_compressed(path)
+        check_torch_file(path)
         return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
     except Exception as error:  # of a damaged file torch raises errors of many kinds
         raise InputError(
@@ -60,7 +60,7 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
         InputError: Of the file at ``path``.
     """
     if not isinstance(weights, Mapping) or not all(
-        isinstance(name, str) and _is_weight(value) for name, value in weights.items()
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights.items()
     ):
         raise InputError(
             f"{path}: holds no state dict (names to tensors); save the model's state_dict()"
@@ -69,24 +69,6 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
     if held > MAX_REUSE * size:
         raise InputError(f"{path}: {held} bytes of tensors in {size}; fetch it again")
     return dict(weights)
-
-
-def _is_weight(value: Any) -> bool:
-    """Whether all of a tensor's values are there."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout is torch.strided
-        and not (value.is_meta or value.is_quantized or value.is_nested)
-    )
-
-
-def _check_not_compressed(path: Path) -> None:
-    """torch never compresses; who does may make gigabytes of a megabyte."""
-    if zipfile.is_zipfile(path):  # older checkpoints are none
-        with zipfile.ZipFile(path) as archive:
-            for record in archive.infolist():
-                if record.compress_type != zipfile.ZIP_STORED:
-                    raise InputError(f"{record.filename} is compressed")
 
 
 @contextmanager

@@ -56,8 +56,9 @@ class Calls:
 CONTENTS = {
     "code": ({"a": Calls(print, "hello")}, "not a checkpoint of weights alone"),
     "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
-    "without values": ({"a": torch.empty(10**9, device="meta")}, "holds no state dict"),
-    "sparse": ({"a": torch.eye(3).to_sparse()}, "holds no state dict"),
+    "without values": ({"a": torch.empty(10**9, device="meta")}, "it holds torch._utils._rebuild"),
+    "sparse": ({"a": torch.eye(3).to_sparse()}, "it holds torch._utils._rebuild_sparse"),
+    "zeros": ({"a": Calls(bytearray, 10**10)}, "it holds builtins.bytearray"),
     "numbers for names": ({1: torch.ones(1)}, "holds no state dict"),
     "a number": ({"a": 1.0}, "holds no state dict"),
     "a list": ([torch.ones(1)], "holds no state dict"),
@@ -79,6 +80,15 @@ def test_what_torch_did_not_write(tmp_path):
     for content in (b"", b"PK\x03\x04", b"\x80\x02.", b"\x80\x02}K\x01R.", pickle.dumps(STATE)):
         path.write_bytes(content)
         assert "not a checkpoint of weights alone" in refused(path)
+
+
+def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
+    path = tmp_path / "model.pth"
+    torch.save({"a": torch.zeros(70_000)}, path, _use_new_zipfile_serialization=False)
+    whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
+    assert whole.count(count) == 2  # of the storage, and of the tensor
+    path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
+    assert "it asks for 2147483647 values and is of 28" in refused(path)
 
 
 def test_storages_that_are_longer_than_their_records(tmp_path):

@@ -88,6 +88,8 @@ def engine_environment(scratch: str) -> dict[str, str]:
         "TMPDIR": scratch,
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+        "TRANSFORMERS_VERBOSITY": "error",
     }
 
 

@@ -16,7 +16,7 @@ def read(data: bytes) -> None:
         assert (name is None) != (content is None) and name in (None, line)
         if content is not None and line not in ("", "<space>") and lines.count(line) == 1:
             assert content.decode().strip(" ") == line.strip(" ")
-            if " " not in line:
+            if " " not in line and not line.startswith("<"):
                 assert vocabulary.spell(content.decode()) == [number]
 
 
