@@ -1,5 +1,6 @@
 """Archives are unpacked as a whole, into their folder, and in a size that theirs justifies."""
 
+import errno
 import gzip
 import lzma
 import os
@@ -28,9 +29,10 @@ NAMES = (
 )  # fmt: skip
 DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
-    RuntimeError, ValueError, OverflowError,  # of zip archives with passwords, of bad dates, names
-    NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,  # of odd names
+    RuntimeError, ValueError, OverflowError, LookupError, MemoryError,  # passwords, dates, names
+    NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
 )  # fmt: skip
+OF_CONTENT = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: of bz2
 
 
 class _Member(tarfile.TarInfo):
@@ -84,7 +86,9 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
             f"{archive}: is not safe to unpack ({error}); nothing was unpacked, fetch it from its"
             " publisher"
         ) from error
-    except DAMAGE as error:
+    except (*DAMAGE, OSError) as error:
+        if not isinstance(error, DAMAGE) and error.errno not in OF_CONTENT:
+            raise
         reason = str(error).split("\n")[0].rstrip(":")
         raise InputError(
             f"{archive}: is no whole {kind} archive ({reason}); remove it and run the command again"

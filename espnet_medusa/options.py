@@ -98,6 +98,8 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
         if isinstance(value, bool) and not {bool, Any} & {*kinds}:
             raise TypeCheckError("is a number in Python alone")
+        if isinstance(value, str) and not value and not {str, Path, Any} & {*kinds}:
+            raise TypeCheckError("is a list in Python alone")
     except TypeCheckError as error:
         allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
         raise InputError(f"{where}: {reprlib.repr(value)}; allowed: {allowed}") from error

@@ -58,7 +58,7 @@ CONTENTS = {
     "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
     "without values": ({"a": torch.empty(10**9, device="meta")}, "it holds torch._utils._rebuild"),
     "sparse": ({"a": torch.eye(3).to_sparse()}, "it holds torch._utils._rebuild_sparse"),
-    "zeros": ({"a": Calls(bytearray, 10**10)}, "it holds builtins.bytearray"),
+    "zeros": ({"a": Calls(bytearray, 10**10)}, "it holds __builtin__.bytearray"),
     "numbers for names": ({1: torch.ones(1)}, "holds no state dict"),
     "a number": ({"a": 1.0}, "holds no state dict"),
     "a list": ([torch.ones(1)], "holds no state dict"),
@@ -88,7 +88,7 @@ def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
     whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
     assert whole.count(count) == 2  # of the storage, and of the tensor
     path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
-    assert "it asks for 2147483647 values and is of 28" in refused(path)
+    assert "it asks for 2147483647 values" in refused(path)
 
 
 def test_storages_that_are_longer_than_their_records(tmp_path):

@@ -50,6 +50,7 @@ def test_what_fits_is_taken_as_it_is(given):
         ("name", 3, "text"),
         ("marks", (1.0, "2"), "a list of numbers"),
         ("tokens", (1, 2, 3.5), "a list of whole numbers or none"),
+        ("tokens", "", "a list of whole numbers or none"),
         ("tokens", 7, "a list of whole numbers or none"),
         ("conf", [1], "Mapping[str, typing.Any]"),
     ],

@@ -221,9 +221,11 @@ def _blocks(
         # Its header's length is nearly so.
         yield from sound.blocks(start, None if end == sound.info.n_samples else end)
         return
-    if start:
-        sound.seek(start)
-    position, most = sound.tell(), _block_frames(sound)
+    position, most = 0, _block_frames(sound)
+    if sound.seekable():
+        position = sound.seek(start)
+    while position < start and len(block := sound.read(min(most, start - position))):
+        position += len(block)  # GSM 6.10 and the like are read from their beginning
     while end is not None and position < end:
         block = sound.read(min(most, end - position), dtype="float32", always_2d=True)
         if len(block) == 0:

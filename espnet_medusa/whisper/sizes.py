@@ -106,6 +106,9 @@ def check_sizes(said: Mapping[str, Any], where: str) -> None:
             raise InputError(
                 f"{where}: {name}: {reprlib.repr(said[name])}; allowed: 1 to {most}; fetch it again"
             )
+    width = said.get("d_model", 4)
+    if width < 4 or width % 2:  # half of it sines, half cosines, of two frequencies or more
+        raise InputError(f"{where}: d_model: {width}; allowed: an even number, 4 or more")
     for name in ("encoder_attention_heads", "decoder_attention_heads"):
         if {name, "d_model"} <= {*said} and said["d_model"] % said[name]:
             raise InputError(

@@ -89,6 +89,7 @@ def engine_environment(scratch: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
+        "TQDM_DISABLE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }
 
@@ -133,9 +134,7 @@ def work(args: argparse.Namespace) -> int:
     """Fuzz and write; the exit status."""
     for name in args.readers:
         result = run_reader(name, args.folder / name, args.executions, args.seed)
-        print(
-            f"{name}: {result.counts}, defects: {', '.join(result.defects) or 'none'}", flush=True
-        )
+        print(f"{name}: {result.counts}; {', '.join(result.defects) or 'no defects'}", flush=True)
     done = [name for name in NAMES if (args.folder / name / COUNTS).is_file()]
     results = [read_result(name, args.folder / name) for name in done]
     text = report(results)

@@ -206,7 +206,7 @@ def test_offsets_and_lengths_that_no_file_has_take_no_memory(tmp_path):
     ark.write_bytes(b"RIFF" + struct.pack("<I", 0xFFFFFFF0) + bytes(9))
     with pytest.raises(AudioError):
         read_audio(f"{ark}:0")
-    with pytest.raises(AudioError, match="at that offset"):
+    with pytest.raises(AudioError, match="999999: "):
         read_audio(f"{ark}:999999999999999999")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -76,7 +76,7 @@ def read_csv(path: Path) -> CsvTable:
 
 
 def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tuple[str, ...]:
-    columns = tuple(_readable(name).strip() for name in header)
+    columns = tuple(" ".join(_readable(name).split()) for name in header)
     if reason is None and "".join(header) != _readable("".join(header)):
         reason = "is not UTF-8: convert the file with iconv"
     missing = [name for name in REQUIRED if name not in columns]

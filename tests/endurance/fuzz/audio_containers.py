@@ -12,6 +12,7 @@ SNDFILE = (
     ("OGG", "OPUS"), ("W64", "PCM_16"), ("RF64", "PCM_16"), ("CAF", "PCM_16"), ("CAF", "ALAC_16"),
     ("VOC", "PCM_16"), ("MP3", "MPEG_LAYER_III"),
 )  # fmt: skip
+RATE_HZ = 48000
 FFMPEG = (".mp4", ".mka", ".wma", ".flv", ".avi", ".aac")
 
 
@@ -27,7 +28,8 @@ def seeds() -> list[bytes]:
 
 def ffmpeg(suffix: str) -> bytes:
     """A file of some blocks of noise."""
-    return write_media(scratch_folder() / f"made{suffix}", speechlike(0.1)).read_bytes()
+    samples = speechlike(0.05, RATE_HZ)
+    return write_media(scratch_folder() / f"made{suffix}", samples, RATE_HZ).read_bytes()
 
 
 WORDS = (

@@ -8,7 +8,7 @@ import torch
 from ctranslate2_folder import pack, variables_of
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
+from espnet_medusa.whisper.ctranslate2_whisper import read_half
 from espnet_medusa.whisper.pretrained import DECODER
 from fuzz.reader import Reader
 from fuzz.scratch import write_scratch
@@ -19,10 +19,8 @@ EMBEDDINGS = b"decoder/embeddings/weight\0"
 def read(data: bytes) -> None:
     """Embeddings are those that the file has at their name, where they are floats."""
     path = write_scratch("model.bin", data)
-    config = read_config(path)
     weights = read_half(path, DECODER)
     embeddings = weights["embed_tokens.weight"]
-    assert embeddings.shape == (config.vocab_size, config.d_model)
     assert all(value.dtype == torch.float32 for value in weights.values())
     assert sum(value.nbytes for value in weights.values()) <= 16 * len(data)
     place = data.find(EMBEDDINGS) + len(EMBEDDINGS)
@@ -35,11 +33,11 @@ def read(data: bytes) -> None:
 
 @cache
 def tiny() -> WhisperForConditionalGeneration:
-    """A Whisper of two states."""
+    """A Whisper of few states."""
     torch.manual_seed(0)
     return WhisperForConditionalGeneration(
         WhisperConfig(
-            vocab_size=6, d_model=2, num_mel_bins=2, encoder_layers=1, decoder_layers=1,
+            vocab_size=6, d_model=4, num_mel_bins=2, encoder_layers=1, decoder_layers=1,
             encoder_attention_heads=1, decoder_attention_heads=1, encoder_ffn_dim=2,
             decoder_ffn_dim=2, max_source_positions=2, max_target_positions=2, pad_token_id=0,
             bos_token_id=0, eos_token_id=0, decoder_start_token_id=1,

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
@@ -88,8 +89,12 @@ def address_space(more_bytes: int) -> Iterator[None]:
 
 
 def _mapped_bytes() -> int:
-    with open("/proc/self/statm", "rb", buffering=0) as stream:
-        return int(stream.read(64).split()[0]) * PAGE_BYTES
+    return int(os.pread(_statm(), 64, 0).split()[0]) * PAGE_BYTES
+
+
+@cache
+def _statm() -> int:
+    return os.open("/proc/self/statm", os.O_RDONLY)
 
 
 def _innermost(error: BaseException) -> str:

@@ -1,6 +1,8 @@
 """``segments``, and what becomes of its lines."""
 
 from decimal import Decimal
+from functools import cache
+from pathlib import Path
 
 from espnet_medusa.kaldi.utterances import collect_utterances
 from fuzz.reader import Reader
@@ -11,11 +13,8 @@ RECORDINGS = ("rec1", "rec2")
 
 def read(data: bytes) -> None:
     """Every id is an utterance or a problem; times are those that the line says."""
-    folder = scratch_folder() / "segmented"
-    folder.mkdir(exist_ok=True)
-    (folder / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in RECORDINGS))
-    (folder / "segments").write_bytes(data)
-    found = collect_utterances(folder, require_text=False)
+    (data_dir() / "segments").write_bytes(data)
+    found = collect_utterances(data_dir(), require_text=False)
     said = {}
     for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         try:
@@ -34,6 +33,15 @@ def read(data: bytes) -> None:
         assert utterance.start_s >= 0 and (
             utterance.end_s == -1 or utterance.end_s > utterance.start_s
         )
+
+
+@cache
+def data_dir() -> Path:
+    """With the recordings alone."""
+    folder = scratch_folder() / "segmented"
+    folder.mkdir()
+    (folder / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in RECORDINGS))
+    return folder
 
 
 def seeds() -> list[bytes]:

@@ -59,7 +59,7 @@ def saved(content: object, **options) -> bytes:
 
 def seeds() -> list[bytes]:
     """A state dict in today's format and in the one before; ESPnet's checkpoint; two pickles."""
-    state = {"a.weight": torch.arange(16.0).reshape(4, 4), "b.bias": torch.ones(2).half()}
+    state = {"a.weight": torch.arange(16.0).reshape(4, 4), "b.bias": torch.ones(32).half()}
     tied = {"model": state | {"c": state["a.weight"][1:]}, "epoch": 3}
     return [
         WHOLE + saved(state),
