@@ -70,4 +70,4 @@ def tar(mode: str) -> bytes:
 
 
 WORDS = (b"../", b"/etc/", b"ustar\x0000", b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")
-READER = Reader("archive_members", read, seeds, WORDS, 16384, 256 * MEGABYTE)
+READER = Reader("archive_members", read, seeds, WORDS, 12288, 256 * MEGABYTE)

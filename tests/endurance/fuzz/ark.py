@@ -37,4 +37,5 @@ READER = Reader(
     seeds,
     (b"AUDIO", b"RIFF", b"fLaC", b"\0BFM ", b"\xff" * 8),
     room_bytes=256 * MEGABYTE,
+    max_bytes=1024,
 )

@@ -35,5 +35,9 @@ def seeds() -> list[bytes]:
 
 
 READER = Reader(
-    "csv_table", read, seeds, (b'"', b'""', b"\r", b"\0", b"audio,sentence\n", b"\xef\xbb\xbf")
+    "csv_table",
+    read,
+    seeds,
+    (b'"', b'""', b"\r", b"\0", b"audio,sentence\n", b"\xef\xbb\xbf"),
+    max_bytes=512,
 )

@@ -51,4 +51,4 @@ def seeds() -> list[bytes]:
 
 
 WORDS = (b"WhisperSpec\0", b"_scale\0", b"encoder/num_heads\0", EMBEDDINGS, b"\0\0\xc0\x7f")
-READER = Reader("ctranslate2_bin", read, seeds, WORDS, 8192)
+READER = Reader("ctranslate2_bin", read, seeds, WORDS, max_bytes=6144)

@@ -39,4 +39,6 @@ MARKS = (
     b".inf", b"-.nan", b"0x", b"1:1:1", b"1e400", b"? ", b"- ", b"[", b"{", b"|\n", b"%YAML 1.1\n",
     b"---\n", b"!!binary ", b"!!set ", b"!!omap ", b"\xe2\x80\xa8",
 )  # fmt: skip
-READER = Reader("decode_yaml", read, seeds, (*MARKS, *(f"{name}: ".encode() for name in NAMES)))
+READER = Reader(
+    "decode_yaml", read, seeds, (*MARKS, *(f"{name}: ".encode() for name in NAMES)), max_bytes=512
+)

@@ -52,7 +52,7 @@ def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
     options = {
         "runs": executions, "max_len": reader.max_bytes, "seed": seed,
         "timeout": TIMEOUT_S, "rss_limit_mb": 0, "artifact_prefix": f"{folder / ENDS}/",
-        "dict": folder / WORDS, "verbosity": 0, "len_control": 0,
+        "dict": folder / WORDS, "verbosity": 0,
     }  # fmt: skip
     words = [f"-{name}={value}" for name, value in options.items()]
     atheris.Setup([sys.argv[0], *words, str(folder / CORPUS)], test_one_input)

@@ -32,4 +32,6 @@ def seeds() -> list[bytes]:
     return [f"---\n{yaml.safe_dump(SAID)}---\n# Heads\n\nOf a Whisper.\n".encode()]
 
 
-READER = Reader("heads_card", read, seeds, (*MARKS, *(name.encode() for name in HEAD_TYPES)))
+READER = Reader(
+    "heads_card", read, seeds, (*MARKS, *(name.encode() for name in HEAD_TYPES)), max_bytes=1024
+)

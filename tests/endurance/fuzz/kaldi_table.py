@@ -27,5 +27,9 @@ def seeds() -> list[bytes]:
 
 
 READER = Reader(
-    "kaldi_table", read, seeds, (b"\xef\xbb\xbf", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85")
+    "kaldi_table",
+    read,
+    seeds,
+    (b"\xef\xbb\xbf", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85"),
+    max_bytes=512,
 )

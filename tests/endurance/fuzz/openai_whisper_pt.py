@@ -35,4 +35,6 @@ def seeds() -> list[bytes]:
 
 
 NAMES = tuple(name.encode() for name in DIMS)
-READER = Reader("openai_whisper_pt", read, seeds, (*WORDS, *NAMES), room_bytes=256 * MEGABYTE)
+READER = Reader(
+    "openai_whisper_pt", read, seeds, (*WORDS, *NAMES), room_bytes=256 * MEGABYTE, max_bytes=1024
+)

@@ -24,5 +24,5 @@ class Reader:
     read: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
     words: tuple[bytes, ...] = ()
-    max_bytes: int = 4096
+    max_bytes: int = 1024
     room_bytes: int = 64 * MEGABYTE

@@ -63,4 +63,4 @@ WORDS = (
     b"C64",
     b"BF16",
 )
-READER = Reader("safetensors_file", read, seeds, WORDS)
+READER = Reader("safetensors_file", read, seeds, WORDS, max_bytes=1024)

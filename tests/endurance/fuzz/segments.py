@@ -52,4 +52,6 @@ def seeds() -> list[bytes]:
     ]
 
 
-READER = Reader("segments", read, seeds, (b"nan", b"inf", b"-1", b"1e308", b"1_0", b"rec2"))
+READER = Reader(
+    "segments", read, seeds, (b"nan", b"inf", b"-1", b"1e308", b"1_0", b"rec2"), max_bytes=512
+)

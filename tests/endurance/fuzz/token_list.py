@@ -37,4 +37,4 @@ WORDS = (
     b"\xe2\x80\xa8",
     b"\r",
 )
-READER = Reader("token_list", read, seeds, WORDS)
+READER = Reader("token_list", read, seeds, WORDS, max_bytes=512)

@@ -76,4 +76,4 @@ WORDS = (
     b"ctorch._utils\n_rebuild_sparse_tensor\n", b"ctorch\nSize\n", b"ccollections\nOrderedDict\n",
     b"\x8a\x08", b"J\xff\xff\xff\x7f", b"\x85", b"\x86", b"\x87", b"storage", b"PK\x05\x06",
 )  # fmt: skip
-READER = Reader("torch_checkpoint", read, seeds, WORDS, room_bytes=256 * MEGABYTE)
+READER = Reader("torch_checkpoint", read, seeds, WORDS, room_bytes=256 * MEGABYTE, max_bytes=3072)

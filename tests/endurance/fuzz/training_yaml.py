@@ -68,4 +68,6 @@ def seeds() -> list[bytes]:
     ]
 
 
-READER = Reader("training_yaml", read, seeds, (*MARKS, b"token_type: ", b"word", b"null"))
+READER = Reader(
+    "training_yaml", read, seeds, (*MARKS, b"token_type: ", b"word", b"null"), max_bytes=512
+)

@@ -34,4 +34,6 @@ def seeds() -> list[bytes]:
     ]
 
 
-READER = Reader("trn", read, seeds, (b"(", b")", b";;", b"**", b"\xe3\x80\x80", b"\0"))
+READER = Reader(
+    "trn", read, seeds, (b"(", b")", b";;", b"**", b"\xe3\x80\x80", b"\0"), max_bytes=512
+)

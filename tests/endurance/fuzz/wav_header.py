@@ -42,4 +42,4 @@ WORDS = (
     b"\xff\xff\xff\x7f",
     b"\xfe\xff",
 )
-READER = Reader("wav_header", read, seeds, WORDS, room_bytes=256 * MEGABYTE)
+READER = Reader("wav_header", read, seeds, WORDS, room_bytes=256 * MEGABYTE, max_bytes=1024)

@@ -61,4 +61,10 @@ WORDS = (
     b"{}",
     b'"quantization_config":',
 )
-READER = Reader("whisper_json", read, seeds, (*WORDS, *(f'"{name}": '.encode() for name in FIELDS)))
+READER = Reader(
+    "whisper_json",
+    read,
+    seeds,
+    (*WORDS, *(f'"{name}": '.encode() for name in FIELDS)),
+    max_bytes=1024,
+)
