@@ -4,6 +4,7 @@ import os
 import random
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
@@ -142,3 +143,37 @@ def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch)
     assert not list((tmp_path / "out").iterdir())
     unpack(archive, tmp_path / "out")
     assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}
+
+
+def test_odd_archives_are_damaged_ones(tmp_path):
+    """What zipfile, bz2 and the file system say of them, in one line."""
+    with zipfile.ZipFile(tmp_path / "name.zip", "w") as packed:
+        packed.writestr("abc", "x")
+    whole = (tmp_path / "name.zip").read_bytes()
+    (tmp_path / "name.zip").write_bytes(whole.replace(b"abc", b"\0bc"))
+    plain = {"a": b"x", "a/b": b"y"}
+    make_tar(tmp_path / "both.tar", plain, "w")
+    make_tar(tmp_path / "long.tar", {"n" * 300: b"x"}, "w")
+    make_tar(tmp_path / "a.tar.bz2", {"a": random.Random(0).randbytes(5000)}, "w:bz2")
+    damaged = bytearray((tmp_path / "a.tar.bz2").read_bytes())
+    damaged[200:260] = bytes(60)
+    (tmp_path / "a.tar.bz2").write_bytes(damaged)
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(
+            InputError, match=f"{path.name}: is no whole (zip|tar) archive"
+        ) as caught:
+            unpack(path, tmp_path / "out")
+        one_line(caught.value)
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_names_that_are_longer_than_any_take_no_memory(tmp_path):
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
+    (tmp_path / "a.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="a.tar: is no whole tar archive"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
