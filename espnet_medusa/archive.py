@@ -10,8 +10,9 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -33,6 +34,7 @@ DAMAGE = (
     NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
 )  # fmt: skip
 OF_CONTENT = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: of bz2
+Member = TypeVar("Member", tarfile.TarInfo, zipfile.ZipInfo)
 
 
 class _Member(tarfile.TarInfo):
@@ -73,14 +75,22 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
         OSError: The archive cannot be read, or the files not be written.
     """
     archive, folder = Path(archive), Path(folder)
-    with archive.open("rb") as stream:
-        kind = "zip" if stream.read(len(ZIP)) == ZIP else "tar"
     staging = folder / f".{archive.name}.unpacking"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        (_extract_zip if kind == "zip" else _extract_tar)(archive, staging)
+        _extract(archive, staging)
         _move_into(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    with archive.open("rb") as stream:
+        kind = "zip" if stream.read(len(ZIP)) == ZIP else "tar"
+    try:
+        (_extract_zip if kind == "zip" else _extract_tar)(archive, folder)
     except (UnsafeError, tarfile.FilterError) as error:
         raise InputError(
             f"{archive}: is not safe to unpack ({error}); nothing was unpacked, fetch it from its"
@@ -94,9 +104,6 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
             f"{archive}: is no whole {kind} archive ({reason}); remove it and run the command again"
             " to fetch it anew"
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return folder
 
 
 def _progress(archive: Path) -> tqdm:
@@ -144,7 +151,7 @@ def _extract_zip(archive: Path, folder: Path) -> None:
             progress.update(member.compress_size)
 
 
-def _within_size(members, archive: Path) -> Iterator[tarfile.TarInfo | zipfile.ZipInfo]:
+def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
     """Members, as long as they are not suspiciously large together."""
     allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
     total = 0

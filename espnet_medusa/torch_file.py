@@ -21,7 +21,7 @@ PARTS = re.compile(
     r"|torch\._utils _rebuild_(tensor|tensor_v2|parameter)"
     r"|torch ([A-Z][A-Za-z0-9]*(?<!Typed)(?<!Untyped)Storage|Size|device|[a-z]+[0-9]+)"
 )
-PICKLE = ".pkl"
+ZIP, PICKLE = b"PK\x03\x04", ".pkl"
 ANY_SIZE = 1 << 20  # of numbers in old files, however small
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages behind them
@@ -36,7 +36,9 @@ def check_torch_file(path: Path) -> None:
         InputError: Says what is in the file at ``path``.
         ValueError, OSError, zipfile.BadZipFile: It is damaged, or cannot be read.
     """
-    if zipfile.is_zipfile(path):
+    with path.open("rb") as stream:
+        is_zip = stream.read(len(ZIP)) == ZIP  # as torch tells
+    if is_zip:
         with zipfile.ZipFile(path) as archive:
             for record in archive.infolist():
                 if record.compress_type != zipfile.ZIP_STORED:

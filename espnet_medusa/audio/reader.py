@@ -222,7 +222,7 @@ def _blocks(
         yield from sound.blocks(start, None if end == sound.info.n_samples else end)
         return
     position, most = 0, _block_frames(sound)
-    if sound.seekable():
+    if start and sound.seekable():
         position = sound.seek(start)
     while position < start and len(block := sound.read(min(most, start - position))):
         position += len(block)  # GSM 6.10 and the like are read from their beginning
