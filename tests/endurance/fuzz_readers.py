@@ -4,8 +4,8 @@ python tests/endurance/fuzz_readers.py --folder fuzzed --report tests/endurance/
 
 Needs atheris, which looks for inputs that run code that none before did (pip install atheris). A
 reader is a file of tests/endurance/fuzz: seeds, and what a right result is. The folder keeps inputs
-that were of use, the smallest of each defect with its traceback, and counts: another run goes on
-from there. A defect is anything but an InputError of one line or a right result, more than a second
+that ran new code, the smallest of each defect with its traceback, and counts: another run goes on
+from there. --keep puts those inputs with the tests, where every run begins. A defect is anything but an InputError of one line or a right result, more than a second
 of processor time, or memory that the file's size does not justify. Exit status 1: there was one.
 """
 
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.counts import Counts, read_counts
-from fuzz.folder import COUNTS, DEFECTS, ENDS, LOG
+from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG
+from fuzz.kept_inputs import keep_inputs
 from fuzz.scratch import IN_MEMORY
 
 from espnet_medusa.bin.command_line import positive, run_main
@@ -127,6 +128,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=positive, default=1)
     parser.add_argument("--folder", type=Path, required=True, help="kept between runs")
     parser.add_argument("--report", type=Path, help="table to write (.md)")
+    parser.add_argument("--keep", action="store_true", help="inputs, in fuzz/corpus")
     return parser
 
 
@@ -135,6 +137,8 @@ def work(args: argparse.Namespace) -> int:
     for name in args.readers:
         result = run_reader(name, args.folder / name, args.executions, args.seed)
         print(f"{name}: {result.counts}; {', '.join(result.defects) or 'no defects'}", flush=True)
+        if args.keep:
+            keep_inputs(name, args.folder / name / CORPUS)
     done = [name for name in NAMES if (args.folder / name / COUNTS).is_file()]
     results = [read_result(name, args.folder / name) for name in done]
     text = report(results)

@@ -8,6 +8,7 @@ from fuzz import judge as judge_module
 from fuzz.counts import Counts, KeptCounts, read_counts
 from fuzz.folder import COUNTS, DEFECTS
 from fuzz.judge import DefectError, Outcome, judge
+from fuzz.kept_inputs import read_kept_inputs
 from fuzz.reader import MEGABYTE, Reader
 from fuzz.readers import READERS
 from hypothesis import HealthCheck, given, settings
@@ -33,11 +34,13 @@ def test_every_reader_has_a_name_that_the_command_knows():
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_seeds_are_read_and_what_is_made_of_them_is_no_defect(name):
+def test_seeds_are_read_and_neither_they_nor_what_is_made_of_them_find_a_defect(name):
     reader = READERS[name]
     seeds = reader.seeds()
     assert all(len(seed) <= reader.max_bytes for seed in seeds)
     assert {judge(reader, seed) for seed in seeds} == {Outcome.READ}
+    for data in read_kept_inputs(name):
+        judge(reader, data)
 
     @settings(
         max_examples=200,

@@ -16,6 +16,7 @@ with atheris.instrument_imports(include=["espnet_medusa"]):
     from fuzz.counts import KeptCounts
     from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, WORDS
     from fuzz.judge import DefectError, Outcome, judge
+    from fuzz.kept_inputs import read_kept_inputs
     from fuzz.reader import Reader
     from fuzz.readers import READERS
 
@@ -24,10 +25,10 @@ TIMEOUT_S = 20  # in C code, which nothing interrupts: the process ends
 
 
 def prepare(reader: Reader, folder: Path) -> None:
-    """Write seeds and words."""
+    """Write seeds, inputs that were kept, and words."""
     for name in (CORPUS, DEFECTS, ENDS):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for seed in reader.seeds():
+    for seed in (*reader.seeds(), *read_kept_inputs(reader.name)):
         (folder / CORPUS / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
     escaped = ("".join(f"\\x{byte:02x}" for byte in word) for word in reader.words)
     (folder / WORDS).write_text("".join(f'"{word}"\n' for word in escaped))
