@@ -5,8 +5,9 @@ python tests/endurance/fuzz_readers.py --folder fuzzed --report tests/endurance/
 Needs atheris, which looks for inputs that run code that none before did (pip install atheris). A
 reader is a file of tests/endurance/fuzz: seeds, and what a right result is. The folder keeps inputs
 that ran new code, the smallest of each defect with its traceback, and counts: another run goes on
-from there. --keep puts those inputs with the tests, where every run begins. A defect is anything but an InputError of one line or a right result, more than a second
-of processor time, or memory that the file's size does not justify. Exit status 1: there was one.
+from there. With --keep those inputs go to the tests; every run begins with them. A defect is
+anything but an InputError of one line or a right result, more than a second of processor time, or
+memory that the file's size does not justify. Exit status 1: there was one.
 """
 
 import argparse
