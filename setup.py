@@ -33,6 +33,7 @@ setup(
         "torchaudio",
         "transformers>=5.0",
         "safetensors",
+        "filelock",
         "sentencepiece",
         "kaldiio",
         "soundfile>=0.12",

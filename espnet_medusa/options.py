@@ -12,10 +12,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.yaml_text import load_yaml
 
 Options = TypeVar("Options")
-# A Whisper's token list takes pure Python seconds.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -40,7 +39,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
         InputError: It cannot be read, or is no YAML.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        return load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from error
@@ -72,12 +71,15 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
         InputError: A key of ``values`` is no option; the message lists those that are. A value is
             of another type than the option.
     """
+    if not isinstance(values or {}, Mapping):
+        raise InputError(f"{where}: {reprlib.repr(values)}; allowed: options with their values")
     values = dict(values or {})
     types = get_type_hints(kind)
     allowed = [field.name for field in dataclasses.fields(kind)]
     for name, value in values.items():
         if name not in allowed:
-            raise InputError(f"{where}: unknown option '{name}'{_allowed(str(name), allowed)}")
+            shown = " ".join(str(name).split())
+            raise InputError(f"{where}: unknown option '{shown}'{_allowed(shown, allowed)}")
         values[name] = _as_type(value, types[name], f"{where}: {name}")
     return kind(**values)
 
@@ -96,6 +98,8 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
         if isinstance(value, bool) and not {bool, Any} & {*kinds}:
             raise TypeCheckError("is a number in Python alone")
+        if isinstance(value, str) and not value and not {str, Path, Any} & {*kinds}:
+            raise TypeCheckError("is a list in Python alone")
     except TypeCheckError as error:
         allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
         raise InputError(f"{where}: {reprlib.repr(value)}; allowed: {allowed}") from error

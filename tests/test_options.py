@@ -50,6 +50,7 @@ def test_what_fits_is_taken_as_it_is(given):
         ("name", 3, "text"),
         ("marks", (1.0, "2"), "a list of numbers"),
         ("tokens", (1, 2, 3.5), "a list of whole numbers or none"),
+        ("tokens", "", "a list of whole numbers or none"),
         ("tokens", 7, "a list of whole numbers or none"),
         ("conf", [1], "Mapping[str, typing.Any]"),
     ],
@@ -77,3 +78,9 @@ def test_what_is_no_option_is_named_with_those_that_are():
 
 def test_nothing_is_every_default():
     assert build_options(Options, None, "conf") == Options()
+
+
+@pytest.mark.parametrize("values", [5, "draft_depth: 2", [1, 2], [("count", 2)]])
+def test_options_are_a_mapping(values):
+    with pytest.raises(InputError, match="decoder_conf: .*; allowed: options with their values"):
+        build_options(Options, values, "decoder_conf")

@@ -27,7 +27,7 @@ __all__ = [
     "resample",
 ]
 
-BLOCK_FRAMES = 1 << 20
+BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream whose length is not in its header.
 UNKNOWN_FRAMES = 1 << 48
 SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
@@ -96,9 +96,7 @@ def read_source(
         start, end = _sample_range(source.name, info, start_s, end_s)
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
-        samples = _decode(source, sound, info, start, end)
-    _check_length(f"{source.name}:", len(samples), info.rate_hz, max_duration_s)
-    return samples, info.rate_hz
+        return _decode(source, sound, info, start, end, max_duration_s), info.rate_hz
 
 
 def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
@@ -180,10 +178,23 @@ def _decode(
     info: AudioInfo,
     start: int,
     end: int | None,
+    max_duration_s: float | None,
 ) -> np.ndarray:
-    """Decode samples [start, end), averaging channels block by block; returns float32 (N,)."""
+    """Decode samples [start, end), averaging channels block by block; returns float32 (N,).
+
+    Audio whose header did not say that it is too long is not decoded much beyond that.
+    """
+    most = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
+    blocks, count = [], 0
     try:
-        blocks = [block.mean(axis=1) for block in _blocks(sound, start, end)]
+        for block in _blocks(sound, start, end):
+            blocks.append(block.mean(axis=1))
+            count += len(block)
+            if most is not None and count > most:
+                raise TooLongError(
+                    f"{source.name}: lasts longer than the {max_duration_s:g} s that are allowed",
+                    "cut it into segments",
+                )
     except AudioError:  # a MediaFile knows itself that it is truncated
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
@@ -210,11 +221,13 @@ def _blocks(
         # Its header's length is nearly so.
         yield from sound.blocks(start, None if end == sound.info.n_samples else end)
         return
-    if start:
-        sound.seek(start)
-    position = sound.tell()
+    position, most = 0, _block_frames(sound)
+    if start and sound.seekable():
+        position = sound.seek(start)
+    while position < start and len(block := sound.read(min(most, start - position))):
+        position += len(block)  # GSM 6.10 and the like are read from their beginning
     while end is not None and position < end:
-        block = sound.read(min(BLOCK_FRAMES, end - position), dtype="float32", always_2d=True)
+        block = sound.read(min(most, end - position), dtype="float32", always_2d=True)
         if len(block) == 0:
             return
         yield block
@@ -226,13 +239,17 @@ def _blocks(
             yield block
 
 
+def _block_frames(sound: soundfile.SoundFile) -> int:
+    return max(1, BLOCK_VALUES // sound.channels)
+
+
 def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
     """Read a block of a FLAC stream without a length; returns the block and if it is the last.
 
     soundfile reads first and then seeks to where a full block would end, which fails at the end
     of the stream: what it had read by then is what has replaced the NaN, which FLAC cannot hold.
     """
-    block = np.full((BLOCK_FRAMES, sound.channels), np.nan, dtype=np.float32)
+    block = np.full((_block_frames(sound), sound.channels), np.nan, dtype=np.float32)
     try:
         sound.read(out=block)
     except soundfile.LibsndfileError as error:

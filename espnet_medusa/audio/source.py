@@ -4,6 +4,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def is_pipe(entry: str) -> bool:
 
 def ark_address(entry: str) -> tuple[str, int] | None:
     """Split `x.ark:offset`; None for anything else, such as an existing file of that name."""
-    match = re.fullmatch(r"(.+):(\d+)", entry)
+    match = re.fullmatch(r"(.+):([0-9]{1,18})", entry)
     if match is None or os.path.exists(entry):
         return None
     return match.group(1), int(match.group(2))
@@ -83,6 +84,8 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     entry = entry.strip()
     if not entry:
         raise AudioError("the wav.scp value is empty", "add a path")
+    if "\0" in entry:
+        raise AudioError(f"{entry!r}: holds a NUL character", "correct the path in wav.scp")
     if is_pipe(entry):
         return _run_pipe(entry, allow_pipes)
     address = ark_address(entry)
@@ -101,12 +104,14 @@ def _find_file(entry: str) -> AudioSource:
         raise AudioError(f"{entry}: '~' is not expanded in wav.scp", "write the whole path")
     if os.path.isdir(entry):
         raise AudioError(f"{entry}: is a folder", "give an audio file")
-    size_bytes = os.stat(entry).st_size
+    status = os.stat(entry)
+    if not stat.S_ISREG(status.st_mode):
+        raise AudioError(f"{entry}: is a device or a pipe", "give an audio file")
     with open(entry, "rb"):  # Raises for a file without read permission.
         pass
-    if size_bytes == 0:
+    if status.st_size == 0:
         raise AudioError(f"{entry}: is an empty file", COPY_AGAIN)
-    return AudioSource(entry, entry, size_bytes)
+    return AudioSource(entry, entry, status.st_size)
 
 
 def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
@@ -117,7 +122,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
         if flag == b"AUDIO":  # kaldiio: number of length bytes, length, any soundfile format.
             n_length_bytes = int.from_bytes(stream.read(1), "little")
             length = int.from_bytes(stream.read(n_length_bytes), "little")
-            data = stream.read(length)
+            data = _take(stream, length)
             if len(data) < length:
                 raise AudioError(
                     f"{entry}: the ark is truncated ({length - len(data)} of {length} bytes are"
@@ -127,7 +132,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
         elif flag[:4] == b"RIFF":  # Kaldi's own wav arks: the length is in the wav header.
             (length,) = struct.unpack("<I", (flag[4:] + stream.read(3)).ljust(4, b"\0"))
             stream.seek(offset)
-            data = stream.read(length + 8)
+            data = _take(stream, length + 8)
         elif flag[:4] == b"fLaC":
             stream.seek(offset)
             data = stream.read()
@@ -137,6 +142,12 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
                 "correct the offset, or give audio instead of features",
             )
     return AudioSource(entry, data, len(data))
+
+
+def _take(stream: BinaryIO, length: int) -> bytes:
+    """Read so many bytes of a file, or what is left; Python would first allocate what is asked."""
+    left = os.fstat(stream.fileno()).st_size - stream.tell()
+    return stream.read(max(0, min(length, left)))
 
 
 def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:

@@ -28,7 +28,7 @@ def positive(value: str) -> int:
     Raises:
         argparse.ArgumentTypeError: Another value.
     """
-    if not value.isdigit() or int(value) < 1:
+    if not value.isdecimal() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value}: a whole number above 0 is needed")
     return int(value)
 

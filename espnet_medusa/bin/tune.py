@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive, run_main
@@ -21,6 +20,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.options import read_yaml
 from espnet_medusa.search.ctc_first import CTC_THRESHOLDS
 from espnet_medusa.search.drafters import FIXED
 from espnet_medusa.search.limits import LengthLimits
@@ -100,8 +100,7 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
     """
     own = {}
     if options["config"] is not None:
-        text = Path(options["config"]).read_text(encoding="utf-8")
-        own = yaml.safe_load(text) or {}
+        own = read_yaml(Path(options["config"]), "give a decode config") or {}
     names = [*ESPNET_KEYS, *(entry.name for entry in dataclasses.fields(DecodeOptions))]
     parser = asr_inference.get_parser()
     without = {name: own.get(name, parser.get_default(name)) for name in names}

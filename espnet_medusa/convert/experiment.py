@@ -19,6 +19,7 @@ from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
 from espnet_medusa.options import build_options, read_config
+from espnet_medusa.whisper.json_file import read_json
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
 from espnet_medusa.whisper.text import (
@@ -26,7 +27,6 @@ from espnet_medusa.whisper.text import (
     Text,
     list_tokens,
     load_safely,
-    read_json,
     tokenizer_of_type,
 )
 from espnet_medusa.whisper.token_types import WHISPER_TYPES

@@ -16,6 +16,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions
 from espnet_medusa.options import build_options, check_at_least, check_choice
 from espnet_medusa.search.draft_defaults import read_draft_conf
+from espnet_medusa.yaml_text import load_yaml
 
 CARD = "README.md"
 FENCE = "---\n"
@@ -147,9 +148,8 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
         opening, front, body = (*text.split(FENCE, 2), "", "")[:3]
         if opening or not front:
             raise InputError(f"{path}: no fields between two lines of ---; {DO}")
-        # Not the C loader: too deep a nesting ends in an exception.
-        said = yaml.safe_load(front)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        said = load_yaml(front)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read ({reason}); {DO}") from error
     if not isinstance(said, dict):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from transformers import WhisperConfig
 
+from espnet_medusa.checkpoint import open_safetensors
 from espnet_medusa.convert.checkpoint import Architecture
 from espnet_medusa.convert.heads_card import CARD, HeadsCard, read_card
 from espnet_medusa.convert.names import COUNTS, HEADS
@@ -110,23 +110,19 @@ def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
 
 def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors by name; none is read before all are known to be those expected, beside counts."""
-    try:
-        with safe_open(path, framework="pt") as stored:
-            names = {*stored.keys()}
-            different = sorted(names ^ {IDS, TIMES, *expected})
-            if different:
-                what = "is not of these heads" if different[0] in names else "is missing"
-                raise InputError(f"{path}: {different[0]} {what} ({len(different)} such); {REMEDY}")
-            for name in sorted(names):
-                part, counts = stored.get_slice(name), name not in expected
-                kind, shape = part.get_dtype(), tuple(part.get_shape())
-                if kind not in TYPES.get(name, FLOATS):
-                    allowed = ", ".join(TYPES.get(name, FLOATS))
-                    raise InputError(f"{path}: {name}: {kind}; allowed: {allowed}; {REMEDY}")
-                if len(shape) != 1 if counts else shape != expected[name].shape:
-                    fits = "one dimension" if counts else tuple(expected[name].shape)
-                    raise InputError(f"{path}: {name} is {shape}; allowed: {fits}; {REMEDY}")
-            return {name: stored.get_tensor(name) for name in names}
-    except (SafetensorError, OSError, RuntimeError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"{path}: no safetensors ({reason}); fetch it again") from error
+    with open_safetensors(path) as stored:
+        names = {*stored.keys()}
+        different = sorted(names ^ {IDS, TIMES, *expected})
+        if different:
+            what = "is not of these heads" if different[0] in names else "is missing"
+            raise InputError(f"{path}: {different[0]} {what} ({len(different)} such); {REMEDY}")
+        for name in sorted(names):
+            part, counts = stored.get_slice(name), name not in expected
+            kind, shape = part.get_dtype(), tuple(part.get_shape())
+            if kind not in TYPES.get(name, FLOATS):
+                allowed = ", ".join(TYPES.get(name, FLOATS))
+                raise InputError(f"{path}: {name}: {kind}; allowed: {allowed}; {REMEDY}")
+            if len(shape) != 1 if counts else shape != expected[name].shape:
+                fits = "one dimension" if counts else tuple(expected[name].shape)
+                raise InputError(f"{path}: {name} is {shape}; allowed: {fits}; {REMEDY}")
+        return {name: stored.get_tensor(name) for name in names}

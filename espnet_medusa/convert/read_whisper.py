@@ -1,5 +1,6 @@
 """Whispers in Hugging Face, CTranslate2 and OpenAI's format, and aiola's with its heads."""
 
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,19 +23,15 @@ from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.whisper.pretrained import PretrainedWhisper, open_whisper
-from espnet_medusa.whisper.sizes import scratch_config
-from espnet_medusa.whisper.text import Text, TextOptions, find_text, read_json
+from espnet_medusa.whisper.json_file import read_json
+from espnet_medusa.whisper.pretrained import PretrainedWhisper, is_local, open_whisper
+from espnet_medusa.whisper.sizes import SIZES, check_sizes, scratch_config
+from espnet_medusa.whisper.text import Text, TextOptions, find_text
 
 BASE_HEAD, MEDUSA_BLOCK = "base_head", "medusa_block"
 HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours
 NUM_HEADS, NUM_LAYERS, TYPE = "medusa_num_heads", "medusa_num_layers", "medusa_heads_type"
 CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
-SIZES = (
-    "vocab_size", "num_mel_bins", "d_model", "encoder_layers", "encoder_attention_heads",
-    "encoder_ffn_dim", "max_source_positions", "decoder_layers", "decoder_attention_heads",
-    "decoder_ffn_dim", "max_target_positions",
-)  # fmt: skip
 
 
 def read_whisper(source: str, text: TextOptions, base_model: str | None = None) -> Checkpoint:
@@ -48,7 +45,7 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     Raises:
         InputError: It is no Whisper, or its config, tensors or tokenizer do not fit each other.
     """
-    whisper = _open(source)
+    whisper = open_whisper(source)
     if whisper.files[0].suffix == ".pt":
         return _read_plain(whisper, find_text(whisper.config.vocab_size, None, text, {}), {})
     folder = whisper.files[0].parent
@@ -64,14 +61,6 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     if not with_heads:
         return _read_plain(whisper, found, records)
     return _read_aiola(whisper, config, found, records)
-
-
-def _open(source: str) -> PretrainedWhisper:
-    try:
-        return open_whisper(source)
-    except StrictDataclassError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{source}: {CONFIG}: {reason}; mend it, or fetch it again") from error
 
 
 def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]) -> Checkpoint:
@@ -160,6 +149,11 @@ def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> Whispe
     if not missing:
         return scratch_config(0.0, **{name: fields[name] for name in SIZES})
     name = base_model or fields.get(BASE_MODEL)
+    if name and not base_model and not is_local(source) and is_local(str(name)):
+        raise InputError(
+            f"{source}: {CONFIG}: {BASE_MODEL}: {reprlib.repr(name)}; allowed of a model from a "
+            "hub: a hub name; give --whisper_model to have a folder of yours read"
+        )
     if not isinstance(name, str):
         raise InputError(
             f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; give "
@@ -167,12 +161,13 @@ def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> Whispe
         )
     base = _sizes_of(name, source)
     sizes = {name: fields.get(name, getattr(base, name)) for name in SIZES}
+    check_sizes(sizes, f"{source}: {CONFIG}")
     return scratch_config(0.0, **sizes)
 
 
 def _sizes_of(name: str, source: str) -> WhisperConfig:
     if Path(name).suffix == ".pt":
-        return _open(name).config
+        return open_whisper(name).config
     try:
         # The class is given: no code comes with a config. Weights are not fetched.
         return WhisperConfig.from_pretrained(name)

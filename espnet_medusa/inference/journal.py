@@ -103,7 +103,8 @@ class Journal:
     def _read_lines(self) -> list[str]:
         if not self.path.is_file():
             return []
-        return self.path.read_text(encoding="utf-8").splitlines()
+        # An interruption may cut a letter; a text may hold a line separator of Unicode.
+        return self.path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
 
     def _take_over(self, line: str) -> None:
         try:

@@ -13,6 +13,7 @@ from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
+from espnet_medusa.options import read_yaml
 
 MEMORY = "memory"
 MADE_WITH = "encoder.yaml"
@@ -114,7 +115,7 @@ def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
     if not written.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    elif yaml.safe_load(written.read_text(encoding="utf-8")) != settings:
+    elif read_yaml(written, "remove the folder") != settings:
         raise InputError(
             f"{folder}: holds the outputs of another encoder, see {written}; name another folder, "
             "or remove this one"

@@ -28,6 +28,7 @@ from espnet_medusa.inference.obstacles import (
     check_precisions,
     check_scoring,
 )
+from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_labels import whisper_labels
@@ -165,11 +166,12 @@ class Speech2Text(ESPnetSpeech2Text):
     def from_pretrained(
         model_tag: str | None = None, heads: str = AUTO, **options
     ) -> "Speech2Text":
-        """Build from a Whisper, or from a tag of ESPnet's model zoo, which is downloaded.
+        """Build from a Whisper, or from a packed model, which a tag of ESPnet's zoo may name.
 
         Args:
-            model_tag: A Whisper as ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or a
-                tag; None: ``options`` name an experiment.
+            model_tag: A Whisper as ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or an
+                archive of ESPnet's, or a tag, which is downloaded; None: ``options`` name an
+                experiment.
             heads: Of a Whisper: ``auto`` attaches those of the package where they were trained on
                 these weights, ``none`` leaves them out, a folder is of other heads.
             options: As the class takes them.
@@ -187,7 +189,7 @@ class Speech2Text(ESPnetSpeech2Text):
         if heads != AUTO:
             raise InputError(f"heads: {heads}; allowed with a Whisper; '{model_tag}' is none")
         if model_tag is not None:
-            options |= _from_model_zoo(model_tag)
+            options |= open_packed_model(fetch_packed_model(model_tag))
         return Speech2Text(**options)
 
     @torch.no_grad()
@@ -329,15 +331,3 @@ class Speech2Text(ESPnetSpeech2Text):
             if decoding.results:
                 best = "".join(decoding.results[0][1])
                 log_decoded(logger, len(speech), best, began + row * seconds, seconds)
-
-
-def _from_model_zoo(model_tag: str) -> dict:
-    """Files of a model by ESPnet's names of options."""
-    try:
-        from espnet_model_zoo.downloader import ModelDownloader
-    except ImportError as error:
-        raise InputError(
-            f"model_tag: '{model_tag}' is no Whisper; for models of ESPnet's zoo: "
-            "pip install espnet_model_zoo"
-        ) from error
-    return ModelDownloader().download_and_unpack(model_tag)

@@ -1,5 +1,6 @@
 """The tables of an ESPnet `dump/raw` directory, written and read back."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
                 str(folder / "utt2num_samples"), key, f"{value} is no number", "format again"
             )
             for key, value in tables["utt2num_samples"].items()
-            if not value.isdigit()
+            if re.fullmatch("[0-9]{1,18}", value) is None
         ]
     if problems:
         raise TableError(problems)

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from espnet_medusa.errors import InputError
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -23,17 +25,17 @@ def parse_segment(value: str) -> Segment:
     """Read `<recording> <start> <end>`.
 
     Raises:
-        ValueError: The fields are not three, no numbers, or end is not after start.
+        InputError: The fields are not three, no numbers, or end is not after start.
     """
     fields = value.split()
     if len(fields) != 3:
-        raise ValueError(f"has {len(fields) + 1} fields, not 4 (utterance recording start end)")
+        raise InputError(f"has {len(fields) + 1} fields, not 4 (utterance recording start end)")
     try:
         start_s, end_s = float(fields[1]), float(fields[2])
     except ValueError:
-        raise ValueError(f"has times that are no numbers: {fields[1]} {fields[2]}") from None
+        raise InputError(f"has times that are no numbers: {fields[1]} {fields[2]}") from None
     if not (math.isfinite(start_s) and math.isfinite(end_s)) or start_s < 0:
-        raise ValueError(f"has impossible times: {fields[1]} {fields[2]}")
+        raise InputError(f"has impossible times: {fields[1]} {fields[2]}")
     if end_s != -1 and end_s <= start_s:
-        raise ValueError(f"ends at {fields[2]} s, not after its start at {fields[1]} s")
+        raise InputError(f"ends at {fields[2]} s, not after its start at {fields[1]} s")
     return Segment(fields[0], start_s, end_s)

@@ -55,7 +55,9 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
         InputError: There is no such model, its shape is another, or it lacks tokens of the list.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(llama_model, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            llama_model, dtype=torch.float32, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"decoder_conf.llama_model: '{llama_model}': {_first_line(error)}; give a hub name or "
@@ -97,6 +99,12 @@ def _check_config(config: PreTrainedConfig) -> None:
     window = getattr(config, "sliding_window", None)
     if getattr(config, "use_sliding_window", window is not None) and window is not None:
         raise InputError(f"decoder_conf: sliding_window: {window}; allowed: null")
+    attention = config._attn_implementation
+    if "/" in str(attention):
+        raise InputError(
+            f"decoder_conf: attn_implementation: {attention}; allowed: a name without a slash: "
+            "kernels of a hub are not run"
+        )
 
 
 def _first_line(error: BaseException | None) -> str:

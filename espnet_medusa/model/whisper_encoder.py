@@ -57,10 +57,11 @@ def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOpti
     Raises:
         InputError: An option is not known or has a value that is not allowed.
     """
-    values = dict(values or {})
-    pad = values.pop("pad_to_window", None)
-    if pad is not None:
-        values.setdefault("window", WHISPER_WINDOW if pad else AUDIO_WINDOW)
+    if isinstance(values, Mapping):
+        values = dict(values)
+        pad = values.pop("pad_to_window", None)
+        if pad is not None:
+            values.setdefault("window", WHISPER_WINDOW if pad else AUDIO_WINDOW)
     options = build_options(EncoderOptions, values, where)
     if options.window is not None:
         check_choice(options.window, WINDOWS, f"{where}.window")

@@ -4,15 +4,10 @@ While it is fetched, a file is called `NAME.partial`; `NAME.partial.version` hol
 calls this version of it (ETag or date), so that two versions are never joined.
 """
 
-import gzip
 import hashlib
-import lzma
 import os
-import shutil
 import sys
-import tarfile
 import time
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +24,6 @@ MAX_FAILURES = 4
 RETRY_PAUSE_S = 1.0
 DIGEST_LENGTHS = {"md5": 32, "sha1": 40, "sha256": 64}
 TEMPORARY_STATUS = (408, 425, 429)
-TAR_BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -201,93 +195,14 @@ def _extent(answer: requests.Response, offset: int) -> tuple[int, int | None]:
     """Where the body starts in the file, and the size of the file in bytes, if it is said."""
     if answer.status_code != requests.codes.partial_content:
         length = answer.headers.get("Content-Length", "")
-        return 0, int(length) if length.isdigit() else None
+        return 0, int(length) if length.isdecimal() else None
     span, _, total = answer.headers.get("Content-Range", "").partition("/")
     if not span.startswith(f"bytes {offset}-"):
         raise requests.ConnectionError(f"asked for bytes from {offset}, the server sent '{span}'")
-    return offset, int(total) if total.isdigit() else None
+    return offset, int(total) if total.isdecimal() else None
 
 
 def _version(answer: requests.Response) -> str | None:
     """What If-Range takes: an ETag that is not weak, or else the date."""
     tag = answer.headers.get("ETag", "W/")
     return answer.headers.get("Last-Modified") if tag.startswith("W/") else tag
-
-
-def unpack(archive: str | Path, folder: str | Path) -> Path:
-    """Unpack a tar archive (plain, gz, bz2, xz) into a folder.
-
-    The work goes to a hidden folder inside `folder`; then each file and each new folder is moved
-    into place at once, so what is there is whole. Files of the same name are replaced, folders
-    of the same name joined.
-
-    Args:
-        archive: The archive; it stays.
-        folder: Where to; it is made.
-
-    Returns:
-        `folder`.
-
-    Raises:
-        InputError: No tar archive, a damaged or truncated one, or one that names files outside
-            `folder`, links out of it, or devices; nothing is moved into place then.
-        OSError: The archive cannot be read, or the files not be written.
-    """
-    archive, folder = Path(archive), Path(folder)
-    staging = folder / f".{archive.name}.unpacking"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        _extract(archive, staging)
-        _move_into(staging, folder)
-    except tarfile.FilterError as error:
-        raise InputError(
-            f"{archive}: is not safe to unpack ({error}); nothing was unpacked, fetch it from its"
-            " publisher"
-        ) from error
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        reason = str(error).split("\n")[0].rstrip(":")
-        raise InputError(
-            f"{archive}: is no whole tar archive ({reason}); remove it and run the command again"
-            " to fetch it anew"
-        ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return folder
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    interval_s = 0.2 if sys.stderr.isatty() else 30
-    size = _size(archive)
-    with (
-        archive.open("rb") as stream,
-        # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
-        tarfile.open(fileobj=stream, mode="r:*") as tar,
-        tqdm(
-            desc=f"unpack {archive.name}",
-            total=size,
-            unit="B",
-            unit_scale=True,
-            mininterval=interval_s,
-        ) as progress,
-    ):
-        for member in tar:
-            tar.extract(member, folder, filter="data")
-            progress.update(stream.tell() - progress.n)
-        if tar.fileobj is stream:
-            # tarfile does not miss the end mark of an archive that is cut off between members.
-            stream.seek(tar.offset)
-            if len(stream.read(TAR_BLOCK_BYTES)) < TAR_BLOCK_BYTES:
-                raise tarfile.ReadError("it has no end mark")
-        # The compressed stream ends, with its checksum, behind the end mark.
-        while tar.fileobj.read(CHUNK_BYTES):
-            pass
-
-
-def _move_into(source: Path, target: Path) -> None:
-    for path in sorted(source.iterdir()):
-        there = target / path.name
-        if path.is_dir() and not path.is_symlink() and there.is_dir():
-            _move_into(path, there)
-        else:
-            os.replace(path, there)

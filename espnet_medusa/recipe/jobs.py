@@ -43,7 +43,7 @@ def parse_range(text: str) -> range:
     """
     name, _, numbers = text.partition("=")
     first, _, last = numbers.partition(":")
-    if name != "JOB" or not first.isdigit() or not (last or first).isdigit():
+    if name != "JOB" or not first.isdecimal() or not (last or first).isdecimal():
         raise ValueError(f"{text}: expected JOB=FIRST:LAST, for example JOB=1:4")
     found = range(int(first), int(last or first) + 1)
     if not found:

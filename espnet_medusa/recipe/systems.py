@@ -7,12 +7,12 @@ end in `_seed<S>`.
 """
 
 import re
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from espnet_medusa.errors import InputError
+from espnet_medusa.options import read_config
 
 _NAME = re.compile(
     r"(?P<kind>.+?)(?:_(?P<count>\d+)(?P<heads>heads)?(?:_(?P<stage>[a-z]+))?)?"
@@ -108,8 +108,14 @@ def best_checkpoint(config: Path) -> str:
     Raises:
         InputError: The configuration has no criterion.
     """
-    criteria = yaml.safe_load(config.read_text(encoding="utf-8")).get("best_model_criterion")
+    criteria = read_config(config, "give a training configuration").get("best_model_criterion")
     if not criteria:
         raise InputError(f"{config}: no best_model_criterion; name the checkpoint to decode with")
-    part, statistic, _ = criteria[0]
+    try:
+        part, statistic, _ = criteria[0]
+    except (TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"{config}: best_model_criterion: {reprlib.repr(criteria)}; allowed: lists such as "
+            "[valid, acc, max]"
+        ) from error
     return f"{part}.{statistic}.ave.pth"

@@ -133,7 +133,7 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
     if not name:
         raise ValueError("--token_type hugging_face needs --hugging_face_model_name_or_path")
     try:
-        vocabulary = AutoTokenizer.from_pretrained(name).get_vocab()
+        vocabulary = AutoTokenizer.from_pretrained(name, trust_remote_code=False).get_vocab()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error

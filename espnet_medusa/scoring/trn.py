@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from espnet_medusa.errors import InputError
+
 # sclite splits at these only: a no-break or an ideographic space belongs to the word.
 ASCII_SPACE = " \t\n\v\f\r"
 
@@ -37,7 +39,7 @@ def read_trn(path: str | Path) -> list[TrnLine]:
     """Read a trn file; comments (`;;`, `**`) and blank lines are passed over.
 
     Raises:
-        ValueError: A line is not UTF-8 or has no id at its end, or an id occurs twice; the
+        InputError: A line is not UTF-8 or has no id at its end, or an id occurs twice; the
             message names the file, the line number or the ids, and a remedy.
     """
     lines: list[TrnLine] = []
@@ -47,7 +49,7 @@ def read_trn(path: str | Path) -> list[TrnLine]:
         try:
             text = raw_line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise InputError(
                 f"{path}: line {number}: not UTF-8 (byte 0x{raw_line[error.start]:02x} at column "
                 f"{error.start + 1}); convert the file with iconv"
             ) from None
@@ -60,7 +62,7 @@ def read_trn(path: str | Path) -> list[TrnLine]:
         seen[line.id] = number
         lines.append(line)
     if repeated:
-        raise ValueError(f"{path}: repeated ids: {list_some(repeated)}; keep one line for each id")
+        raise InputError(f"{path}: repeated ids: {list_some(repeated)}; keep one line for each id")
     return lines
 
 
@@ -77,9 +79,9 @@ def _parse_line(text: str, where: str, number: int) -> TrnLine:
     ):
         shown = text.strip(ASCII_SPACE)
         shown = shown if len(shown) <= 60 else f"...{shown[-57:]}"
-        raise ValueError(f"{where}: no '(speaker-utterance)' at the end of '{shown}'; add the id")
+        raise InputError(f"{where}: no '(speaker-utterance)' at the end of '{shown}'; add the id")
     if "\0" in text:
-        raise ValueError(f"{where}: holds a NUL character; remove it")
+        raise InputError(f"{where}: holds a NUL character; remove it")
     return TrnLine(utterance_id, tuple(split_tokens(text[:opening])), number)
 
 

@@ -38,6 +38,7 @@ WEIGHT_OPTIONS = {  # ESPnet's, by scorer
     "ngram": "ngram_weight",
     "length_bonus": "penalty",
 }
+MAX_PATIENCE = 1000.0
 DRAFT_MINIMA = (
     ("draft_depth", 0),
     ("draft_width", 1),
@@ -133,7 +134,7 @@ def _check_ctc_first(options: SearchOptions) -> None:
 
 def _check_patience(options: SearchOptions, beam_size: int) -> None:
     if options.patience is not None:
-        check_above(options.patience, 0, "patience")
+        check_above(options.patience, 0, "patience", MAX_PATIENCE)
         if round(beam_size * options.patience) < 1:
             raise InputError(
                 f"patience: {options.patience}; allowed with beam_size {beam_size}: more, so that "

@@ -6,10 +6,10 @@ Utterances whose label has more tokens than the decoder has positions are named 
 import argparse
 from pathlib import Path
 
-import yaml
 from espnet2.bin.aggregate_stats_dirs import aggregate_stats_dirs
 
 from espnet_medusa.bin.command_line import make_main, positive, str2bool
+from espnet_medusa.options import read_config
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 
@@ -31,7 +31,7 @@ def work(args: argparse.Namespace) -> None:
     """Join and write."""
     folders = [args.job_dir.replace("JOB", str(job)) for job in range(1, args.jobs + 1)]
     aggregate_stats_dirs(folders, args.output_dir, "WARNING", not args.sum_stats)
-    config = yaml.safe_load((Path(folders[0]) / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config(Path(folders[0]) / "config.yaml", "run stage 10 again")
     longest = longest_text(config.get("decoder"), config.get("decoder_conf"))
     for part in ("train", "valid"):
         shape_file = args.output_dir / part / f"{args.text_name}_shape"

@@ -10,8 +10,9 @@ not fetched again.
 import argparse
 from pathlib import Path
 
+from espnet_medusa.archive import unpack
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.recipe.download import download, unpack
+from espnet_medusa.recipe.download import download
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

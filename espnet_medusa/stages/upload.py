@@ -2,10 +2,11 @@
 
 import argparse
 import tempfile
-import zipfile
 from pathlib import Path
 
+from espnet_medusa.archive import unpack
 from espnet_medusa.bin.command_line import make_main
+from espnet_medusa.errors import InputError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +26,10 @@ def work(args: argparse.Namespace) -> None:
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError:
         raise ValueError("stage 15 needs huggingface_hub: pip install huggingface_hub") from None
-    if not zipfile.is_zipfile(args.packed_model):
-        raise ValueError(f"{args.packed_model}: not a packed model; run stage 14 first")
+    if not args.packed_model.is_file():
+        raise InputError(f"{args.packed_model}: no such file; run stage 14 first")
     with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(args.packed_model) as packed:
-            packed.extractall(folder)
+        unpack(args.packed_model, folder)
         api = HfApi()
         try:
             api.create_repo(args.hf_repo, exist_ok=True)

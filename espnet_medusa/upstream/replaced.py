@@ -1,12 +1,17 @@
 """What the plugin puts into modules of ESPnet once they are loaded; no file is changed."""
 
-from functools import partial
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any, TextIO
 
 import yaml
 
-from espnet_medusa.options import LOADER
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import read_yaml
+
+MEND = "mend the file or its path"
 
 
 class Changing(SourceFileLoader):
@@ -34,14 +39,33 @@ class Registering(Changing):
         register()
 
 
-class WithFastYAML(Changing):
-    """ESPnet's tasks, which read an experiment's tokens with them."""
+class WithOurYAML(Changing):
+    """ESPnet's tasks, which read an experiment's config with its tokens."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Give it a PyYAML that reads in C."""
-        fast = {"safe_load": partial(yaml.load, Loader=LOADER)}
-        module.yaml = SimpleNamespace(**vars(yaml) | fast)
+        """Give it a PyYAML that reads as we do: in C, and with errors of one line."""
+        _replace_safe_load(module, lambda stream: read_yaml(Path(stream.name), MEND))
+
+
+class WithOurYAMLInParsers(Changing):
+    """ESPnet's parser, which reads ``--config`` where nothing catches an error."""
+
+    @staticmethod
+    def change(module: ModuleType) -> None:
+        """The same; an error ends the command."""
+
+        def load(stream: TextIO) -> Any:
+            try:
+                return read_yaml(Path(stream.name), MEND)
+            except InputError as error:
+                raise SystemExit(f"error: {error}") from error
+
+        _replace_safe_load(module, load)
+
+
+def _replace_safe_load(module: ModuleType, load: Callable[[TextIO], Any]) -> None:
+    module.yaml = SimpleNamespace(**vars(yaml) | {"safe_load": load})
 
 
 class WithOurTokenizer(Changing):
@@ -75,7 +99,8 @@ def replace_methods(theirs: type, ours: type) -> None:
 
 LOADERS: dict[str, type[Changing]] = {
     "espnet2.tasks.asr": Registering,
-    "espnet2.tasks.abs_task": WithFastYAML,
+    "espnet2.tasks.abs_task": WithOurYAML,
+    "espnet2.utils.config_argparse": WithOurYAMLInParsers,
     "espnet2.text.whisper_tokenizer": WithOurTokenizer,
     "espnet2.text.whisper_token_id_converter": WithOurConverter,
 }

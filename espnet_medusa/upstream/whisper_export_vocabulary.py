@@ -5,9 +5,9 @@ from pathlib import Path
 from espnet2.bin.whisper_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.token_list import write_token_list
 from espnet_medusa.upstream.whisper_text import build
 from espnet_medusa.whisper.text import list_tokens
-from espnet_medusa.whisper.token_files import write_token_list
 
 
 def main(cmd: list[str] | None = None) -> None:

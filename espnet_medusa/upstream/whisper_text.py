@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.token_list import read_token_list
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 
 # What ESPnet's recipes call languages beside Whisper's own codes.
@@ -57,7 +58,7 @@ def build(
     if model_type not in VOCAB_SIZE_OF_TYPE:
         raise InputError(f"bpemodel: '{model_type}'; allowed: {', '.join(VOCAB_SIZE_OF_TYPE)}")
     tokenizer = deepcopy(_tokenizer(VOCAB_SIZE_OF_TYPE[model_type]))
-    added = [] if added_tokens is None else _read_lines(Path(added_tokens))
+    added = [] if added_tokens is None else read_token_list(Path(added_tokens))
     tokenizer.add_tokens([*added, *([speaker_change] if speaker_change else [])])
     code = LANGUAGES.get(language or "en", language or "en")
     tokens = read_whisper_tokens(tokenizer)
@@ -139,10 +140,3 @@ def _tokenizer(vocab_size: int) -> Any:
     from espnet_medusa.whisper.tokens import make_tokenizer  # slow to import
 
     return make_tokenizer(vocab_size)
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a token a line") from error

@@ -1,12 +1,15 @@
 """Whose vocabulary: of Hugging Face's tokenizers, sentencepiece models, ESPnet's token lists."""
 
 import re
+import reprlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import read_config
+from espnet_medusa.token_list import read_token_list
 from espnet_medusa.vocabulary.byte_pairs import byte_alphabet
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE, WHISPER_TYPES
@@ -245,23 +248,19 @@ def _config_vocabulary(path: Path) -> Vocabulary:
     config = read_config(path, remedy)
     if not {"token_list", "token_type"} <= config.keys():
         raise InputError(f"{path}: no token_list and token_type; {remedy}")
-    tokens = config["token_list"]
+    tokens, bpemodel = config["token_list"], config.get("bpemodel")
     if isinstance(tokens, str):
-        tokens = _read_lines(Path(tokens))
-    return token_list_vocabulary(tokens, config["token_type"], config.get("bpemodel"))
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        # A token may be a line separator of Unicode: only newlines part them.
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no token list ({error}); give one token a line") from error
+        tokens = read_token_list(Path(tokens))
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise InputError(f"{path}: token_list: {reprlib.repr(tokens)}; allowed: tokens, or a file")
+    if not isinstance(bpemodel, str | NoneType):
+        raise InputError(f"{path}: bpemodel: {reprlib.repr(bpemodel)}; allowed: a path")
+    return token_list_vocabulary(tokens, config["token_type"], bpemodel)
 
 
 def _token_list_file(path: Path) -> Vocabulary:
     """Tell the type of a list by its tokens."""
-    tokens = _read_lines(path)
+    tokens = read_token_list(path)
     ordinary = [token for token in tokens if not _SPECIAL.fullmatch(token)]
     if any(BOUNDARY in token for token in ordinary):
         model = path.with_name("bpe.model")

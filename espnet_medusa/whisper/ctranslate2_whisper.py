@@ -10,7 +10,7 @@ from transformers import WhisperConfig
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.ctranslate2_file import DO, SCALE, BinaryFile, open_binary
-from espnet_medusa.whisper.sizes import scratch_config
+from espnet_medusa.whisper.sizes import check_sizes, scratch_config
 
 SPECIFICATION, REVISION = "WhisperSpec", 3
 EMBEDDINGS, PROJECTION = "decoder/embeddings/weight", "decoder/projection/weight"
@@ -170,6 +170,7 @@ def _sizes(stored: BinaryFile) -> WhisperConfig:
                 f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: what divides {size}; {DO}"
             )
         sizes[f"{side}_attention_heads"] = int(heads)
+    check_sizes(sizes, str(stored.path))
     return scratch_config(0.0, **sizes)
 
 

@@ -3,26 +3,26 @@
 Encoder and decoder are built apart, so each reads its own half of the weights, once.
 """
 
-import json
-import pickle
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import WhisperConfig
 
-from espnet_medusa.checkpoint import check_shapes
+from espnet_medusa.checkpoint import check_shapes, check_state_dict, load_pickled, open_safetensors
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
-from espnet_medusa.whisper.sizes import config_of_openai
+from espnet_medusa.whisper.json_file import read_json
+from espnet_medusa.whisper.sizes import config_of_hugging_face, config_of_openai
 
 ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
 HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
 HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # of nothing but Whispers
 OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # where there are no safetensors
@@ -109,8 +109,7 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     path = Path(whisper_model).expanduser()
     if path.is_file() or path.suffix == ".pt":
         return _open_openai(whisper_model, path)
-    looks_local = whisper_model.startswith((".", "/", "~")) or path.exists()
-    folder = path if looks_local else _download(whisper_model)
+    folder = path if is_local(whisper_model) else _download(whisper_model)
     if not (folder / CONFIG).is_file():
         raise InputError(
             f"whisper_model: '{whisper_model}' holds no {CONFIG}; give a folder in Hugging Face "
@@ -120,18 +119,19 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     if (folder / BINARY).is_file() and not _hugging_face_files(folder):
         file = folder / BINARY
         return PretrainedWhisper(whisper_model, read_config(file), (file,))
-    try:
-        fields = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{folder / CONFIG}: no JSON: {error}; fetch it again") from error
-    if not isinstance(fields, dict) or fields.get("model_type") != "whisper":
+    fields = read_json(folder / CONFIG)
+    if fields.get("model_type") != "whisper":
         raise InputError(
             f"{folder / CONFIG}: model_type is not whisper; give a Whisper model (aiola's "
             "checkpoints: espnet-medusa-convert)"
         )
-    return PretrainedWhisper(
-        whisper_model, WhisperConfig.from_dict(fields), _weight_files(folder, whisper_model)
-    )
+    config = config_of_hugging_face(fields, f"{folder / CONFIG}")
+    return PretrainedWhisper(whisper_model, config, _weight_files(folder, whisper_model))
+
+
+def is_local(name: str) -> bool:
+    """Whether a name means a file or folder here, rather than a hub's."""
+    return name.startswith((".", "/", "~")) or Path(name).exists()
 
 
 def is_whisper(name: str) -> bool:
@@ -150,18 +150,15 @@ def is_whisper(name: str) -> bool:
     from huggingface_hub import hf_hub_download
 
     try:
-        fields = json.loads(Path(hf_hub_download(name, CONFIG)).read_text(encoding="utf-8"))
+        fields = read_json(Path(hf_hub_download(name, CONFIG)))
     except (OSError, ValueError):
         return False
-    return isinstance(fields, dict) and (
-        fields.get("model_type") == "whisper" or {"alignment_heads", "suppress_ids"} <= {*fields}
-    )
+    return fields.get("model_type") == "whisper" or {"alignment_heads", "suppress_ids"} <= {*fields}
 
 
 def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
     if (folder / SAFE_INDEX).is_file():
-        index = json.loads((folder / SAFE_INDEX).read_text(encoding="utf-8"))
-        found = sorted({folder / file for file in index["weight_map"].values()})
+        found = [folder / file for file in _indexed_files(folder / SAFE_INDEX)]
     else:
         found = _hugging_face_files(folder)[:1]
     missing = [path for path in found if not path.is_file()]
@@ -171,6 +168,20 @@ def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
             "model again"
         )
     return tuple(found)
+
+
+def _indexed_files(path: Path) -> list[str]:
+    """Names of files beside an index, which may be a stranger's."""
+    files = read_json(path).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{path}: weight_map names no files; fetch it again")
+    for file in files.values():
+        if not isinstance(file, str) or SHARD.fullmatch(file) is None:
+            raise InputError(
+                f"{path}: weight_map: {reprlib.repr(file)}; allowed: names of .safetensors files "
+                "beside it"
+            )
+    return sorted({*files.values()})
 
 
 def _hugging_face_files(folder: Path) -> list[Path]:
@@ -198,8 +209,8 @@ def _download(name: str) -> Path:
 def _open_openai(name: str, path: Path) -> PretrainedWhisper:
     checkpoint = _load_pickled(path)
     try:
-        config = config_of_openai(checkpoint["dims"])
-    except (KeyError, TypeError) as error:
+        config = config_of_openai(checkpoint["dims"], f"whisper_model: '{name}': dims")
+    except (LookupError, TypeError) as error:
         raise InputError(
             f"whisper_model: '{name}' has no 'dims' as OpenAI's .pt files do ({error}); give a "
             "folder in Hugging Face format"
@@ -208,16 +219,10 @@ def _open_openai(name: str, path: Path) -> PretrainedWhisper:
 
 
 def _load_pickled(path: Path) -> Mapping:
-    """A ``.pt`` or ``.bin`` file without running code in it, mapped rather than read."""
+    """A ``.pt`` or ``.bin`` file, mapped rather than read."""
     if not path.is_file():
         raise InputError(f"whisper_model: {path}: no such file; mend the path")
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(
-            f"whisper_model: {path}: not a checkpoint of weights alone ({reason}); fetch it again"
-        ) from error
+    loaded = load_pickled(path, mmap=True)
     if not isinstance(loaded, Mapping):
         raise InputError(f"whisper_model: {path}: holds no names to tensors; fetch it again")
     return loaded
@@ -226,7 +231,7 @@ def _load_pickled(path: Path) -> Mapping:
 def _read_pickled(path: Path, half: str) -> dict[str, torch.Tensor]:
     loaded = _load_pickled(path)
     openai = "model_state_dict" in loaded
-    tensors = loaded["model_state_dict"] if openai else loaded
+    tensors = check_state_dict(loaded["model_state_dict"] if openai else loaded, path)
     names = {name: _name_within(name, half) for name in tensors}
     return {
         _from_openai(inner) if openai else inner: tensors[name]
@@ -236,14 +241,11 @@ def _read_pickled(path: Path, half: str) -> dict[str, torch.Tensor]:
 
 
 def _read_safetensors(path: Path, half: str) -> dict[str, torch.Tensor]:
-    try:
-        with safe_open(path, framework="pt") as stored:
-            names = {name: _name_within(name, half) for name in stored.keys()}  # noqa: SIM118
-            return {
-                inner: stored.get_tensor(name) for name, inner in names.items() if inner is not None
-            }
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"whisper_model: {path}: {error}; fetch it again") from error
+    with open_safetensors(path) as stored:
+        names = {name: _name_within(name, half) for name in stored.keys()}  # noqa: SIM118
+        return {
+            inner: stored.get_tensor(name) for name, inner in names.items() if inner is not None
+        }
 
 
 def _name_within(name: str, half: str) -> str | None:

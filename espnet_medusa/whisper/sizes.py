@@ -1,8 +1,12 @@
 """Whisper's sizes: ESPnet-style options, transformers' config, OpenAI's ``dims``."""
 
+import reprlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from transformers import WhisperConfig
+
+from espnet_medusa.errors import InputError
 
 # ESPnet-style options, and transformers' names of the same sizes.
 ENCODER_SIZES = {
@@ -19,6 +23,10 @@ DECODER_SIZES = {
     "linear_units": "decoder_ffn_dim",
     "max_target_positions": "max_target_positions",
 }
+
+# All of transformers' names, and the largest that are taken: the network is built by them.
+SIZES = tuple(dict.fromkeys(["vocab_size", *ENCODER_SIZES.values(), *DECODER_SIZES.values()]))
+MAX_SIZE, MAX_LAYERS = 10_000_000, 1000
 
 
 def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
@@ -82,13 +90,54 @@ def _config_of_half(
     return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
 
 
-def config_of_openai(dims: Mapping[str, int]) -> WhisperConfig:
+def check_sizes(said: Mapping[str, Any], where: str) -> None:
+    """Refuse sizes that no Whisper has.
+
+    Args:
+        said: Sizes by transformers' names, and anything else; some may be missing.
+        where: They stand, for messages.
+
+    Raises:
+        InputError: Names the size.
+    """
+    for name in SIZES:
+        most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
+        if name in said and not (type(said[name]) is int and 1 <= said[name] <= most):
+            raise InputError(
+                f"{where}: {name}: {reprlib.repr(said[name])}; allowed: 1 to {most}; fetch it again"
+            )
+    width = said.get("d_model", 4)
+    if width < 4 or width % 2:  # half of it sines, half cosines, of two frequencies or more
+        raise InputError(f"{where}: d_model: {width}; allowed: an even number, 4 or more")
+    for name in ("encoder_attention_heads", "decoder_attention_heads"):
+        if {name, "d_model"} <= {*said} and said["d_model"] % said[name]:
+            raise InputError(
+                f"{where}: {name}: {said[name]}; allowed: what divides d_model, {said['d_model']}"
+            )
+
+
+def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConfig:
+    """Config from the fields of a ``config.json``.
+
+    Raises:
+        InputError: They are not those of a Whisper.
+    """
+    check_sizes(fields, where)
+    try:
+        return WhisperConfig.from_dict({**fields})
+    except Exception as error:  # transformers checks fields in many ways
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{where}: {reason}; mend it, or fetch it again") from error
+
+
+def config_of_openai(dims: Mapping[str, int], where: str) -> WhisperConfig:
     """Config from ``dims`` of an OpenAI ``.pt`` file.
 
     Raises:
         KeyError: A size is missing.
+        InputError: A size is not one of a Whisper.
     """
-    return WhisperConfig(
+    sizes = dict(
         vocab_size=dims["n_vocab"],
         num_mel_bins=dims["n_mels"],
         d_model=dims["n_audio_state"],
@@ -101,3 +150,5 @@ def config_of_openai(dims: Mapping[str, int]) -> WhisperConfig:
         decoder_ffn_dim=4 * dims["n_text_state"],
         max_target_positions=dims["n_text_ctx"],
     )
+    check_sizes(sizes, where)
+    return WhisperConfig(**sizes)

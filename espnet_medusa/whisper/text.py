@@ -1,6 +1,5 @@
 """The vocabulary that belongs to a model: its own tokenizer, a given one, or OpenAI's."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,8 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.token_list import read_token_list
+from espnet_medusa.whisper.json_file import read_json
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 from espnet_medusa.whisper.tokens import (
     VOCABULARIES,
@@ -155,21 +156,6 @@ def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[st
     return tuple(names.get(number, f"<unused{number}>") for number in range(vocab_size))
 
 
-def read_json(path: Path) -> dict:
-    """A JSON file that holds names and values.
-
-    Raises:
-        InputError: It cannot be read, or holds something else.
-    """
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: holds no names with values; fetch it again")
-    return fields
-
-
 def _find_id(which: str, ids: Mapping[str, object], tokenizer: PreTrainedTokenizerBase) -> int:
     name = {"start": "decoder_start_token_id", "end": "eos_token_id"}[which]
     value = ids.get(name)
@@ -184,10 +170,7 @@ def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTr
     """A tokenizer of whole words from a token list; tokens with a role are no text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    try:
-        words = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--token_list {path}: cannot be read ({error}); mend the path") from error
+    words = read_token_list(path)
     if len(words) != vocab_size or len(set(words)) != vocab_size:
         raise InputError(
             f"--token_list {path}: {len(words)} lines, {len(set(words))} different; the model has "

@@ -1,9 +1,9 @@
 """Tokenizer folder and token list of a Whisper: stage 5 of the recipe."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.token_list import write_token_list
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import Text, TextOptions, find_text
 from espnet_medusa.whisper.token_types import ENGLISH, MULTILINGUAL
@@ -64,9 +64,3 @@ def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, f
     text.save(folder)
     write_token_list(token_list, text.tokens)
     return len(text.tokens)
-
-
-def write_token_list(path: Path, tokens: Sequence[str]) -> None:
-    """Write one token a line; line numbers are ids."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")

@@ -234,9 +234,9 @@ def load_tokenizer(folder: str | Path) -> Any:
         if (own.parent / BINARY).is_file() and own.is_file():
             # CTranslate2's config.json does not say what kind of tokenizer it is.
             return _with_end(Tokenizer.from_buffer(own.read_bytes()))
-        return AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    except Exception as error:  # tokenizers raises nothing more special
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(
             f"tokenizer '{folder}': {reason}; run stage 5, or mend the path"
         ) from error

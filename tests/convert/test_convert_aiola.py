@@ -11,8 +11,11 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 
 from espnet_medusa.bin import convert
+from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.whisper.text import TextOptions
 
 KINDS = [
     {"kind": "linear"},
@@ -243,6 +246,16 @@ def test_sizes_that_the_config_lacks_come_from_the_base_model(tmp_path, tokens, 
     line = refused(capsys, unnamed, tmp_path / "exp3", "--token_list", tokens)
     assert "encoder_attention_heads, max_source_positions missing" in line
     assert "give --whisper_model" in line
+
+
+def test_a_hubs_model_names_no_folder_here(tmp_path, monkeypatch):
+    aiola = make_aiola()
+    aiola.whisper.config.save_pretrained(tmp_path / "base")
+    lacking = dict.fromkeys(["encoder_attention_heads"])
+    named = save_aiola(tmp_path / "a", aiola, whisper_model_name=str(tmp_path / "base"), **lacking)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(named))
+    with pytest.raises(InputError, match="someone/a: config.json: whisper_model_name: '.*base'"):
+        read_whisper("someone/a", TextOptions())
 
 
 def test_vocabulary_that_nobody_gives(tmp_path, tokens, capsys):

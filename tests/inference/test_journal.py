@@ -1,7 +1,9 @@
 """What a journal's lines hold is there again, to the last word."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+
+import pytest
 
 from espnet_medusa.inference.journal import JOURNAL, Decoded, Hypothesis, Journal
 from espnet_medusa.longform.segment import Segment, Word
@@ -30,3 +32,16 @@ def test_lines_are_the_fields_and_come_back(tmp_path):
     assert [json.loads(line) for line in lines[1:]] == expected and "über" in lines[1]
     assert Journal(tmp_path, {"beam_size": 1}).decoded == {"a": PLAIN, "b": LONG}
     assert Journal(tmp_path, {"beam_size": 2}).decoded == {}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_what_an_interruption_cut_is_left_out(tmp_path, cut):
+    journal = Journal(tmp_path, {})
+    odd = replace(PLAIN, key="odd", nbest=[replace(PLAIN.nbest[0], text="a\u2028b\x85c")])
+    last = replace(PLAIN, key="\u00fc")
+    for decoded in (odd, last):
+        journal.add(decoded)
+    data = (tmp_path / JOURNAL).read_bytes()
+    end = data.rindex("\u00fc".encode()) + 1 if cut == 1 else len(data) - cut
+    (tmp_path / JOURNAL).write_bytes(data[:end])
+    assert Journal(tmp_path, {}).decoded == {"odd": odd}

@@ -118,11 +118,23 @@ def test_quote_that_never_ends_is_named_where_it_starts(corpus):
         (["audio;sentence"], "no column audio and sentence; the columns found: audio;sentence"),
         (["audio,language"], "no column sentence"),
         (["audio,sentence,audio"], "column 'audio' is there twice"),
+        (['audio,"more', 'or less"'], "the columns found: audio, more or less;"),
     ],
 )
 def test_header_that_cannot_be_used(corpus, lines, message):
     with pytest.raises(InputError, match=message):
         read_csv(write_csv(corpus, *lines))
+
+
+def test_header_that_is_no_utf8(corpus):
+    path = write_csv(corpus, "audio,sentence,caf\xe9", "a.wav,one,x", encoding="latin-1")
+    with pytest.raises(InputError, match="line 1: is not UTF-8: convert the file with iconv"):
+        read_csv(path)
+
+
+def test_a_column_may_be_named_in_two_lines(corpus):
+    table = read_csv(write_csv(corpus, '"audio', '",sentence', "a.wav,one"))
+    assert table.columns == ("audio", "sentence") and table.rows[0].fields["audio"] == "a.wav"
 
 
 def test_nothing_usable_writes_nothing(corpus, capsys):

@@ -183,6 +183,7 @@ def test_a_text_longer_than_the_positions_behind_the_speech_is_named():
     [
         ({"llama_conf": {"model_type": "bert"}}, "model_type: 'bert' is not known.*allowed: llama"),
         ({"llama_conf": SIZES | {"hidden_size": 25}}, "llama_conf: .*size .25."),
+        ({"llama_conf": SIZES | {"attn_implementation": "kernels-community/x"}}, "slash: kernels"),
         ({"llama_conf": SIZES | {"hidden_act": "gelu"}}, "hidden_act: 'gelu'.*allowed: silu"),
         ({"llama_conf": SIZES | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0,
           "rope_theta": 1e4}}}, "rope_type: 'dynamic'.*allowed: default"),

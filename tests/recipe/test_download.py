@@ -1,18 +1,16 @@
-"""Downloads from a local server that breaks off, lies and changes; archives that would escape."""
+"""Downloads from a local server that breaks off, lies and changes."""
 
 import hashlib
-import io
-import os
 import random
-import tarfile
 from pathlib import Path
 
 import pytest
+from archives import make_tar, one_line, tree
 from file_server import serve
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe import download as module
-from espnet_medusa.recipe.download import download, unpack
+from espnet_medusa.recipe.download import download
 from espnet_medusa.stages import download as command
 
 CONTENT = random.Random(0).randbytes(700_000)
@@ -39,11 +37,6 @@ def ranges(server) -> list[str | None]:
 
 def only_file(path: Path) -> bool:
     return [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def one_line(error: BaseException) -> str:
-    assert "\n" not in str(error)
-    return str(error)
 
 
 @pytest.mark.parametrize("checksum", [None, MD5, "sha256:" + hashlib.sha256(CONTENT).hexdigest()])
@@ -163,114 +156,6 @@ def test_bad_checksum_is_refused(path, checksum):
 def test_bad_address_is_refused(path):
     with pytest.raises(InputError, match="must start with http"):
         download("ftp://corpus.tar.gz", path)
-
-
-# Archives
-
-
-def make_tar(path: Path, members: dict[str, bytes | tarfile.TarInfo], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as tar:
-        for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                tar.addfile(content)
-                continue
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
-
-
-def link(name: str, target: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = tarfile.SYMTYPE, target
-    return member
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_archives_of_one_corpus_are_joined(tmp_path, mode):
-    first = {"Corpus/a/1.txt": b"one", "Corpus/README": b"old"}
-    second = {"Corpus/b/2.txt": b"two", "Corpus/README": b"new"}
-    for members in (first, second):
-        unpack(make_tar(tmp_path / "archive", members, mode), tmp_path / "out")
-    assert tree(tmp_path / "out") == first | second
-
-
-@pytest.mark.parametrize(
-    ("name", "member"),
-    [
-        ("../outside.txt", b"x"),
-        ("a/../../outside.txt", b"x"),
-        ("a/link", link("a/link", "../../outside.txt")),
-        ("device", tarfile.TarInfo("device")),
-    ],
-)
-def test_archive_that_would_escape_is_refused_whole(tmp_path, name, member):
-    if name == "device":
-        member.type = tarfile.CHRTYPE
-    archive = make_tar(tmp_path / "bad.tar.gz", {"good.txt": b"x", name: member})
-    before = sorted(tmp_path.iterdir())
-    (tmp_path / "out").mkdir()
-    with pytest.raises(InputError, match="bad.tar.gz: is not safe to unpack") as caught:
-        unpack(archive, tmp_path / "out")
-    one_line(caught.value)
-    assert not list((tmp_path / "out").iterdir())
-    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
-
-
-def test_absolute_names_stay_inside(tmp_path):
-    outside = tmp_path / "outside.txt"
-    unpack(make_tar(tmp_path / "a.tar.gz", {str(outside): b"x"}), tmp_path / "out")
-    assert not outside.exists() and list(tree(tmp_path / "out").values()) == [b"x"]
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
-def test_truncated_archive_is_one_line_and_unpacks_nothing(tmp_path, mode):
-    members = {f"Corpus/{n}.bin": random.Random(n).randbytes(1000) for n in range(4)}
-    whole = make_tar(tmp_path / "whole", members, mode).read_bytes()
-    cut = tmp_path / "cut.tar"
-    # Every kind of place: in a header, in a member, between members, in the gzip trailer.
-    ends = [1, 100, 512, 600, 1536, 2048, 3100, 3584, len(whole) // 2]
-    ends += [len(whole) - 3] if mode != "w" else []
-    for end in ends:
-        cut.write_bytes(whole[:end])
-        with pytest.raises(InputError, match="cut.tar: is no whole tar archive") as caught:
-            unpack(cut, tmp_path / "out")
-        assert "fetch it anew" in one_line(caught.value)
-        assert not list((tmp_path / "out").iterdir())
-
-
-def test_damaged_gzip_archive_is_refused(tmp_path):
-    members = {"a.bin": random.Random(0).randbytes(50_000)}
-    content = bytearray(make_tar(tmp_path / "a.tar.gz", members).read_bytes())
-    content[20_000:20_010] = bytes(10)
-    (tmp_path / "a.tar.gz").write_bytes(content)
-    with pytest.raises(InputError, match="a.tar.gz: is no whole tar archive"):
-        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
-
-
-def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch):
-    archive = make_tar(tmp_path / "a.tar.gz", {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"})
-    moved = []
-
-    def stop(source, target):
-        moved.append(os.path.basename(source))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.os, "replace", stop)
-        unpack(archive, tmp_path / "out")
-    assert moved == ["Corpus"], "the folder is moved as a whole"
-    assert not list((tmp_path / "out").iterdir())
-    unpack(archive, tmp_path / "out")
-    assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}
 
 
 def test_command_fetches_and_unpacks(server, tmp_path, capsys):

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from espnet_medusa.errors import InputError
+from espnet_medusa.recipe.systems import best_checkpoint
 from espnet_medusa.stages import systems
 
 
@@ -122,3 +124,10 @@ def test_what_the_base_starts_from_must_be_there(plan, tmp_path, capsys):
     trained.touch()
     gone = plan("linear", "--base_start", "gone.pth", "--exp_dir", str(tmp_path / "exp"))
     assert gone["base"][2] == "gone.pth", "it is trained already"
+
+
+@pytest.mark.parametrize("criteria", ["5", "[5]", "[[valid, acc]]", "{a: b}", "valid"])
+def test_criteria_that_name_no_checkpoint(tmp_path, criteria):
+    (tmp_path / "train_base.yaml").write_text(f"best_model_criterion: {criteria}\n")
+    with pytest.raises(InputError, match="best_model_criterion: .*; allowed: lists such as"):
+        best_checkpoint(tmp_path / "train_base.yaml")

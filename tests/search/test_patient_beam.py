@@ -68,6 +68,7 @@ def test_the_best_hypothesis_is_openais(seed):
     ("options", "message"),
     [
         ({"patience": 0.0}, "patience: 0.0; allowed: above 0"),
+        ({"patience": float("inf")}, "patience: inf; allowed: above 0, at most 1000"),
         ({"patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
         ({"length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
         ({"patience": 1.0, "search": "greedy"}, "patience: 1.0; allowed with search: beam"),

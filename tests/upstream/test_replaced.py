@@ -1,9 +1,12 @@
 """What the plugin puts into ESPnet's modules does what was there."""
 
+import pytest
 import yaml
 from espnet2.tasks import abs_task
+from espnet2.utils.config_argparse import ArgumentParser
 
 import espnet_medusa  # noqa: F401  changes it
+from espnet_medusa.errors import InputError
 
 DOCUMENT = """
 token_list: ["!", "<|endoftext|>", "\\u00e9", 'null', '~', "#", yes]
@@ -14,11 +17,30 @@ again: *same
 """
 
 
-def test_tasks_read_yaml_as_before_and_in_c(tmp_path):
+BOMB = "[" * 100_000
+
+
+def test_tasks_read_yaml_as_before(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(DOCUMENT)
     with path.open(encoding="utf-8") as file:
         found = abs_task.yaml.safe_load(file)
     assert found == yaml.safe_load(DOCUMENT)
-    assert abs_task.yaml.safe_load.keywords["Loader"] is yaml.CSafeLoader
     assert abs_task.yaml.safe_dump is yaml.safe_dump and yaml.safe_load.__module__ == "yaml"
+    path.write_text(BOMB)
+    with path.open(encoding="utf-8") as file, pytest.raises(InputError, match="100 deep"):
+        abs_task.yaml.safe_load(file)
+
+
+@pytest.mark.parametrize("text", [BOMB, "a: [", "a: !!bool x", "\u00e9"])
+def test_commands_name_a_config_that_is_no_yaml(tmp_path, text):
+    path = tmp_path / "decode.yaml"
+    path.write_text(text, encoding="latin-1")
+    parser = ArgumentParser()
+    parser.add_argument("--a")
+    with pytest.raises(SystemExit) as end:
+        parser.parse_args(["--config", str(path)])
+    assert str(end.value).startswith(f"error: {path}: cannot be read (")
+    assert "\n" not in str(end.value)
+    path.write_text("a: {b: 1}")
+    assert parser.parse_args(["--config", str(path)]).a == {"b": 1}

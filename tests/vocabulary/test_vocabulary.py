@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.token_list import read_token_list, write_token_list
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,
@@ -24,6 +25,7 @@ from espnet_medusa.vocabulary.tokenizers import (
     token_list_vocabulary,
 )
 from espnet_medusa.vocabulary.vocabulary import bare
+from espnet_medusa.whisper.text import TextOptions, find_text
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 FILES = {
@@ -136,11 +138,32 @@ def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(InputError, match="byte-level BPE; give the tokenizer's folder"):
         open_vocabulary(lost)
     lost.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no token list .*; give one token a line"):
+    with pytest.raises(InputError, match="cannot be read .*; give one token a line"):
         open_vocabulary(lost)
     (tmp_path / "config.yaml").write_text("encoder: conformer\n", "utf-8")
     with pytest.raises(InputError, match="no token_list and token_type; give the config"):
         open_vocabulary(tmp_path)
+    for said in ("token_list: 5", "token_list: [1]", "token_list: {a: b}", "token_list: null"):
+        (tmp_path / "config.yaml").write_text(f"{said}\ntoken_type: char\n", "utf-8")
+        with pytest.raises(InputError, match="config.yaml: token_list: .*; allowed: tokens, or a"):
+            open_vocabulary(tmp_path)
+    (tmp_path / "config.yaml").write_text("token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n")
+    with pytest.raises(InputError, match="config.yaml: bpemodel: 5; allowed: a path"):
+        open_vocabulary(tmp_path)
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
     with pytest.raises(InputError, match="of kind WordLevel: allowed are byte-level BPE"):
         hugging_face_vocabulary(words)
+
+
+IDS = {"decoder_start_token_id": 0, "eos_token_id": 3}
+
+
+def test_only_newlines_part_tokens(tmp_path):
+    tokens = ["<unk>", "\u2028", "\x85", "a", "\x0b"]
+    write_token_list(tmp_path / "tokens.txt", tokens)
+    assert read_token_list(tmp_path / "tokens.txt") == tokens
+    assert len(open_vocabulary(tmp_path / "tokens.txt").contents) == len(tokens)
+    text = find_text(5, None, TextOptions(token_list=tmp_path / "tokens.txt"), IDS)
+    assert text.tokens == tuple(tokens)
+    (tmp_path / "tokens.txt").write_text("")
+    assert read_token_list(tmp_path / "tokens.txt") == []

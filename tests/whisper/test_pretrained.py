@@ -1,6 +1,7 @@
 """Pretrained Whispers of every kind, against transformers on the same weights."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from whisper.model import ModelDimensions
 from whisper.model import Whisper as OpenAIWhisper
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -129,6 +131,66 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
     refuse(folder, "model_type is not whisper")
+    (folder / "config.json").write_text("[" * 100_000)
+    refuse(folder, "config.json: no JSON")
+
+
+SIZES = [
+    ("encoder_layers", 10**9, "allowed: 1 to 1000"),
+    ("vocab_size", -1, "allowed: 1 to"),
+    ("d_model", "32", "d_model: '32'; allowed"),
+    ("d_model", None, "d_model: None; allowed"),
+    ("d_model", 2, "d_model: 2; allowed: an even number, 4 or more"),
+    ("d_model", 33, "d_model: 33; allowed: an even number"),
+    ("decoder_attention_heads", 5, "5; allowed: what divides d_model, 32"),
+    ("decoder_ffn_dim", 2.5, "2.5; allowed"),
+    ("dropout", "much", "config.json: .*dropout"),
+    ("id2label", [1], "config.json: "),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), SIZES)
+def test_sizes_that_no_whisper_has(tmp_path, name, value, message):
+    folder = save_tiny_whisper(tmp_path / "whisper")
+    config = json.loads((folder / "config.json").read_text()) | {name: value}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message) as error:
+        open_whisper(str(folder))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "dims", [{"n_text_layer": 10**9}, {"n_vocab": "x"}, {"n_audio_state": []}, {"n_mels": True}]
+)
+def test_dims_that_no_whisper_has(tmp_path, dims):
+    names = ("mels", "audio_ctx", "audio_state", "audio_head", "audio_layer")
+    names += ("vocab", "text_ctx", "text_state", "text_head", "text_layer")
+    state = {"decoder.ln.weight": torch.ones(4)}
+    checkpoint = {"dims": {f"n_{name}": 4 for name in names}, "model_state_dict": state}
+    torch.save(checkpoint, tmp_path / "a.pt")
+    assert open_whisper(str(tmp_path / "a.pt")).config.d_model == 4
+    torch.save(checkpoint | {"dims": checkpoint["dims"] | dims}, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="a.pt': dims: .*; allowed: 1 to"):
+        open_whisper(str(tmp_path / "a.pt"))
+
+
+@pytest.mark.parametrize(
+    "file", ["/etc/passwd", "../model.safetensors", "a/b.safetensors", "model.bin", "..", 5, None]
+)
+def test_an_index_names_files_beside_it_alone(tmp_path, file):
+    folder = save_tiny_whisper(tmp_path / "whisper")
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert open_whisper(str(folder)).weights(DECODER)
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": file}}))
+    message = f"index.json: weight_map: {re.escape(repr(file))}; allowed"
+    with pytest.raises(InputError, match=message):
+        open_whisper(str(folder))
+    for text in ("{}", '{"weight_map": []}', "[]", "{"):
+        index.write_text(text)
+        with pytest.raises(InputError, match="index.json: .*fetch it again"):
+            open_whisper(str(folder))
 
 
 @pytest.fixture(scope="module")

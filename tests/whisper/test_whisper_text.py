@@ -1,9 +1,13 @@
 """Whisper's tokenizer, prompts and suppressed tokens, against openai-whisper's own."""
 
+import contextlib
+import json
+
 import numpy as np
 import pytest
 from whisper.tokenizer import get_tokenizer
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.training.preprocessor import WhisperPreprocessor
 from espnet_medusa.whisper.tokens import (
     VOCABULARIES,
@@ -103,3 +107,35 @@ def test_another_tokenizer_is_refused(case):
         make_tokenizer(300)
     with pytest.raises(ValueError, match="tokenizer 'nowhere':"):
         load_tokenizer("nowhere")
+
+
+DAMAGED = ["", "{", "[]", '{"model": 5}', "\x00", "[" * 100_000]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+@pytest.mark.parametrize("kind", ["ctranslate2", "hugging_face"])
+def test_a_damaged_tokenizer_is_one_line(tmp_path, content, kind):
+    (tmp_path / "tokenizer.json").write_text(content)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "WhisperTokenizer"}')
+    if kind == "ctranslate2":
+        (tmp_path / "model.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="^tokenizer '.*mend the path$"):
+        load_tokenizer(tmp_path)
+
+
+def test_code_of_a_tokenizer_is_not_run(tmp_path, capfd):
+    make_tokenizer(51864).save_pretrained(tmp_path)
+    (tmp_path / "code.py").write_text("print('ran code')\n")
+    config = tmp_path / "tokenizer_config.json"
+    said = json.loads(config.read_text())
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text(
+            json.dumps(
+                {"model_type": "odd", "tokenizer_class": "Odd"}
+                | (said if name == "tokenizer_config.json" else {})
+                | {"auto_map": {"AutoTokenizer": ["code.Odd", None], "AutoConfig": "code.Odd"}}
+            )
+        )
+    with contextlib.suppress(InputError):  # or it is read without
+        load_tokenizer(tmp_path)
+    assert "ran code" not in capfd.readouterr().out

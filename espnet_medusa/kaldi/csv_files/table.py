@@ -76,7 +76,9 @@ def read_csv(path: Path) -> CsvTable:
 
 
 def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tuple[str, ...]:
-    columns = tuple(name.strip() for name in header)
+    columns = tuple(" ".join(_readable(name).split()) for name in header)
+    if reason is None and "".join(header) != _readable("".join(header)):
+        reason = "is not UTF-8: convert the file with iconv"
     missing = [name for name in REQUIRED if name not in columns]
     if reason or missing:
         found = f"; the columns found: {', '.join(columns)}" if columns else ""
@@ -88,6 +90,11 @@ def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tu
         twice = next(name for name in columns if columns.count(name) > 1)
         raise InputError(f"{path}: line {line}: column '{twice}' is there twice; rename one")
     return columns
+
+
+def _readable(value: str) -> str:
+    """Text whose bytes were not UTF-8, with marks in their place."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
@@ -123,7 +130,7 @@ def _row(
     values = [*values[:last], ",".join(values[last:])] if len(values) > len(columns) else values
     fields = dict(zip(columns, values, strict=False))
     for name, value in fields.items():
-        readable = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        readable = _readable(value)
         if reason is None and readable != value:
             reason, remedy = f"{name}: is not UTF-8: {readable}", "convert the file with iconv"
         fields[name] = readable

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from espnet_medusa.checkpoint import load_weights
+from espnet_medusa.checkpoint import load_weights, open_safetensors
 from espnet_medusa.errors import InputError
 
 HEADS = "decoder.heads."
@@ -69,12 +68,9 @@ def _safetensors_sizes(path: Path) -> dict[str, int]:
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint; train the model first, or mend the path")
     sizes = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (no dictionary)
-                entry = file.get_slice(name)
-                if entry.get_dtype() in FLOATING:
-                    sizes[name] = math.prod(entry.get_shape())
-    except SafetensorError as error:
-        raise InputError(f"{path}: not a safetensors file ({error}); save it again") from error
+    with open_safetensors(path) as file:
+        for name in file.keys():  # noqa: SIM118 (no dictionary)
+            entry = file.get_slice(name)
+            if entry.get_dtype() in FLOATING:
+                sizes[name] = math.prod(entry.get_shape())
     return sizes

@@ -1,0 +1,171 @@
+"""Archives are unpacked as a whole, into their folder, and in a size that theirs justifies."""
+
+import errno
+import gzip
+import lzma
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from espnet_medusa.errors import InputError
+
+CHUNK_BYTES = 1 << 18
+TAR_BLOCK_BYTES = 512
+# What an archive may grow to: text shrinks to a tenth, audio and weights hardly at all.
+MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
+ZIP = b"PK"
+MAX_NAME_BYTES = 1 << 20
+NAMES = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
+DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
+    RuntimeError, ValueError, OverflowError, LookupError, MemoryError,  # passwords, dates, names
+    NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
+)  # fmt: skip
+OF_CONTENT = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: of bz2
+Member = TypeVar("Member", tarfile.TarInfo, zipfile.ZipInfo)
+
+
+class _Member(tarfile.TarInfo):
+    """One whose long name is not read before its length is known to be that of a name."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Member":
+        """tarfile's."""
+        member = super().frombuf(buf, encoding, errors)
+        most = MAX_NAME_BYTES if member.type in NAMES else sys.maxsize
+        if not 0 <= member.size <= most:
+            raise tarfile.ReadError(f"size of a member: {member.size}")
+        return member
+
+
+class UnsafeError(Exception):
+    """Why an archive is not unpacked."""
+
+
+def unpack(archive: str | Path, folder: str | Path) -> Path:
+    """Unpack a tar archive (plain, gz, bz2, xz) or a zip archive into a folder.
+
+    The work goes to a hidden folder inside `folder`; then each file and each new folder is moved
+    into place at once, so what is there is whole. Files of the same name are replaced, folders
+    of the same name joined.
+
+    Args:
+        archive: The archive; it stays.
+        folder: Where to; it is made.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        InputError: No archive, a damaged or truncated one, one that names files outside `folder`,
+            links out of it, or devices, or one that grows to more than `MAX_GROWTH` times its
+            size; nothing is moved into place then.
+        OSError: The archive cannot be read, or the files not be written.
+    """
+    archive, folder = Path(archive), Path(folder)
+    staging = folder / f".{archive.name}.unpacking"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        _extract(archive, staging)
+        _move_into(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    with archive.open("rb") as stream:
+        kind = "zip" if stream.read(len(ZIP)) == ZIP else "tar"
+    try:
+        (_extract_zip if kind == "zip" else _extract_tar)(archive, folder)
+    except (UnsafeError, tarfile.FilterError) as error:
+        raise InputError(
+            f"{archive}: is not safe to unpack ({error}); nothing was unpacked, fetch it from its"
+            " publisher"
+        ) from error
+    except (*DAMAGE, OSError) as error:
+        if not isinstance(error, DAMAGE) and error.errno not in OF_CONTENT:
+            raise
+        reason = str(error).split("\n")[0].rstrip(":")
+        raise InputError(
+            f"{archive}: is no whole {kind} archive ({reason}); remove it and run the command again"
+            " to fetch it anew"
+        ) from error
+
+
+def _progress(archive: Path) -> tqdm:
+    return tqdm(
+        desc=f"unpack {archive.name}",
+        total=archive.stat().st_size,
+        unit="B",
+        unit_scale=True,
+        mininterval=0.2 if sys.stderr.isatty() else 30,
+    )
+
+
+def _extract_tar(archive: Path, folder: Path) -> None:
+    with (
+        archive.open("rb") as stream,
+        # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
+        tarfile.open(fileobj=stream, mode="r:*", tarinfo=_Member) as tar,
+        _progress(archive) as progress,
+    ):
+        for member in _within_size(tar, archive):
+            tar.extract(member, folder, filter="data")
+            progress.update(stream.tell() - progress.n)
+        if tar.fileobj is stream:
+            # tarfile does not miss the end mark of an archive that is cut off between members.
+            stream.seek(tar.offset)
+            if len(stream.read(TAR_BLOCK_BYTES)) < TAR_BLOCK_BYTES:
+                raise tarfile.ReadError("it has no end mark")
+        # The compressed stream ends, with its checksum, behind the end mark.
+        while tar.fileobj.read(CHUNK_BYTES):
+            pass
+
+
+def _extract_zip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as packed, _progress(archive) as progress:
+        members = packed.infolist()
+        for member in members:
+            name, mode = PurePosixPath(member.filename), member.external_attr >> 16
+            # zipfile itself would quietly write them elsewhere.
+            if name.is_absolute() or ".." in name.parts or "\\" in member.filename:
+                raise UnsafeError(f"{member.filename!r} is outside")
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise UnsafeError(f"{member.filename!r} is no file")
+        for member in _within_size(members, archive):
+            packed.extract(member, folder)
+            progress.update(member.compress_size)
+
+
+def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
+    """Members, as long as they are not suspiciously large together."""
+    allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
+    total = 0
+    for member in members:
+        total += member.size if isinstance(member, tarfile.TarInfo) else member.file_size
+        if total > allowed:
+            raise UnsafeError(f"it grows to more than {allowed} bytes")
+        yield member
+
+
+def _move_into(source: Path, target: Path) -> None:
+    for path in sorted(source.iterdir()):
+        there = target / path.name
+        if path.is_dir() and not path.is_symlink() and there.is_dir():
+            _move_into(path, there)
+        else:
+            os.replace(path, there)

@@ -1,0 +1,26 @@
+"""Token lists: one token a line, line numbers are ids."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+
+
+def read_token_list(path: Path) -> list[str]:
+    """Read a token list.
+
+    Raises:
+        InputError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give one token a line") from error
+    # A token may be a line separator of Unicode: only newlines part them.
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def write_token_list(path: Path, tokens: Sequence[str]) -> None:
+    """Write a token list."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")

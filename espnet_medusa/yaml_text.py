@@ -1,0 +1,116 @@
+"""YAML of anybody's: read in C, without code, and no larger than its text justifies."""
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+
+MAX_DEPTH = 100  # of values in values
+# PyYAML's C code calls itself for each level, and ends the process where the stack ends.
+MAX_DEPTH_IN_C = 2000
+MAX_NUMBER = 100  # characters; Python takes quadratic time, and writes no more than 4,300 digits
+MAX_MERGED = 10_000  # keys that `<<` brings into a mapping
+MAX_REUSE = 10  # times the text's length, which aliases make of it
+MERGE, INT, FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
+# A Whisper's token list takes pure Python seconds.
+_Fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Fastest):
+    """Builds nothing but plain values."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """PyYAML's; what ``<<`` brings is counted before it is copied."""
+        merged = 0
+        for key, value in node.value:
+            if key.tag == MERGE:
+                for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(part, yaml.MappingNode):
+                        self.flatten_mapping(part)
+                        merged += len(part.value)
+        if merged > MAX_MERGED:
+            message = f"<<: {merged} keys; allowed: at most {MAX_MERGED}"
+            raise ConstructorError(None, None, message, node.start_mark)
+        super().flatten_mapping(node)
+
+
+def _bounded(construct: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:
+    """A constructor of numbers that takes no longer ones."""
+
+    def build(loader: _Loader, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
+            message = f"number of {len(node.value)} characters; allowed: at most {MAX_NUMBER}"
+            raise ConstructorError(None, None, message, node.start_mark)
+        return construct(loader, node)
+
+    return build
+
+
+_Loader.add_constructor(INT, _bounded(_Fastest.construct_yaml_int))
+_Loader.add_constructor(FLOAT, _bounded(_Fastest.construct_yaml_float))
+
+
+def load_yaml(text: str) -> Any:
+    """Read a YAML document.
+
+    Args:
+        text: Of the document.
+
+    Returns:
+        Mappings, lists, text, numbers and the like, at most ``MAX_DEPTH`` deep; written out
+        without aliases, about as large as the text.
+
+    Raises:
+        yaml.YAMLError: It is no YAML, or beyond those bounds.
+    """
+    try:
+        if _deepest(text) > MAX_DEPTH_IN_C:
+            _check_depth(text)
+        content = yaml.load(text, Loader=_Loader)
+        extent = _extent(content, 0, {})
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # constructors' own, such as KeyError of `!!bool x`
+        raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
+    if extent > MAX_REUSE * (len(text) + 1):
+        raise yaml.YAMLError(f"aliases make {extent} values and characters out of {len(text)}")
+    return content
+
+
+def _deepest(text: str) -> int:
+    """A depth that is not exceeded: brackets open levels, and so does what begins a line."""
+    return text.count("[") + text.count("{") + 2 * max(map(len, text.splitlines()), default=0)
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+
+
+def _extent(value: Any, depth: int, known: dict[int, int]) -> int:
+    """Values and characters, counted anew for each alias.
+
+    Args:
+        value: Of the document.
+        depth: Of values around it.
+        known: Those of lists and mappings that were counted, by identity.
+    """
+    if isinstance(value, str | bytes):
+        return 1 + len(value)
+    if not isinstance(value, dict | list | tuple | set):
+        return 1
+    if depth == MAX_DEPTH:
+        raise _too_deep()
+    if id(value) not in known:
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_extent(part, depth + 1, known) for part in parts)
+    return known[id(value)]
+
+
+def _too_deep() -> yaml.YAMLError:
+    return yaml.YAMLError(f"values in values; allowed: at most {MAX_DEPTH} deep")

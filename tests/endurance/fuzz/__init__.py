@@ -1,0 +1,1 @@
+"""Readers of files from anybody, fed with bytes of no kind."""

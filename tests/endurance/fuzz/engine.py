@@ -1,0 +1,75 @@
+"""Fuzzes one reader under atheris, which looks for inputs that run other code, in this process.
+
+python -m fuzz.engine READER FOLDER EXECUTIONS SEED
+"""
+
+import hashlib
+import sys
+import traceback
+from pathlib import Path
+
+import atheris
+import torch._weights_only_unpickler as unpickler
+import transformers  # noqa: F401  first: what it imports is not to be instrumented
+
+with atheris.instrument_imports(include=["espnet_medusa"]):
+    from fuzz.counts import KeptCounts
+    from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, WORDS
+    from fuzz.judge import DefectError, Outcome, judge
+    from fuzz.kept_inputs import read_kept_inputs
+    from fuzz.reader import Reader
+    from fuzz.readers import READERS
+
+unpickler.Unpickler.load = atheris.instrument_func(unpickler.Unpickler.load)
+TIMEOUT_S = 20  # in C code, which nothing interrupts: the process ends
+
+
+def prepare(reader: Reader, folder: Path) -> None:
+    """Write seeds, inputs that were kept, and words."""
+    for name in (CORPUS, DEFECTS, ENDS):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for seed in (*reader.seeds(), *read_kept_inputs(reader.name)):
+        (folder / CORPUS / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
+    escaped = ("".join(f"\\x{byte:02x}" for byte in word) for word in reader.words)
+    (folder / WORDS).write_text("".join(f'"{word}"\n' for word in escaped))
+
+
+def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
+    """Run so many inputs; the process ends with it."""
+    kept = KeptCounts(folder / COUNTS)
+
+    def test_one_input(data: bytes) -> None:
+        counts = kept.counts
+        counts.executions += 1
+        try:
+            outcome = judge(reader, data)
+            counts.refused += outcome is Outcome.REFUSED
+            counts.read += outcome is Outcome.READ
+        except DefectError as error:
+            counts.defects += 1
+            keep_defect(folder / DEFECTS, data, error)
+        kept.keep()
+
+    options = {
+        "runs": executions, "max_len": reader.max_bytes, "seed": seed,
+        "timeout": TIMEOUT_S, "rss_limit_mb": 0, "artifact_prefix": f"{folder / ENDS}/",
+        "dict": folder / WORDS, "verbosity": 0,
+    }  # fmt: skip
+    words = [f"-{name}={value}" for name, value in options.items()]
+    atheris.Setup([sys.argv[0], *words, str(folder / CORPUS)], test_one_input)
+    atheris.Fuzz()
+
+
+def keep_defect(folder: Path, data: bytes, error: DefectError) -> None:
+    """Write the smallest input of each defect, and its traceback."""
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in error.place)
+    path = folder / f"{name}.bin"
+    if not path.is_file() or len(data) < path.stat().st_size:
+        path.write_bytes(data)
+        path.with_suffix(".txt").write_text("".join(traceback.format_exception(error)))
+
+
+if __name__ == "__main__":
+    chosen, place = READERS[sys.argv[1]], Path(sys.argv[2])
+    prepare(chosen, place)
+    fuzz(chosen, place, int(sys.argv[3]), int(sys.argv[4]))

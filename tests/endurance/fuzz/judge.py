@@ -1,0 +1,104 @@
+"""What a reader may do with a file: refuse it in a line, or read it right, soon, in its room."""
+
+import os
+import resource
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.problem import DataError
+from fuzz.reader import Reader
+
+SECONDS = 1.0  # of processor time
+GROWTH = 100  # times a file's size, which reading it may take
+LONGEST_LINE = 4000  # characters of a refusal
+PACKAGE = "espnet_medusa"
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "MemoryError")
+
+
+class Outcome(Enum):
+    """What is right to do."""
+
+    REFUSED = "refused"
+    READ = "read"
+
+
+class DefectError(Exception):
+    """What is not.
+
+    Attributes:
+        place: Kind of error and where it came from: the same for the same defect.
+    """
+
+    def __init__(self, kind: str, error: BaseException | None = None):
+        self.place = kind if error is None else f"{kind} {_innermost(error)}"
+        shown = "" if error is None else f": {type(error).__name__}: {error}"
+        super().__init__(self.place + shown)
+
+
+def judge(reader: Reader, data: bytes) -> Outcome:
+    """Have a file read.
+
+    Raises:
+        DefectError: The reader did something else than it may.
+    """
+    started = time.process_time()
+    try:
+        with address_space(reader.room_bytes + GROWTH * len(data)):
+            reader.read(data)
+        outcome = Outcome.READ
+    except InputError as error:
+        _check_refusal(error)
+        outcome = Outcome.REFUSED
+    except Exception as error:
+        raise DefectError(type(error).__name__, error) from error
+    seconds = time.process_time() - started
+    if seconds > SECONDS:
+        raise DefectError(f"takes more than {SECONDS:g} s")
+    return outcome
+
+
+def _check_refusal(error: InputError) -> None:
+    lines = str(error).split("\n")
+    if not isinstance(error, DataError) and len(lines) > 1:
+        raise DefectError("refusal of several lines", error) from error
+    if not all(0 < len(line.strip()) <= LONGEST_LINE for line in lines):
+        raise DefectError("refusal that nobody reads", error) from error
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError) or any(word in str(cause) for word in NO_MEMORY):
+            raise DefectError("asks for more memory than the file justifies", cause) from error
+        cause = cause.__cause__ or cause.__context__
+
+
+@contextmanager
+def address_space(more_bytes: int) -> Iterator[None]:
+    """Let this process grow by so much and no more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_mapped_bytes() + more_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
+def _mapped_bytes() -> int:
+    return int(os.pread(_statm(), 64, 0).split()[0]) * PAGE_BYTES
+
+
+@cache
+def _statm() -> int:
+    return os.open("/proc/self/statm", os.O_RDONLY)
+
+
+def _innermost(error: BaseException) -> str:
+    """File and line of the package's last frame, or of the last of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if PACKAGE in frame.filename] or frames
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

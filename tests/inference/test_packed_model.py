@@ -1,0 +1,198 @@
+"""ESPnet's packed models: the texts of their experiments; what they name is theirs or refused."""
+
+import os
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from espnet2.main_funcs.pack_funcs import pack
+from stock_experiment import files, nbest, stock_experiment
+
+from espnet_medusa import Speech2Text
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.options import read_config
+
+CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
+META = {"files": {"asr_model_file": MODEL}, "yaml_files": {"asr_train_config": CONFIG}}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
+    """A model's folder as a hub has it."""
+    said = {"token_list": ["<blank>", "a", "<sos/eos>"], "bpemodel": "data/bpe.model"} | config
+    (folder / "exp/asr").mkdir(parents=True)
+    (folder / "data").mkdir()
+    (folder / "data/bpe.model").write_bytes(b"model")
+    torch.save({}, folder / MODEL)
+    (folder / CONFIG).write_text(yaml.safe_dump(said))
+    (folder / "meta.yaml").write_text(yaml.safe_dump(meta or META))
+    return folder
+
+
+def zipped(folder: Path) -> Path:
+    path = folder.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(folder))
+    return path
+
+
+def test_texts_are_those_of_the_experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = stock_experiment(Path("exp/asr"))
+    given = {name: os.path.relpath(file) for name, file in files(experiment).items()}
+    pack({"asr_model_file": given["asr_model_file"]},
+         {"asr_train_config": given["asr_train_config"]}, tmp_path / "packed.zip")  # fmt: skip
+    speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
+    options = {"beam_size": 2, "maxlenratio": -5}
+    expected = nbest(Speech2Text(**given, **options)(speech))
+    (tmp_path / "exp").rename(tmp_path / "gone")
+    for _ in range(2):  # unpacked, and found unpacked
+        found = Speech2Text.from_pretrained(str(tmp_path / "packed.zip"), **options)(speech)
+        assert nbest(found)[0] == expected[0]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_own_files_are_named_by_whole_paths(tmp_path, packed):
+    folder = write_model(
+        tmp_path / "model", normalize_conf={"stats_file": "data/bpe.model"},
+        output_dir="/etc", train_shape_file=["/etc/passwd"], encoder_conf={"kind": "a/b", "n": 2},
+    )  # fmt: skip
+    before = sorted(folder.rglob("*"))
+    found = open_packed_model(zipped(folder) if packed else folder)
+    assert sorted(folder.rglob("*")) == before
+    config = read_config(Path(found["asr_train_config"]), "")
+    for path in (config["bpemodel"], config["normalize_conf"]["stats_file"]):
+        assert Path(path).read_bytes() == b"model" and Path(path).is_absolute()
+        assert Path(path).is_relative_to(folder) != packed
+    assert config["encoder_conf"] == {"kind": "a/b", "n": 2} and config["output_dir"] == "/etc"
+    assert torch.load(found["asr_model_file"]) == {}
+
+
+def test_a_model_that_changes_is_read_anew(tmp_path):
+    folder = write_model(tmp_path / "model", first=1)
+    assert "first" in read_config(Path(open_packed_model(folder)["asr_train_config"]), "")
+    (folder / CONFIG).write_text("second_of_them: 2\n")
+    assert "second_of_them" in read_config(Path(open_packed_model(folder)["asr_train_config"]), "")
+
+
+OUTSIDE = {
+    "token list": ({"token_list": "/etc/passwd"}, "token_list: '/etc/passwd'"),
+    "bpemodel": ({"bpemodel": "../../../../../../../etc/passwd"}, "bpemodel: '../../"),
+    "home": ({"bpemodel": "~"}, "bpemodel: '~'"),
+    "working directory": ({"bpemodel": "here.model"}, "bpemodel: 'here.model'"),
+    "of a folder": ({"encoder_conf": {"whisper_model": "own/whisper"}}, "encoder_conf.whisper_m"),
+    "statistics": ({"normalize_conf": {"stats_file": "/etc/hosts"}}, "normalize_conf.stats_file"),
+    "list": ({"x_conf": {"files": ["a/b", "/etc/hosts"]}}, "x_conf.files[1]: '/etc/hosts'"),
+    "address": ({"encoder_conf": {"w2v_url": "https://x.y/a.pt"}}, "encoder_conf.w2v_url: 'https:"),
+    "link": ({"bpemodel": "data/link"}, "bpemodel: 'data/link'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_a_config_that_names_what_is_outside_says_so(tmp_path, kind):
+    said, message = OUTSIDE[kind]
+    Path("here.model").write_bytes(b"mine")
+    Path("own/whisper").mkdir(parents=True)
+    folder = write_model(tmp_path / "model", **said)
+    (folder / "data/link").symlink_to("/etc/passwd")
+    with pytest.raises(InputError) as error:
+        open_packed_model(folder)
+    line = str(error.value)
+    assert line.startswith(f"{folder}: asr_train_config: ") and message in line
+    assert "allowed: files of the model" in line and "\n" not in line
+
+
+METAS = {
+    "outside": ({"files": {"asr_model_file": "../../secret.pth"}}, "files.asr_model_file: '../../"),
+    "absolute": ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: files"),
+    "missing": ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
+    "option": ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
+    "no mapping": ({"files": [MODEL]}, "files: no files by option"),
+    "no name": ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
+}
+
+
+@pytest.mark.parametrize("kind", METAS)
+def test_a_model_that_names_other_files_is_refused(tmp_path, kind):
+    meta, message = METAS[kind]
+    folder = write_model(tmp_path / "model", META | meta)
+    with pytest.raises(InputError) as error:
+        open_packed_model(folder)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_archives_that_are_none_or_lead_out(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"PK")
+    with pytest.raises(InputError, match="a.zip: is no whole zip archive"):
+        open_packed_model(tmp_path / "a.zip")
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("../meta.yaml"))
+    with pytest.raises(InputError, match="b.tar: is not safe to unpack"):
+        open_packed_model(tmp_path / "b.tar")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(InputError, match="c.zip: no meta.yaml; give a model"):
+        open_packed_model(tmp_path / "c.zip")
+    assert not (tmp_path / "meta.yaml").exists()
+
+
+def test_snapshots_of_a_hub_are_links_to_files_beside_them(tmp_path):
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "1234"
+    write_model(snapshot)
+    blobs = tmp_path / "models--a--b" / "blobs"
+    blobs.mkdir()
+    for number, file in enumerate([path for path in snapshot.rglob("*") if path.is_file()]):
+        file.rename(blobs / str(number))
+        file.symlink_to(os.path.relpath(blobs / str(number), file.parent))
+    found = open_packed_model(snapshot)
+    assert read_config(Path(found["asr_train_config"]), "")["bpemodel"].startswith(str(snapshot))
+
+
+@pytest.fixture
+def zoo(monkeypatch):
+    """A downloader of ESPnet's zoo, with what it was asked for."""
+    asked = []
+
+    class ModelDownloader:
+        def get_url(self, name):
+            return "huggingface.co" if name.startswith("hub/") else f"https://zenodo.org/{name}"
+
+        def huggingface_download(self, name):
+            asked.append(("hub", name))
+            return f"/cache/{name}"
+
+        def download(self, name):
+            if name == "gone":
+                raise RuntimeError("no such model\nat all")
+            asked.append(("archive", name))
+            return f"/cache/{name}.zip"
+
+    module = ModuleType("espnet_model_zoo.downloader")
+    module.ModelDownloader = ModelDownloader
+    monkeypatch.setitem(sys.modules, "espnet_model_zoo", ModuleType("espnet_model_zoo"))
+    monkeypatch.setitem(sys.modules, "espnet_model_zoo.downloader", module)
+    return asked
+
+
+def test_tags_are_fetched_and_not_unpacked_by_others(zoo):
+    assert fetch_packed_model("hub/a") == Path("/cache/hub/a")
+    assert fetch_packed_model("https://huggingface.co/hub/a") == Path("/cache/hub/a")
+    assert fetch_packed_model("someone/asr") == Path("/cache/someone/asr.zip")
+    assert zoo == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
+    with pytest.raises(InputError, match="model_tag: 'gone' was not fetched: no such model; check"):
+        fetch_packed_model("gone")

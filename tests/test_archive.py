@@ -1,0 +1,179 @@
+"""Archives that would escape, grow or are damaged leave nothing behind."""
+
+import os
+import random
+import stat
+import tarfile
+import tracemalloc
+import zipfile
+
+import pytest
+from archives import link, make_tar, one_line, tree
+
+from espnet_medusa import archive as module
+from espnet_medusa.archive import unpack
+from espnet_medusa.errors import InputError
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_archives_of_one_corpus_are_joined(tmp_path, mode):
+    first = {"Corpus/a/1.txt": b"one", "Corpus/README": b"old"}
+    second = {"Corpus/b/2.txt": b"two", "Corpus/README": b"new"}
+    for members in (first, second):
+        unpack(make_tar(tmp_path / "archive", members, mode), tmp_path / "out")
+    assert tree(tmp_path / "out") == first | second
+
+
+@pytest.mark.parametrize(
+    ("name", "member"),
+    [
+        ("../outside.txt", b"x"),
+        ("a/../../outside.txt", b"x"),
+        ("a/link", link("a/link", "../../outside.txt")),
+        ("device", tarfile.TarInfo("device")),
+    ],
+)
+def test_archive_that_would_escape_is_refused_whole(tmp_path, name, member):
+    if name == "device":
+        member.type = tarfile.CHRTYPE
+    archive = make_tar(tmp_path / "bad.tar.gz", {"good.txt": b"x", name: member})
+    before = sorted(tmp_path.iterdir())
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="bad.tar.gz: is not safe to unpack") as caught:
+        unpack(archive, tmp_path / "out")
+    one_line(caught.value)
+    assert not list((tmp_path / "out").iterdir())
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
+
+
+@pytest.mark.parametrize("name", ["../outside.txt", "/outside.txt", "a/../../b", "a\\..\\b"])
+def test_zip_archive_that_would_escape_is_refused_whole(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
+        packed.writestr("good.txt", "x")
+        packed.writestr(name, "x")
+    with pytest.raises(InputError, match="bad.zip: is not safe to unpack") as caught:
+        unpack(tmp_path / "bad.zip", tmp_path / "out")
+    one_line(caught.value)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "bad.zip", tmp_path / "out"]
+
+
+def test_zip_archives_hold_no_links(tmp_path):
+    member = zipfile.ZipInfo("link")
+    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
+        packed.writestr(member, "/etc/passwd")
+    with pytest.raises(InputError, match="'link' is no file"):
+        unpack(tmp_path / "bad.zip", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_archive_that_grows_beyond_measure_is_refused(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(module, "ANY_SIZE_BYTES", 10_000)
+    members, path = {f"{n}.bin": bytes(100_000) for n in range(9)}, tmp_path / "bomb"
+    if kind == "tar":
+        make_tar(path, members)
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, content in members.items():
+                packed.writestr(name, content)
+    assert path.stat().st_size < 9000
+    with pytest.raises(InputError, match="bomb: is not safe to unpack .it grows to more than"):
+        unpack(path, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_zip_archive_is_checked_and_unpacked(tmp_path):
+    content = random.Random(0).randbytes(50_000)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("exp/a.bin", content)
+        packed.writestr("meta.yaml", "files: {}")
+    unpack(tmp_path / "a.zip", tmp_path / "out")
+    assert tree(tmp_path / "out") == {"exp/a.bin": content, "meta.yaml": b"files: {}"}
+    whole = (tmp_path / "a.zip").read_bytes()
+    for damaged in (whole[:-3], whole[:30_000], whole[:200] + b"?" + whole[201:]):
+        (tmp_path / "a.zip").write_bytes(damaged)
+        with pytest.raises(InputError, match="a.zip: is no whole zip archive"):
+            unpack(tmp_path / "a.zip", tmp_path / "new")
+        assert not list((tmp_path / "new").iterdir())
+
+
+def test_absolute_names_stay_inside(tmp_path):
+    outside = tmp_path / "outside.txt"
+    unpack(make_tar(tmp_path / "a.tar.gz", {str(outside): b"x"}), tmp_path / "out")
+    assert not outside.exists() and list(tree(tmp_path / "out").values()) == [b"x"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_truncated_archive_is_one_line_and_unpacks_nothing(tmp_path, mode):
+    members = {f"Corpus/{n}.bin": random.Random(n).randbytes(1000) for n in range(4)}
+    whole = make_tar(tmp_path / "whole", members, mode).read_bytes()
+    cut = tmp_path / "cut.tar"
+    # Every kind of place: in a header, in a member, between members, in the gzip trailer.
+    ends = [1, 100, 512, 600, 1536, 2048, 3100, 3584, len(whole) // 2]
+    ends += [len(whole) - 3] if mode != "w" else []
+    for end in ends:
+        cut.write_bytes(whole[:end])
+        with pytest.raises(InputError, match="cut.tar: is no whole tar archive") as caught:
+            unpack(cut, tmp_path / "out")
+        assert "fetch it anew" in one_line(caught.value)
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_damaged_gzip_archive_is_refused(tmp_path):
+    members = {"a.bin": random.Random(0).randbytes(50_000)}
+    content = bytearray(make_tar(tmp_path / "a.tar.gz", members).read_bytes())
+    content[20_000:20_010] = bytes(10)
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(InputError, match="a.tar.gz: is no whole tar archive"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch):
+    archive = make_tar(tmp_path / "a.tar.gz", {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"})
+    moved = []
+
+    def stop(source, target):
+        moved.append(os.path.basename(source))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.os, "replace", stop)
+        unpack(archive, tmp_path / "out")
+    assert moved == ["Corpus"], "the folder is moved as a whole"
+    assert not list((tmp_path / "out").iterdir())
+    unpack(archive, tmp_path / "out")
+    assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}
+
+
+def test_odd_archives_are_damaged_ones(tmp_path):
+    """What zipfile, bz2 and the file system say of them, in one line."""
+    with zipfile.ZipFile(tmp_path / "name.zip", "w") as packed:
+        packed.writestr("abc", "x")
+    whole = (tmp_path / "name.zip").read_bytes()
+    (tmp_path / "name.zip").write_bytes(whole.replace(b"abc", b"\0bc"))
+    plain = {"a": b"x", "a/b": b"y"}
+    make_tar(tmp_path / "both.tar", plain, "w")
+    make_tar(tmp_path / "long.tar", {"n" * 300: b"x"}, "w")
+    make_tar(tmp_path / "a.tar.bz2", {"a": random.Random(0).randbytes(5000)}, "w:bz2")
+    damaged = bytearray((tmp_path / "a.tar.bz2").read_bytes())
+    damaged[200:260] = bytes(60)
+    (tmp_path / "a.tar.bz2").write_bytes(damaged)
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(
+            InputError, match=f"{path.name}: is no whole (zip|tar) archive"
+        ) as caught:
+            unpack(path, tmp_path / "out")
+        one_line(caught.value)
+        assert not list((tmp_path / "out").iterdir())
+
+
+def test_names_that_are_longer_than_any_take_no_memory(tmp_path):
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
+    (tmp_path / "a.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="a.tar: is no whole tar archive"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000

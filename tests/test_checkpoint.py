@@ -1,0 +1,126 @@
+"""Checkpoints of anybody's hold weights alone, all of them, or are refused in one line."""
+
+import io
+import pickle
+import struct
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import save, save_file
+
+from espnet_medusa.checkpoint import load_weights
+from espnet_medusa.errors import InputError
+from espnet_medusa.report.measures.parameters import count_parameters
+
+STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4).half()}
+
+
+def refused(path) -> str:
+    with pytest.raises(InputError) as error:
+        load_weights(path)
+    assert "\n" not in str(error.value) and str(error.value).startswith(f"{path}: ")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
+def test_state_dicts_of_both_formats(tmp_path, options):
+    path = tmp_path / "model.pth"
+    torch.save(STATE, path, **options)
+    found = load_weights(path)
+    assert found.keys() == STATE.keys()
+    assert all(torch.equal(found[name], STATE[name]) for name in STATE)
+    torch.save({"model": STATE, "epoch": 3}, path, **options)
+    assert load_weights(path).keys() == STATE.keys()
+
+
+def compressed(path) -> None:
+    stream = io.BytesIO()
+    torch.save({"a": torch.zeros(1_000_000)}, stream)
+    with (
+        zipfile.ZipFile(stream) as whole,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for name in whole.namelist():
+            small.writestr(name, whole.read(name))
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+CONTENTS = {
+    "code": ({"a": Calls(print, "hello")}, "not a checkpoint of weights alone"),
+    "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
+    "without values": ({"a": torch.empty(10**9, device="meta")}, "it holds torch._utils._rebuild"),
+    "sparse": ({"a": torch.eye(3).to_sparse()}, "it holds torch._utils._rebuild_sparse"),
+    "zeros": ({"a": Calls(bytearray, 10**10)}, "it holds __builtin__.bytearray"),
+    "numbers for names": ({1: torch.ones(1)}, "holds no state dict"),
+    "a number": ({"a": 1.0}, "holds no state dict"),
+    "a list": ([torch.ones(1)], "holds no state dict"),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_what_is_no_state_dict(tmp_path, kind, capfd):
+    content, message = CONTENTS[kind]
+    torch.save(content, tmp_path / "model.pth")
+    assert message in refused(tmp_path / "model.pth")
+    assert "hello" not in capfd.readouterr().out
+
+
+def test_what_torch_did_not_write(tmp_path):
+    path = tmp_path / "model.pth"
+    compressed(path)
+    assert path.stat().st_size < 10_000 and "is compressed" in refused(path)
+    for content in (b"", b"PK\x03\x04", b"\x80\x02.", b"\x80\x02}K\x01R.", pickle.dumps(STATE)):
+        path.write_bytes(content)
+        assert "not a checkpoint of weights alone" in refused(path)
+
+
+def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
+    path = tmp_path / "model.pth"
+    torch.save({"a": torch.zeros(70_000)}, path, _use_new_zipfile_serialization=False)
+    whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
+    assert whole.count(count) == 2  # of the storage, and of the tensor
+    path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
+    assert "it asks for 2147483647 values" in refused(path)
+
+
+def test_storages_that_are_longer_than_their_records(tmp_path):
+    """What lies behind a record in memory is not the file's."""
+    path = tmp_path / "model.pth"
+    torch.save({"a": torch.zeros(4)}, path)
+    whole = path.read_bytes()
+    assert whole.count(b"K\x04tq") == 1  # number of values, at the end of the storage's tuple
+    path.write_bytes(whole.replace(b"K\x04tq", b"K\xfftq"))
+    refused(path)
+
+
+DAMAGED = {
+    "nothing": b"",
+    "no header": struct.pack("<Q", 1 << 40) + b"{",
+    "no JSON": struct.pack("<Q", 4) + b"{{{{",
+    "cut": save(STATE)[:-3],
+    "type": save({"a": torch.ones(1)}).replace(b'"F32"', b'"F33"'),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_damaged_safetensors(tmp_path, kind):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(DAMAGED[kind])
+    assert "no safetensors" in refused(path)
+    with pytest.raises(InputError, match="no safetensors"):
+        count_parameters(path)
+
+
+def test_safetensors(tmp_path):
+    save_file(STATE, tmp_path / "model.safetensors")
+    found = load_weights(tmp_path / "model.safetensors")
+    assert all(torch.equal(found[name], STATE[name]) for name in STATE)
+    assert count_parameters(tmp_path / "model.safetensors").total == 10
