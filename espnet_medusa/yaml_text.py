@@ -13,8 +13,9 @@ MAX_NUMBER = 100  # characters; Python takes quadratic time, and writes no more 
 MAX_MERGED = 10_000  # keys that `<<` brings into a mapping
 MAX_REUSE = 10  # times the text's length, which aliases make of it
 MERGE, INT, FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
-# A Whisper's token list takes pure Python seconds.
+# A Whisper's token list takes pure Python seconds, to read and to write.
 _Fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Loader(_Fastest):

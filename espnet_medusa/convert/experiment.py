@@ -31,6 +31,7 @@ from espnet_medusa.whisper.text import (
 )
 from espnet_medusa.whisper.token_types import WHISPER_TYPES
 from espnet_medusa.whisper.tokens import TRANSCRIBE, default_symbols
+from espnet_medusa.yaml_text import DUMPER
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,6 @@ CONFIG, MODEL, TOKENS = "config.yaml", "model.pth", "tokens.txt"
 TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
 LEFT_OUT = "ctc."  # of ESPnet's model, but of no other format
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import yaml
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import read_yaml
+from espnet_medusa.yaml_text import DUMPER
 
 MEND = "mend the file or its path"
 
@@ -40,12 +41,24 @@ class Registering(Changing):
 
 
 class WithOurYAML(Changing):
-    """ESPnet's tasks, which read an experiment's config with its tokens."""
+    """ESPnet's tasks, which read and write an experiment's config with its tokens."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Give it a PyYAML that reads as we do: in C, and with errors of one line."""
+        """Give it a PyYAML that works as we do: in C, and with errors of one line."""
         _replace_safe_load(module, lambda stream: read_yaml(Path(stream.name), MEND))
+        module.yaml_no_alias_safe_dump = _dump_without_aliases
+
+
+class _WithoutAliases(DUMPER):
+    """As ESPnet's own, which is in Python."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: Any) -> str | None:
+    return yaml.dump(data, stream, Dumper=_WithoutAliases, allow_unicode=True, **options)
 
 
 class WithOurYAMLInParsers(Changing):

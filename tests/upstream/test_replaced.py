@@ -4,6 +4,7 @@ import pytest
 import yaml
 from espnet2.tasks import abs_task
 from espnet2.utils.config_argparse import ArgumentParser
+from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
 import espnet_medusa  # noqa: F401  changes it
 from espnet_medusa.errors import InputError
@@ -30,6 +31,21 @@ def test_tasks_read_yaml_as_before(tmp_path):
     path.write_text(BOMB)
     with path.open(encoding="utf-8") as file, pytest.raises(InputError, match="100 deep"):
         abs_task.yaml.safe_load(file)
+
+
+def test_tasks_write_yaml_as_before(tmp_path):
+    config = yaml.safe_load(DOCUMENT) | {
+        "long": "a word " * 40,
+        "shift": "\u3042\n b: ",
+        "at": None,
+    }
+    options = {"indent": 4, "sort_keys": False}
+    with (tmp_path / "config.yaml").open("w", encoding="utf-8") as file:
+        abs_task.yaml_no_alias_safe_dump(config, file, **options)
+    written = (tmp_path / "config.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(written) == config and "&" not in written
+    assert abs_task.yaml_no_alias_safe_dump is not yaml_no_alias_safe_dump
+    assert written == yaml_no_alias_safe_dump(config, **options)
 
 
 @pytest.mark.parametrize("text", [BOMB, "a: [", "a: !!bool x", "\u00e9"])
