@@ -6,8 +6,9 @@ the user's own, may name files anywhere, as ESPnet's training does.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,28 +155,12 @@ class PackedModel:
             InputError: One names something outside of the model.
         """
         return {
-            role: self._whole(read_config(file, REMEDY), role, "", final)
+            role: each_name(read_config(file, REMEDY), partial(self._whole, role=role, final=final))
             for role, file in self.files().items()
             if role in ROLES[CONFIGS]
         }
 
-    def _whole(self, value: Any, role: str, field: str, final: Path) -> Any:
-        if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
-            return value
-        if isinstance(value, Mapping):
-            inside = f"{field}." if field else ""
-            return {
-                name: self._whole(part, role, f"{inside}{name}", final)
-                for name, part in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [
-                self._whole(part, role, f"{field}[{place}]", final)
-                for place, part in enumerate(value)
-            ]
-        # Names of classes and the like may be those of files here, too.
-        if not isinstance(value, str) or not ("/" in value or field in PATHS):
-            return value
+    def _whole(self, value: str, role: str, field: str, final: Path) -> str:
         if self._is_inside(value) and (self.folder / value).exists():
             return str(final / os.path.relpath(self.folder / value, self.folder))
         if "://" in value or _is_there(value) or _is_there(str(self.folder / value)):
@@ -193,6 +178,62 @@ class PackedModel:
         cached = self.folder.parent.name == "snapshots"
         root = self.folder.parents[1] if cached else self.folder
         return path.resolve().is_relative_to(root.resolve())
+
+
+def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
+    """Pack a model as ESPnet does, with all that its configs name.
+
+    Args:
+        model: Weights and configs by ESPnet's names of options.
+        more: Files and folders beside them.
+        archive: To write.
+
+    Raises:
+        InputError: A file is missing, or a config names one that is not below this folder.
+    """
+    from espnet2.main_funcs.pack_funcs import pack
+
+    for file in (*model.values(), *more):
+        if not file.exists():
+            raise InputError(f"{file}: no such file; packing needs it")
+    weights = {role: file for role, file in model.items() if role in ROLES[WEIGHTS]}
+    configs = {role: file for role, file in model.items() if role in ROLES[CONFIGS]}
+    named: dict[str, None] = {}
+    for file in configs.values():
+        each_name(read_config(file, "train anew"), partial(_note_name, config=file, names=named))
+    pack(weights, configs, archive, [*map(str, more), *named])
+
+
+def _note_name(name: str, field: str, config: Path, names: dict[str, None]) -> str:
+    if _is_there(name):
+        if Path(name).is_absolute() or not Path(name).resolve().is_relative_to(Path.cwd()):
+            raise InputError(
+                f"{config}: {field}: {name!r}; allowed to pack: names of files below this folder, "
+                "as training in it writes them"
+            )
+        names[name] = None
+    return name
+
+
+def each_name(value: Any, change: Callable[..., str], field: str = "") -> Any:
+    """A config in which all that may name a file is changed.
+
+    Args:
+        value: The config, or a part of it.
+        change: Takes a name and its ``field``.
+        field: Of the part.
+    """
+    if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
+        return value
+    if isinstance(value, Mapping):
+        inside = f"{field}." if field else ""
+        return {name: each_name(part, change, f"{inside}{name}") for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [each_name(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
+    # Names of classes and the like may be those of files here, too.
+    if not isinstance(value, str) or not ("/" in value or field in PATHS):
+        return value
+    return change(value, field=field)
 
 
 def _is_there(name: str) -> bool:

@@ -13,10 +13,12 @@ import torch
 import yaml
 from espnet2.main_funcs.pack_funcs import pack
 from stock_experiment import files, nbest, stock_experiment
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa import Speech2Text
+from espnet_medusa.bin import convert
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model, pack_model
 from espnet_medusa.options import read_config
 
 CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
@@ -64,6 +66,32 @@ def test_texts_are_those_of_the_experiment(tmp_path, monkeypatch):
     for _ in range(2):  # unpacked, and found unpacked
         found = Speech2Text.from_pretrained(str(tmp_path / "packed.zip"), **options)(speech)
         assert nbest(found)[0] == expected[0]
+
+
+def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    convert.main([str(save_tiny_whisper(tmp_path / "whisper")), "exp/asr"])
+    (tmp_path / "notes.md").write_text("what it is\n")
+    model = {"asr_train_config": Path("exp/asr/config.yaml"), "asr_model_file": Path(MODEL)}
+    pack_model(model, [Path("notes.md")], Path("packed.zip"))
+    speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
+    options = {"search": "greedy", "maxlenratio": -5}
+    expected = Speech2Text("exp/asr/config.yaml", MODEL, **options)(speech)[0][:3]
+    (tmp_path / "exp").rename(tmp_path / "gone")
+    assert Speech2Text.from_pretrained("packed.zip", **options)(speech)[0][:3] == expected
+    with zipfile.ZipFile("packed.zip") as archive:
+        assert archive.read("notes.md") == b"what it is\n"
+
+
+def test_what_cannot_be_packed_is_named(tmp_path, monkeypatch):
+    folder = write_model(tmp_path / "model", bpemodel="/etc/hosts", encoder_conf={"kind": "a/b"})
+    monkeypatch.chdir(folder)
+    model = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
+    with pytest.raises(InputError, match="config.yaml: bpemodel: '/etc/hosts'; allowed to pack"):
+        pack_model(model, [], Path("packed.zip"))
+    with pytest.raises(InputError, match="gone.md: no such file"):
+        pack_model(model, [Path("gone.md")], Path("packed.zip"))
+    assert not Path("packed.zip").exists()
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -687,19 +687,13 @@ fi
 packed=${asr_exp}/$(basename "${asr_exp}")_$(stem "${inference_asr_model}").zip
 
 if active 14 "Pack: ${packed}"; then
-    [ -z "${whisper_model}" ] || fail "stage 14: ESPnet packs no tokenizer folder; for Whisper's" \
-        "format: espnet-medusa-convert ${asr_exp} FOLDER --to hugging_face (or aiola)" \
-        "--model_file ${asr_exp}/${inference_asr_model}"
     packing=()
     for extra in RESULTS.md images; do
         [ ! -e "${asr_exp}/${extra}" ] || packing+=(--option "${asr_exp}/${extra}")
     done
-    [ "${feats_normalize}" != global_mvn ] ||
-        packing+=(--option "${asr_stats_dir}/train/feats_stats.npz")
-    [ "${token_type}" != bpe ] || packing+=(--option "${bpemodel}")
     [ "${use_lm}" = false ] || packing+=(--lm_train_config "${lm_exp}/config.yaml"
         --lm_file "${lm_exp}/${inference_lm}")
-    "${python}" -m espnet2.bin.pack asr --asr_train_config "${asr_exp}/config.yaml" \
+    tool pack_model --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" "${packing[@]}" --outpath "${packed}"
 fi
 
