@@ -2,6 +2,7 @@
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper decoders, in an environment of its own; of a real one:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
+# `make test-cluster` tests the recipes' stages on a Slurm of several nodes, which it starts here.
 # `make gpu` tries a GPU out in ten minutes; a real Whisper, too, with GPU="--whisper EXP --data_dir DIR"
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
@@ -20,7 +21,7 @@ BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tin
 # Without bytecode every import of ESPnet compiles it anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo lint test docs bench gpu clean
+.PHONY: setup demo lint test test-cluster docs bench gpu clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -39,6 +40,10 @@ lint: setup
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-cluster: setup
+	OMP_NUM_THREADS=1 PATH="$(BIN):$$PATH" tools/slurm_cluster.sh \
+		$(BIN)/python -m pytest -m slurm_cluster tests/slurm
 
 docs: setup
 	$(BIN)/python tools/update_docs.py

@@ -21,6 +21,7 @@ setup(
             "report/plan/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",
+            "slurm/slurm.conf",
             "pretrained_heads/*/README.md",
             "pretrained_heads/*/heads.safetensors",
         ]

@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +25,22 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that ended with a status other than 0, not one that we stopped."""
+    """A job that ended badly, not one that we stopped.
+
+    Attributes:
+        job: The job.
+        status: Its exit status; below 0: a signal ended it; None: something else did.
+        cause: What else did, such as ``was cancelled``.
+    """
 
     job: Job
-    status: int
+    status: int | None
+    cause: str = ""
+
+    @property
+    def ending(self) -> str:
+        """How it ended, to be said behind its name."""
+        return self.cause or f"failed with status {self.status}"
 
 
 class Interrupted(Exception):
@@ -118,6 +130,16 @@ def _on_terminate(number: int, frame: object) -> None:
     raise Interrupted(f"stopped by signal {number}")
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, SIGTERM raises `Interrupted`, as Ctrl-C raises KeyboardInterrupt."""
+    previous = signal.signal(signal.SIGTERM, _on_terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def run(
     jobs: Sequence[Job],
     most_at_once: int,
@@ -142,28 +164,26 @@ def run(
         KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; the jobs were ended before.
     """
     waiting, running, failures = list(jobs), {}, []
-    previous = signal.signal(signal.SIGTERM, _on_terminate)
-    try:
-        while waiting or running:
-            while waiting and len(running) < most_at_once:
-                job = waiting.pop(0)
-                running[_start(job)] = job
-            for process in [process for process in running if process.poll() is not None]:
-                job = running.pop(process)
-                if process.returncode:
-                    failures.append(Failure(job, process.returncode))
-            watch()
-            if failures and stop_on_failure:
-                break
-            if running:
-                time.sleep(poll_s)
-        return failures
-    finally:
-        _stop(list(running))
-        signal.signal(signal.SIGTERM, previous)
+    with interruptible():
+        try:
+            while waiting or running:
+                while waiting and len(running) < most_at_once:
+                    job = waiting.pop(0)
+                    running[_start(job)] = job
+                for process in [process for process in running if process.poll() is not None]:
+                    job = running.pop(process)
+                    if process.returncode:
+                        failures.append(Failure(job, process.returncode))
+                watch()
+                if failures and stop_on_failure:
+                    break
+                if running:
+                    time.sleep(poll_s)
+            return failures
+        finally:
+            _stop(list(running))
 
 
 def describe(failure: Failure) -> str:
-    """The end of a failed job's log, the job's status, and where the log lies."""
-    text = tail(failure.job.log)
-    return f"{text}\n{failure.job.name} failed with status {failure.status}: {failure.job.log}"
+    """The end of a failed job's log, how the job ended, and where the log lies."""
+    return f"{tail(failure.job.log)}\n{failure.job.name} {failure.ending}: {failure.job.log}"

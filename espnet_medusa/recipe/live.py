@@ -52,16 +52,24 @@ class LiveLine:
 
 
 class LogFollower:
-    """Yields the complete lines that were added to a log since the last look."""
+    """Yields the complete lines that were added to a log since the last look.
+
+    Attributes:
+        restarted: Whether the log was shorter at the last look: it was begun anew.
+    """
 
     def __init__(self, path: Path | str, from_end: bool = False) -> None:
         self.path = Path(path)
         self._offset = self.path.stat().st_size if from_end and self.path.exists() else 0
+        self.restarted = False
 
     def new_lines(self) -> list[str]:
         """Complete lines written since the last call; none while the file does not exist."""
         if not self.path.exists():
             return []
+        self.restarted = self.path.stat().st_size < self._offset
+        if self.restarted:
+            self._offset = 0
         with self.path.open("rb") as log:
             log.seek(self._offset)
             data = log.read()

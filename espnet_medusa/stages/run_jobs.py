@@ -1,24 +1,32 @@
 """Run `-- COMMAND` once for each job, side by side, JOB becoming its number, each with its log.
 
 python -m espnet_medusa.stages.run_jobs JOB=1:4 logdir/stats.JOB.log -- COMMAND ... JOB ...
+python -m espnet_medusa.stages.run_jobs --cmd "slurm.pl --mem 4G" JOB=1:4 ...: an array job of Slurm
 """
 
 import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main, positive, str2bool
 from espnet_medusa.recipe.jobs import GPUS, Failure, Job, describe, parse_range, run, visible_gpus
 from espnet_medusa.recipe.progress import JobsProgress
+from espnet_medusa.slurm.array_job import ArrayJob
+from espnet_medusa.slurm.configuration import PREFIX_HELP, is_slurm, parse_request
+from espnet_medusa.slurm.run import refuse_active_jobs, run_array
+
+SHOWN_FAILURES = 3  # with the end of their logs; what ends a hundred jobs is the same in all
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("jobs", help="JOB=FIRST:LAST")
     parser.add_argument("log", help="log file of each job, with JOB")
-    parser.add_argument("--cmd", default="", help="put before the command, such as `srun -n 1`")
+    parser.add_argument("--cmd", default="", help=PREFIX_HELP)
     parser.add_argument(
         "--most_at_once", type=positive, help="jobs side by side; all with --cmd, else one a core"
     )
@@ -59,27 +67,71 @@ def make_jobs(args: argparse.Namespace, command: list[str]) -> list[Job]:
     return jobs
 
 
+def partial_path(job: Job, partial_file: str) -> Path:
+    """Where a job lists what it could not do."""
+    return Path(partial_file.replace("JOB", job.name.split()[-1]))
+
+
 def is_partial(failure: Failure, partial_file: str | None) -> bool:
-    """Whether a failed job says itself what it left out, and so did the rest."""
-    if not partial_file:
+    """Whether a job that ended by itself says what it left out, and so did the rest."""
+    if not partial_file or failure.status is None or failure.status < 0:
         return False
-    path = Path(partial_file.replace("JOB", failure.job.name.split()[-1]))
+    path = partial_path(failure.job, partial_file)
     return path.is_file() and path.stat().st_size > 0
+
+
+def run_on_slurm(args: argparse.Namespace, progress: JobsProgress) -> list[Failure]:
+    """Run the jobs as an array job of Slurm; says which of them Slurm started again.
+
+    Raises:
+        InputError: Slurm refuses it, or the options are not those of slurm.pl.
+    """
+    request = parse_request(args.cmd)
+    if args.most_at_once:
+        request = replace(request, most_at_once=args.most_at_once)
+    array = ArrayJob(parse_range(args.jobs), tuple(args.command), args.log)
+    failures, restarted = run_array(
+        array, request, args.on_failure == "stop", lambda where: progress.show(where=where)
+    )
+    if restarted:
+        numbers = ", ".join(map(str, restarted))
+        progress.line.print(f"{args.title}: Slurm started again: job {numbers}")
+    return failures
+
+
+def report(failures: Sequence[Failure], args: argparse.Namespace, count: int) -> None:
+    """Print how jobs failed, and what to do."""
+    for failure in failures[:SHOWN_FAILURES]:
+        print(describe(failure), file=sys.stderr)
+    for failure in failures[SHOWN_FAILURES:]:
+        print(f"{failure.job.name} {failure.ending}: {failure.job.log}", file=sys.stderr)
+    kept = "; what is finished is kept" if args.on_failure == "wait" else ""
+    print(
+        f"{args.title}: {len(failures)} of {count} jobs did not end well; mend what their logs "
+        f"name and run the stage again{kept}",
+        file=sys.stderr,
+    )
 
 
 def work(args: argparse.Namespace) -> int:
     """Run the jobs; returns the exit status."""
     jobs = make_jobs(args, args.command)
+    refuse_active_jobs(jobs[0].log.parent)
     for job in jobs:
         job.log.unlink(missing_ok=True)
-    side_by_side = args.spread_gpus or args.cmd
-    most = args.most_at_once or (len(jobs) if side_by_side else os.cpu_count() or 1)
+        if args.partial_file:
+            partial_path(job, args.partial_file).unlink(missing_ok=True)
     progress = JobsProgress(args.title, [job.log for job in jobs], args.total_keys)
-    failures = run(jobs, most, args.on_failure == "stop", progress.show)
+    if is_slurm(args.cmd):
+        failures = run_on_slurm(args, progress)
+    else:
+        side_by_side = args.spread_gpus or args.cmd
+        most = args.most_at_once or (len(jobs) if side_by_side else os.cpu_count() or 1)
+        failures = run(jobs, most, args.on_failure == "stop", progress.show)
     progress.finish()
     failures = [failure for failure in failures if not is_partial(failure, args.partial_file)]
-    for failure in failures:
-        print(describe(failure), file=sys.stderr)
+    if failures:
+        report(failures, args, len(jobs))
     return 1 if failures else 0
 
 

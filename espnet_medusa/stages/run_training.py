@@ -2,17 +2,26 @@
 
 python -m espnet_medusa.stages.run_training --log exp/asr_x/train.log --nj 2 -- \\
     python3 -m espnet_medusa.bin.asr_train --ngpu 0 ...
+
+With --cmd "slurm.pl --gpu 4 --num_nodes 2" it is a job of Slurm, whose processes torchrun starts,
+one for each GPU, or --nj on each node without GPUs.
 """
 
 import argparse
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.recipe.jobs import Job, describe, run
+from espnet_medusa.recipe.jobs import Failure, Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
+from espnet_medusa.slurm.array_job import ArrayJob
+from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
+from espnet_medusa.slurm.run import run_array
+from espnet_medusa.slurm.torchrun import espnet_options, launcher
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)"
     )
-    parser.add_argument("--cmd", default="", help="put before the command, such as `srun -n 1`")
+    parser.add_argument("--cmd", default="", help=PREFIX_HELP)
 
 
 def rank_options(rank: int, processes: int, meeting_file: Path) -> list[str]:
@@ -52,18 +61,52 @@ def make_jobs(args: argparse.Namespace, command: list[str], meeting_file: Path) 
     ]
 
 
-def work(args: argparse.Namespace) -> int:
-    """Train; returns the exit status."""
-    args.log.parent.mkdir(parents=True, exist_ok=True)
+def make_array(args: argparse.Namespace, command: Sequence[str], request: Request) -> ArrayJob:
+    """The training as a job of Slurm, of one process or by torchrun."""
+    processes = request.gpus or args.nj
+    start, options = "", []
+    if processes * request.nodes > 1:
+        start, options = launcher(request.nodes, processes), espnet_options(request.gpus)
+    command = (*command, *options)
+    return ArrayJob(range(1, 2), command, str(args.log), start, append=True, placeholder=None)
+
+
+def train_on_slurm(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+    """Train in a job of Slurm.
+
+    Raises:
+        InputError: Slurm refuses it, or the options are not those of slurm.pl.
+    """
+    request = parse_request(args.cmd, threads=args.nj)
+    array = make_array(args, args.command, request)
+    failures, restarted = run_array(array, request, True, lambda where: watch.show(where=where))
+    if restarted:
+        watch.line.print("training: Slurm started it again; it went on behind the last epoch")
+    return [replace(failure, job=replace(failure.job, name="training")) for failure in failures]
+
+
+def train_here(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+    """Train in processes of this machine, or each behind a command's prefix."""
     # The processes meet in a file that must be new: an old one makes them wait for ever. It lies
     # with the log, where the hosts of a cluster see it too.
     with tempfile.TemporaryDirectory(prefix=".meeting", dir=args.log.parent) as folder:
         jobs = make_jobs(args, args.command, Path(folder) / "processes")
-        watch = TrainingWatch(args.log)
-        failures = run(jobs, len(jobs), stop_on_failure=True, watch=watch.show)
-        watch.finish()
+        return run(jobs, len(jobs), stop_on_failure=True, watch=watch.show)
+
+
+def work(args: argparse.Namespace) -> int:
+    """Train; returns the exit status."""
+    args.log.parent.mkdir(parents=True, exist_ok=True)
+    watch = TrainingWatch(args.log)
+    failures = (train_on_slurm if is_slurm(args.cmd) else train_here)(args, watch)
+    watch.finish()
     for failure in failures:
         print(describe(failure), file=sys.stderr)
+    if failures:
+        print(
+            "training: mend what the log names and run the stage again; finished epochs are kept",
+            file=sys.stderr,
+        )
     return 1 if failures else 0
 
 

@@ -5,10 +5,12 @@ python -m espnet_medusa.stages.split_keys \\
 """
 
 import argparse
+from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.split import split_keys
+from espnet_medusa.slurm.run import refuse_active_jobs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +29,13 @@ def work(args: argparse.Namespace) -> None:
     """Split, and print the number of jobs.
 
     Raises:
-        InputError: A file has no name for its parts, or a name has no file.
+        InputError: A file has no name for its parts, or a name has no file, or jobs of Slurm work
+            in the folder.
     """
     if len(args.keys) != len(args.output):
         raise InputError("give one --output for each --keys")
+    if args.work_dir is not None:
+        refuse_active_jobs(Path(args.work_dir))
     print(split_keys(args.keys, args.output, args.nj, args.work_dir))
 
 

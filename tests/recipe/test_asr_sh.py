@@ -302,6 +302,7 @@ def test_dask_decodes_in_one_job_that_shares_its_work_out(bare_recipe, address):
     ("options", "said"),
     [
         (["--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
+        (["--num_nodes", "2"], "--num_nodes 2: only with --cmd_backend slurm"),
         (
             ["--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],
             "--inference_module espnet2.bin.asr_inference: not with --cmd_backend dask",

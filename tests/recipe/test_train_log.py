@@ -98,6 +98,36 @@ def test_jobs_progress_counts_finished_utterances_of_all_logs(tmp_path):
     assert lines[-1] == "test: 3/3 utterances, elapsed 0:00"
 
 
+def test_a_log_that_is_begun_anew_counts_anew(tmp_path):
+    log = tmp_path / "1.log"
+    progress = JobsProgress("test", [log], 9, LiveLine(io.StringIO()))
+    log.write_text((HEAD + "best hypo: a long one\n") * 5)
+    progress.show()
+    log.write_text(HEAD + "started again\n")
+    progress.show()
+    assert progress.text().startswith("test: 0/9 utterances, ")
+    with log.open("a") as added:
+        added.write(HEAD + "resumed: 5 of 9 utterances were decoded before\n")
+        added.write((HEAD + "best hypo: a\n") * 5)
+    progress.show(where="job 7: 1 running")
+    assert progress.text() == "test: 5/9 utterances (5 of an earlier run), elapsed 0:00"
+
+
+def test_the_rest_is_estimated_by_what_this_run_has_done(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    log = tmp_path / "1.log"
+    stream = io.StringIO()
+    progress = JobsProgress("test", [log], 12, LiveLine(stream))
+    text = HEAD + "resumed: 6 of 12 utterances were decoded before\n"
+    log.write_text(text + (HEAD + "best hypo: a\n") * 8)
+    now[0] = 60.0
+    progress.show(where="job 7: 1 running")
+    assert stream.getvalue() == (
+        "test: 8/12 utterances (6 of an earlier run), elapsed 1:00, eta 2:00, job 7: 1 running\n"
+    )
+
+
 def test_training_watch_prints_results_of_this_run_only(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(HEAD + "1epoch results: [train] loss=9\n")

@@ -18,6 +18,7 @@ skip_packing=true       # leave out stage 14
 skip_upload_hf=true     # leave out stage 15
 ngpu=1                  # GPUs for training and, with gpu_inference, decoding; 0: CPU
 train_nj=1              # CPU processes that share each training batch (with --ngpu 0)
+num_nodes=1             # nodes that share training, each with ngpu or train_nj (--cmd_backend slurm)
 nj=32                   # most jobs for data preparation and statistics
 inference_nj=32         # most jobs for decoding
 gpu_inference=false     # decode on GPUs, one for each job in turn
@@ -106,7 +107,7 @@ hf_repo=                # Hugging Face repository for stage 15
 # shellcheck source=/dev/null
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
-require_whole_numbers stage stop_stage ngpu train_nj nj inference_nj nbpe ngram_num
+require_whole_numbers stage stop_stage ngpu train_nj num_nodes nj inference_nj nbpe ngram_num
 [ -z "${batch_size}" ] || require_whole_numbers batch_size
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
@@ -167,6 +168,8 @@ stem() { # FILE: its name without folder and extension
 
 [ "${feats_type}" = raw ] || fail "--feats_type ${feats_type}: only raw is there"
 [ "${train_nj}" -eq 1 ] || [ "${ngpu}" -eq 0 ] || fail "--train_nj ${train_nj} needs --ngpu 0"
+[ "${num_nodes}" -eq 1 ] || [ "${cmd_backend}" = slurm ] ||
+    fail "--num_nodes ${num_nodes}: only with --cmd_backend slurm"
 case ${feats_normalize} in
 global_mvn | utterance_mvn | "") ;;
 *) fail "--feats_normalize ${feats_normalize}: allowed are global_mvn, utterance_mvn and ''" ;;
@@ -329,6 +332,14 @@ if [ "${gpu_inference}" = true ]; then
     decode_prefix=${cuda_cmd}
     decode_ngpu=1
 fi
+memory_prefix= # of the frozen encoder, which runs here unless Slurm takes it
+nodes_option=
+if [ "${cmd_backend}" = slurm ]; then # what ESPnet's recipes give slurm.pl
+    memory_prefix="${train_prefix} --gpu $((ngpu > 0))"
+    train_prefix+=" --gpu ${ngpu}"
+    decode_prefix+=" --gpu ${decode_ngpu}"
+    [ "${num_nodes}" -eq 1 ] || nodes_option="--num_nodes ${num_nodes}"
+fi
 longest_test=${max_duration}
 [ "${longform}" = false ] || longest_test=none
 uses_tests=false
@@ -483,7 +494,7 @@ if active 6 "LM statistics: ${lm_stats_dir}"; then
 fi
 
 if active 7 "LM training: ${lm_exp}"; then
-    tool run_training --log "${lm_exp}/train.log" --cmd "${train_prefix}" -- \
+    tool run_training --log "${lm_exp}/train.log" --cmd "${train_prefix} ${nodes_option}" -- \
         "${python}" -m espnet2.bin.lm_train "${lm_common[@]}" --ngpu "${ngpu}" --resume true \
         --train_shape_file "${lm_stats_dir}/train/text_shape.${token_type}" \
         --valid_shape_file "${lm_stats_dir}/valid/text_shape.${token_type}" \
@@ -550,7 +561,9 @@ statistics() {
 
 keep_memory() { # SET
     local kept=${memory_dir}/$1 status=0
-    tool keep_memory --data_dir "${features}/$1" --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
+    tool run_command --cmd "${memory_prefix}" --log "${kept}/keep_memory.log" -- \
+        python3 -m espnet_medusa.stages.keep_memory --data_dir "${features}/$1" \
+        --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
         "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
     [ "${status}" -ne 3 ] || fail "stage 10: the encoder takes not all of $1: leave out what" \
         "${kept}/failed_utterances names"
@@ -593,7 +606,8 @@ if active 11 "Training: ${asr_exp}"; then
     # The later of two equal options wins.
     printf '#!/usr/bin/env bash\n%s --stage 11 "$@"\n' "${rerun}" > "${asr_exp}/run.sh"
     chmod +x "${asr_exp}/run.sh"
-    tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" --cmd "${train_prefix}" -- \
+    tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" \
+        --cmd "${train_prefix} ${nodes_option}" -- \
         "${python}" -m "${train_module}" "${asr_common[@]}" "${asr_data[@]}" "${asr_train[@]}" \
         "${more_asr[@]}"
     tool plot_training --exp_dir "${asr_exp}"
@@ -617,7 +631,6 @@ decode() { # CONFIG TEST_SET
     # The same split resumes what was interrupted; another one starts anew.
     jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
-    rm -f "${logs}"/asr_inference.*.log
     [ -z "$1" ] || inference+=(--config "$1")
     # On the command line it would win over the configuration.
     [ -z "${batch_size}" ] || inference+=(--batch_size "${batch_size}")

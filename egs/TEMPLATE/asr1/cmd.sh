@@ -1,8 +1,9 @@
 # Sourced by recipes: what to put before a command, so that it runs elsewhere than on this machine.
 # shellcheck shell=bash disable=SC2034
 #   local  this machine
-#   slurm  srun: one task a job; add your partition and account
-#   sge    qrsh: waits for the job as srun does
+#   slurm  array jobs; slurm.pl's options, such as --mem 4G, work here as in ESPnet's cmd.sh, and
+#          conf/slurm.conf says what sbatch makes of them: partition, account, memory, GPUs
+#   sge    qrsh: waits for the job
 #   dask   decoding: a Dask cluster's workers, see --scheduler; all else: this machine
 cmd_backend=${cmd_backend:-local}
 
@@ -13,9 +14,9 @@ local | dask)
     decode_cmd=""
     ;;
 slurm)
-    train_cmd="srun --quiet --ntasks=1"
-    cuda_cmd="srun --quiet --ntasks=1 --gres=gpu:1"
-    decode_cmd="srun --quiet --ntasks=1"
+    train_cmd="slurm.pl"
+    cuda_cmd="slurm.pl"
+    decode_cmd="slurm.pl"
     ;;
 sge)
     train_cmd="qrsh -cwd -V -now no"

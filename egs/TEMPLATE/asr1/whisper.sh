@@ -29,6 +29,7 @@ max_compression_ratio=2.4   # of Whisper's texts, those that zlib makes smaller 
 states=true         # run a frozen Whisper once over the audio, not in every epoch: its states are
                     # kept in <dumpdir>/states_<labels>
 states_nj=1         # processes that share this, and writing; on GPUs each has one
+cmd_backend=${cmd_backend:-local}   # where jobs run, see asr.sh; with slurm the frozen Whisper, too
 draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from its states: what the
                         # set never says costs most of the time; empty: all
 train_set=          # name of the training set; not needed for vanilla alone
@@ -55,6 +56,13 @@ require_whole_numbers stage stop_stage states_nj
 }
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
+# shellcheck source-path=SCRIPTDIR source=cmd.sh
+. ./cmd.sh
+states_prefix= # of the frozen Whisper, which runs here unless Slurm takes it
+if [ "${cmd_backend}" = slurm ]; then
+    states_prefix="${train_cmd} --gpu 0"
+    [ "${ngpu}" -eq 0 ] || states_prefix="${cuda_cmd} --gpu 1"
+fi
 
 fail() {
     echo "whisper.sh: error: $*" >&2
@@ -118,7 +126,8 @@ asr() { # OPTION ...
     ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
         --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
         --valid_set "${valid_set}" --longform "${longform}" --ngpu "${ngpu}" \
-        --dumpdir "${dumpdir}" --expdir "${expdir}" "$@" "${other_options[@]}" || status=$?
+        --dumpdir "${dumpdir}" --expdir "${expdir}" --cmd_backend "${cmd_backend}" "$@" \
+        "${other_options[@]}" || status=$?
     # 3: some utterances failed, which were named; the others are there.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
@@ -183,6 +192,7 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
         [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
         if [ "${states_nj}" -gt 1 ]; then
             python3 -m espnet_medusa.stages.run_jobs --title "${folder}" \
+                --cmd "${states_prefix}" \
                 --spread_gpus "$([ "${ngpu}" -gt 0 ] && echo true || echo false)" \
                 "JOB=1:${states_nj}" "${folder}/keep_states.JOB.log" -- \
                 "${command[@]}" --jobs "${states_nj}" --job JOB
@@ -190,7 +200,8 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
         [ "$(needed "$1" audio)" = false ] ||
             command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written")
         status=0
-        "${command[@]}" || status=$?
+        python3 -m espnet_medusa.stages.run_command --cmd "${states_prefix}" \
+            --log "${folder}/keep_states.log" -- "${command[@]}" || status=$?
         [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
         [ "${status}" -eq 0 ] || incomplete=true
     done

@@ -1,0 +1,331 @@
+"""Stages on a real Slurm of several nodes: `make test-cluster` starts it, and selects these."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import kaldiio
+import pytest
+import torch
+from experiment import make_experiment, write_noise
+from tiny_whisper import save_tiny_whisper
+from tone_sets import write_set
+from waiting import HANG_S, wait_for
+
+from espnet_medusa.recipe.train_log import read_epochs
+from espnet_medusa.slurm import queue
+
+pytestmark = pytest.mark.slurm_cluster
+TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
+RESULTS = ("text", "token", "token_int", "score")
+UTTERANCES = 9
+TRAINING = """
+encoder: transformer
+encoder_conf: {output_size: 8, attention_heads: 1, linear_units: 8, num_blocks: 1}
+decoder: transformer
+decoder_conf: {attention_heads: 1, linear_units: 8, num_blocks: 1}
+model_conf: {ctc_weight: 0.3}
+frontend_conf: {n_fft: 512, hop_length: 160}
+optim_conf: {lr: 0.001}
+max_epoch: 2
+batch_type: sorted
+batch_size: 2
+num_workers: 0
+num_att_plot: 0
+use_tensorboard: false
+use_matplotlib: false
+best_model_criterion: [[valid, acc, max]]
+keep_nbest_models: 1
+log_interval: 1
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """The test's own cluster, which may be spoiled; never another one."""
+    if "slurm_cluster" not in os.environ.get("SLURM_CONF", ""):
+        pytest.fail("no test cluster: run `make test-cluster`")
+
+
+@pytest.fixture(autouse=True)
+def all_nodes_serve():
+    yield
+    for number in (1, 2, 3):
+        if re.search("DOWN|DRAIN", node_state(number)):
+            scontrol("update", f"nodename=node{number}", "state=resume")
+
+
+def scontrol(*words: str) -> str:
+    return subprocess.run(["scontrol", *words], check=True, capture_output=True, text=True).stdout
+
+
+def node_state(number: int) -> str:
+    return re.search(r" State=(\S+)", scontrol("show", "node", f"node{number}"))[1]
+
+
+def set_node(number: int, state: str) -> None:
+    scontrol("update", f"nodename=node{number}", f"state={state}", "reason=test")
+
+
+def make_folder(folder: Path, *scripts: str) -> Path:
+    folder.mkdir()
+    for name in ("asr.sh", "path.sh", "cmd.sh", *scripts):
+        (folder / name).symlink_to(TEMPLATE / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    """A recipe's folder with a tiny trained experiment and a test set."""
+    folder = make_folder(tmp_path_factory.mktemp("slurm") / "recipe")
+    make_experiment(folder / "exp" / "asr_tiny")
+    data = folder / "dump" / "raw" / "test"
+    data.mkdir(parents=True)
+    lines = ""
+    for number in range(UTTERANCES):
+        write_noise(data / f"{number}.wav", 0.5 + 0.15 * number, number)
+        lines += f"utt{number} {data}/{number}.wav\n"
+    (data / "wav.scp").write_text(lines)
+    decode(folder, "local", 1)
+    return folder
+
+
+def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
+    return [
+        "./asr.sh", "--stage", "12", "--stop_stage", "12", "--skip_train", "true", "--ngpu", "0",
+        "--test_sets", "test", "--asr_exp", "exp/asr_tiny", "--inference_asr_model", "model.pth",
+        "--audio_format", "wav", "--inference_args", "--search beam --beam_size 2",
+        "--inference_tag", tag, "--inference_nj", str(jobs), *options,
+    ]  # fmt: skip
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S
+    )
+
+
+def decode(folder: Path, tag: str, jobs: int, *options: str) -> None:
+    done = run(folder, *decode_command(tag, jobs, *options))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def start_decoding(folder: Path, tag: str, jobs: int, *options: str) -> subprocess.Popen:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.Popen(
+        decode_command(tag, jobs, "--cmd_backend", "slurm", *options),
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def logdir(folder: Path, tag: str) -> Path:
+    return folder / "exp" / "asr_tiny" / tag / "test" / "logdir"
+
+
+def submitted_job(folder: Path, tag: str) -> str:
+    """Number of the job that a stage 12 has submitted."""
+    record = logdir(folder, tag) / "q" / "asr_inference.job"
+    wait_for(lambda: record.is_file() and record.read_text().endswith("\n"))
+    return record.read_text().strip()
+
+
+def wait_until_running(job: str, number: int) -> None:
+    wait_for(lambda: queue.ask(job)[number].name == "RUNNING")
+
+
+def assert_same_results(folder: Path, tag: str) -> None:
+    for name in RESULTS:
+        files = [folder / "exp" / "asr_tiny" / one / "test" / name for one in ("local", tag)]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert len(files[0].read_text().splitlines()) == UTTERANCES
+
+
+def test_an_array_job_writes_what_one_process_writes(recipe):
+    decode(recipe, "array", 4, "--cmd_backend", "slurm")
+    assert_same_results(recipe, "array")
+    logs = logdir(recipe, "array")
+    for number in range(1, 5):
+        first = (logs / f"asr_inference.{number}.log").read_text().splitlines()[0]
+        assert first.startswith("# python3 -m espnet_medusa.bin.asr_inference ")
+    assert "RTF: " in (logs / "calculate_rtf.log").read_text()
+
+
+def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
+    stage = start_decoding(recipe, "cancelled", 3)
+    job = submitted_job(recipe, "cancelled")
+    wait_until_running(job, 2)
+    subprocess.run(["scancel", f"{job}_2"], check=True)
+    _, said = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 1
+    log = "exp/asr_tiny/cancelled/test/logdir/asr_inference.2.log"
+    assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in said
+    assert "1 of 3 jobs did not end well;" in said and "what is finished is kept" in said
+    done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_same_results(recipe, "cancelled")
+    resumed = [
+        "INFO: resumed: 3 of 3"
+        in (logdir(recipe, "cancelled") / f"asr_inference.{n}.log").read_text()
+        for n in (1, 2, 3)
+    ]
+    assert resumed == [True, False, True]
+    assert "9/9 utterances (6 of an earlier run)" in done.stderr
+
+
+def test_a_node_drained_while_stage_12_runs_ends_what_it_has_and_takes_no_more(recipe):
+    # Six tasks fill the three nodes; the others wait.
+    stage = start_decoding(recipe, "drained", 8)
+    job = submitted_job(recipe, "drained")
+    wait_until_running(job, 1)
+    set_node(2, "drain")
+    output, said = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, output + said
+    assert_same_results(recipe, "drained")
+    assert "DRAIN" in node_state(2)
+    heads = [
+        (logdir(recipe, "drained") / f"asr_inference.{number}.log").read_text().splitlines()[1]
+        for number in range(1, 9)
+    ]
+    nodes = [re.search(r" on (node\d)", line)[1] for line in heads]
+    assert nodes.count("node2") == 2 and all("start 1" in line for line in heads)
+
+
+def run_jobs(folder: Path, jobs: int, script: str) -> subprocess.Popen:
+    words = [sys.executable, "-m", "espnet_medusa.stages.run_jobs", "--cmd", "slurm.pl"]
+    words += ["--on_failure", "wait", f"JOB=1:{jobs}", "logdir/x.JOB.log", "--", "bash", "-c"]
+    return subprocess.Popen([*words, script], cwd=folder, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_failed_task_is_named_and_the_others_finish(tmp_path):
+    stage = run_jobs(tmp_path, 3, "echo of JOB; [ JOB != 2 ] || exit 7; sleep 1; touch done.JOB")
+    _, said = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 1
+    assert "of 2\njob 2 failed with status 7: logdir/x.2.log\n" in said
+    assert (tmp_path / "done.1").exists() and (tmp_path / "done.3").exists()
+
+
+def test_tasks_of_a_node_that_goes_down_start_again_elsewhere(tmp_path):
+    script = "echo $SLURMD_NODENAME >> nodes.JOB; while [ ! -e go ]; do sleep 0.1; done"
+    stage = run_jobs(tmp_path, 2, script)
+    wait_for(lambda: (tmp_path / "nodes.1").exists() and (tmp_path / "nodes.2").exists())
+    node = (tmp_path / "nodes.1").read_text().strip()
+    set_node(int(node[-1]), "down")
+    wait_for(lambda: len((tmp_path / "nodes.1").read_text().split()) == 2)
+    (tmp_path / "go").touch()
+    _, said = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, said
+    again = [n for n in (1, 2) if len((tmp_path / f"nodes.{n}").read_text().split()) == 2]
+    assert (tmp_path / "nodes.1").read_text().split()[1] != node
+    assert f"Slurm started again: job {', '.join(map(str, again))}\n" in said
+    assert "start 2" in (tmp_path / "logdir" / "x.1.log").read_text().splitlines()[1]
+
+
+def test_a_second_run_beside_the_first_is_refused(tmp_path):
+    first = run_jobs(tmp_path, 2, "touch started.JOB; while [ ! -e go ]; do sleep 0.1; done")
+    wait_for(lambda: (tmp_path / "started.1").exists())
+    second = run_jobs(tmp_path, 2, "true")
+    _, said = second.communicate(timeout=HANG_S)
+    assert second.returncode == 1
+    assert re.search(r"job \d+ of an earlier run is still in Slurm's queue, with 2 tasks", said)
+    (tmp_path / "go").touch()
+    assert first.wait(timeout=HANG_S) == 0
+
+
+@pytest.fixture(scope="module")
+def trained_here(tmp_path_factory):
+    """A recipe's folder, its statistics and its two-process training by this machine alone."""
+    folder = make_folder(tmp_path_factory.mktemp("slurm") / "training")
+    write_set(folder / "own" / "train", 4)
+    write_set(folder / "own" / "dev", 2)
+    (folder / "conf").mkdir()
+    (folder / "conf" / "train.yaml").write_text(TRAINING)
+    train(folder, "here", "--stage", "1", "--train_nj", "2")
+    return folder
+
+
+def train(folder: Path, tag: str, *options: str) -> subprocess.CompletedProcess:
+    done = run(
+        folder, "./asr.sh", "--data_dir", "own", "--train_set", "train", "--valid_set", "dev",
+        "--skip_eval", "true", "--stop_stage", "11", "--ngpu", "0", "--nj", "2",
+        "--token_type", "word", "--asr_config", "conf/train.yaml", "--asr_tag", tag,
+        "--asr_stats_dir", f"exp/stats_{tag}", "--train_module", "espnet2.bin.asr_train", *options,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("tag", "options"), [("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"])]
+)
+def test_statistics_and_training_by_torchrun_are_those_of_this_machine(trained_here, tag, options):
+    folder = trained_here
+    train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)
+    for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
+        shapes = [(folder / "exp" / f"stats_{one}" / name).read_bytes() for one in ("here", tag)]
+        assert shapes[0] == shapes[1], name
+    log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
+    assert "torchrun" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
+    assert ":0/2]" in log, "rank 0 of 2"
+    weights = [
+        torch.load(folder / "exp" / f"asr_{one}" / "valid.acc.ave.pth") for one in ("here", tag)
+    ]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, msg=name)
+    epochs = [read_epochs(folder / "exp" / f"asr_{one}" / "train.log") for one in ("here", tag)]
+    assert [*epochs[0]] == [*epochs[1]] == [1, 2]
+
+
+def test_training_goes_on_behind_the_last_epoch(trained_here):
+    folder = trained_here
+    shutil.copytree(folder / "exp" / "asr_here", folder / "exp" / "asr_longer")
+    shutil.copytree(folder / "exp" / "stats_here", folder / "exp" / "stats_longer")
+    options = ["--stage", "11", "--cmd_backend", "slurm", "--train_nj", "2"]
+    train(folder, "longer", *options, "--asr_args", "--max_epoch 3")
+    log = (folder / "exp" / "asr_longer" / "train.log").read_text()
+    assert [*read_epochs(folder / "exp" / "asr_longer" / "train.log")] == [1, 2, 3]
+    assert log.count("1epoch results") == 1
+
+
+def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monkeypatch):
+    whisper = save_tiny_whisper(tmp_path / "whisper")
+    folder = make_folder(tmp_path / "recipe", "whisper.sh")
+    monkeypatch.chdir(folder)  # which the tables' paths start from
+    (folder / "conf").symlink_to(TEMPLATE.parents[1] / "librispeech" / "asr1" / "conf")
+    for name in ("train", "dev"):
+        write_set(folder / "own" / name, 3)
+    options = [
+        "--data_dir", "own", "--train_set", "train", "--valid_set", "dev", "--ngpu", "0",
+        "--whisper_model", str(whisper), "--systems", "block", "--labels", "references",
+        "--stop_stage", "11", "--states_nj", "2", "--asr_args",
+        "--batch_size 1 --accum_grad 1 --max_epoch 1 --num_workers 0 --use_tensorboard false",
+    ]  # fmt: skip
+    kept = []
+    for backend in ("local", "slurm"):
+        own = [
+            "--cmd_backend",
+            backend,
+            "--dumpdir",
+            f"dump_{backend}",
+            "--expdir",
+            f"exp_{backend}",
+        ]
+        done = run(folder, "./whisper.sh", *options, *own)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "states of 3 of 3 utterances" in done.stdout
+        states = folder / f"dump_{backend}" / "states_references" / "train"
+        tables = [kaldiio.load_scp(str(states / name)) for name in ("states.scp", "memory.scp")]
+        kept.append([{key: table[key] for key in table} for table in tables])
+    for here, there in zip(*kept, strict=True):
+        assert [*here] == [*there] and len(here) == 3
+        assert all((here[key] == there[key]).all() for key in here)
+    first = (states / "keep_states.1.log").read_text().splitlines()[1]
+    assert re.search(r"on node\d, by Slurm's job", first)

@@ -1,0 +1,126 @@
+"""slurm.pl's options and conf/slurm.conf: what sbatch is asked for."""
+
+import pytest
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.slurm.configuration import (
+    DEFAULT,
+    is_slurm,
+    parse_configuration,
+    parse_request,
+    read_configuration,
+)
+
+# Of the kind that ESPnet's recipes have.
+CONF = """\
+# Default configuration
+command sbatch --export=PATH --account "two words"
+option name=* --job-name $0
+option mem=* --mem-per-cpu $0
+option mem=0          # adds nothing
+option num_threads=* --cpus-per-task $0
+option num_threads=1 --cpus-per-task 1
+option num_nodes=* --nodes $0
+default gpu=0
+option gpu=0 -p cpu
+option gpu=* -p gpu --gres=gpu:$0 -c $0  # as many cores
+"""
+ALWAYS = ("sbatch", "--export=PATH", "--account", "two words")
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    """A recipe's folder with a conf/slurm.conf."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "conf" / "slurm.conf"
+    path.parent.mkdir()
+    path.write_text(CONF)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        ("", ["-p", "cpu"]),
+        ("--gpu 0", ["-p", "cpu"]),
+        ("--gpu 2", ["-p", "gpu", "--gres=gpu:2", "-c", "2"]),
+        ("--mem 0", ["-p", "cpu"]),
+        ("--mem 4G", ["-p", "cpu", "--mem-per-cpu", "4G"]),
+        ("--mem 4G --mem 8G", ["-p", "cpu", "--mem-per-cpu", "8G"]),
+        ("--num-threads 1", ["-p", "cpu", "--cpus-per-task", "1"]),
+        ("--num_threads 3", ["-p", "cpu", "--cpus-per-task", "3"]),
+        ("--name 'a b'", ["-p", "cpu", "--job-name", "a b"]),
+        ("--name '$HOME \"x\"'", ["-p", "cpu", "--job-name", '$HOME "x"']),
+    ],
+)
+def test_options_become_those_of_the_configuration(conf, options, added):
+    assert parse_request(f"slurm.pl {options}").command == (*ALWAYS, *added)
+
+
+def test_counts_that_jobs_need_are_read_from_the_options(conf):
+    request = parse_request("slurm.pl --gpu 4 --num_nodes 2 --max-jobs-run 8")
+    assert (request.gpus, request.nodes, request.most_at_once) == (4, 2, 8)
+    request = parse_request("slurm.pl")
+    assert (request.gpus, request.nodes, request.most_at_once) == (0, 1, None)
+
+
+def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
+    assert parse_request("slurm.pl", threads=2).command[-2:] == ("--cpus-per-task", "2")
+    request = parse_request("slurm.pl --num_threads 5", threads=2)
+    assert "5" in request.command and "2" not in request.command
+
+
+def test_without_a_file_the_cluster_chooses_the_partition(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse_request("slurm.pl").command == ("sbatch",)
+    request = parse_request("/kaldi/utils/slurm.pl --gpu 1 --mem 2G --time 1:00:00")
+    assert set(request.command) == {
+        "sbatch", "--gres=gpu:1", "--mem-per-cpu", "2G", "--time", "1:00:00"
+    }  # fmt: skip
+
+
+def test_another_file_can_be_named(conf, tmp_path):
+    other = tmp_path / "other.conf"
+    other.write_text("command sbatch -p other\noption gpu=* --gpus-per-node $0\n")
+    assert parse_request("slurm.pl --config other.conf --gpu 3").command[-1] == "3"
+    with pytest.raises(InputError, match="--config nowhere.conf: no such file"):
+        parse_request("slurm.pl --config nowhere.conf")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--queue long", r"--queue long: conf/slurm.conf has name=\*, .*`option queue=\*"),
+        ("--mem", "slurm.pl --mem: options are --name value"),
+        ("-l gpu=1", "options are --name value"),
+        ("--gpu one", "--gpu one: a whole number is needed"),
+        ("--max_jobs_run x", "--max_jobs_run x: a whole number is needed"),
+    ],
+)
+def test_bad_options_are_refused_by_name(conf, options, message):
+    with pytest.raises(InputError, match=message):
+        parse_request(f"slurm.pl {options}")
+
+
+@pytest.mark.parametrize(
+    "line", ["optoin gpu=0 -p cpu", "option gpu", "default gpu", "default gpu=0 -p x", "command"]
+)
+def test_bad_lines_are_named(line):
+    with pytest.raises(InputError, match=f"x.conf:2: '{line}'; allowed: "):
+        parse_configuration(f"# first\n{line}\n", "x.conf")
+
+
+def test_the_default_has_the_options_that_recipes_give():
+    known = {name for name, _ in read_configuration(DEFAULT).options}
+    assert {"gpu", "num_nodes", "num_threads", "mem", "time"} <= known
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("slurm.pl", True), ("utils/slurm.pl --mem 4G", True), ("", False), ("srun -n 1", False),
+        ("env slurm.pl", False),
+    ],
+)  # fmt: skip
+def test_which_prefixes_are_slurms(prefix, expected):
+    assert is_slurm(prefix) is expected

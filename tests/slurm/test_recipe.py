@@ -1,0 +1,93 @@
+"""What asr.sh's stages ask a pretended Slurm for, by --cmd_backend slurm."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import warm_python
+from pretended_slurm import PretendedSlurm
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
+CONF = """\
+command sbatch --comment x
+option num_threads=* --cpus-per-task $0
+option num_nodes=* --nodes $0
+default gpu=0
+option gpu=0 -p cpu
+option gpu=* -p gpu --gres=gpu:$0
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Slurm, and in this folder a recipe with data of five utterances."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("asr.sh", "path.sh", "cmd.sh"):
+        Path(name).symlink_to(TEMPLATE / name)
+    Path("conf").mkdir()
+    Path("conf/slurm.conf").write_text(CONF)
+    for name in ("train", "dev", "test"):
+        data = Path("dump/raw") / name
+        data.mkdir(parents=True)
+        for table in ("wav.scp", "text"):
+            (data / table).write_text("".join(f"u{number} x\n" for number in range(5)))
+    return PretendedSlurm(tmp_path / "slurm", monkeypatch)
+
+
+def run_stage(slurm: PretendedSlurm, stage: int, *options: str) -> tuple[str, list[str]]:
+    """Run a stage whose Python does nothing; what it says, and what sbatch was given."""
+    warm = warm_python.environment()
+    paths = os.pathsep.join([str(slurm.programs), warm["PATH"]])
+    done = subprocess.run(
+        [
+            "./asr.sh", "--cmd_backend", "slurm", "--train_set", "train", "--valid_set", "dev",
+            "--test_sets", "test", "--token_type", "word", "--python", "false",
+            "--asr_exp", "exp/tiny", "--asr_stats_dir", "exp/stats", "--inference_tag", "tag",
+            "--stage", str(stage), "--stop_stage", str(stage), *options,
+        ],
+        env={**warm, "PATH": paths, "PRETENDED_SLURM": str(slurm.states)},
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr, slurm.submitted()
+
+
+def test_statistics_are_an_array_job(slurm):
+    said, asked = run_stage(slurm, 10, "--nj", "3")
+    assert "--array=1-3" in asked and asked[-4:-1] == ["x", "-p", "cpu"]
+    assert f"--output={Path.cwd()}/exp/stats/logdir/stats.%a.log" in asked
+    assert "failed with status 1: exp/stats/logdir/stats." in said
+
+
+@pytest.mark.parametrize(
+    ("options", "asked_for"),
+    [
+        (["--ngpu", "0"], ["-p", "cpu"]),
+        (["--ngpu", "0", "--train_nj", "2"], ["--cpus-per-task", "2", "-p", "cpu"]),
+        (["--ngpu", "4"], ["-p", "gpu", "--gres=gpu:4"]),
+        (["--ngpu", "1", "--num_nodes", "3"], ["-p", "gpu", "--gres=gpu:1", "--nodes", "3"]),
+    ],
+)
+def test_training_asks_for_what_shares_it(slurm, options, asked_for):
+    said, asked = run_stage(slurm, 11, *options)
+    assert sorted(asked[-1 - len(asked_for) : -1]) == sorted(asked_for)
+    assert f"--output={Path.cwd()}/exp/tiny/train.log" in asked
+    assert ": exp/tiny/train.log" in said and "finished epochs are kept" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "asked_for"),
+    [([], ["-p", "cpu"]), (["--gpu_inference", "true"], ["-p", "gpu", "--gres=gpu:1"])],
+)
+def test_decoding_is_an_array_job_of_one_gpu_a_task(slurm, options, asked_for):
+    said, asked = run_stage(slurm, 12, "--inference_nj", "2", *options)
+    assert "--array=1-2" in asked and asked[-1 - len(asked_for) : -1] == asked_for
+    log = "exp/tiny/tag/test/logdir/asr_inference"
+    assert f"--output={Path.cwd()}/{log}.%a.log" in asked
+    for job in (1, 2):
+        assert f"job {job} failed with status 1: {log}.{job}.log" in said
+        text = Path(f"{log}.{job}.log").read_text()
+        assert text.startswith("# false -m espnet_medusa.bin.asr_inference ")
+    assert "2 of 2 jobs did not end well" in said and "finished is kept" in said

@@ -1,0 +1,262 @@
+"""Array jobs on a pretended Slurm: what is waited for, reported, cancelled and refused."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pretended_slurm import PretendedSlurm
+from waiting import HANG_S, is_alive, wait_for
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.slurm import run
+from espnet_medusa.slurm.array_job import ArrayJob
+from espnet_medusa.slurm.configuration import Request
+from espnet_medusa.slurm.run import run_array
+from espnet_medusa.stages import run_command, run_jobs, run_training, split_keys
+
+REQUEST = Request(("sbatch",))
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SHORTEST_LOOK_S", 0.05)
+    monkeypatch.setattr(run, "SHOW_S", 0.05)
+    monkeypatch.chdir(tmp_path)
+    return PretendedSlurm(tmp_path / "slurm", monkeypatch)
+
+
+def make_array(script: str, count: int = 3) -> ArrayJob:
+    return ArrayJob(range(1, count + 1), ("bash", "-c", script), "logdir/x.JOB.log")
+
+
+def endings(array: ArrayJob, stop: bool = False) -> list[tuple[str, str]]:
+    failures, _ = run_array(array, REQUEST, stop)
+    return [(failure.job.name, failure.ending) for failure in failures]
+
+
+def test_tasks_run_and_are_shown(slurm):
+    shown = []
+    array = make_array("echo number JOB; while [ ! -e go ]; do sleep 0.02; done")
+
+    def show(summary: str) -> None:
+        shown.append(summary)
+        if "3 running" in summary:
+            Path("go").touch()
+
+    assert run_array(array, REQUEST, False, show) == ([], [])
+    for number in (1, 2, 3):
+        assert f"\nnumber {number}\n" in Path(f"logdir/x.{number}.log").read_text()
+    assert "job 1: 3 running" in shown and shown[-1] == "job 1"
+    assert not Path("logdir/q/x.job").exists()
+
+
+def test_failed_and_cancelled_tasks_are_named_and_the_others_finish(slurm):
+    array = make_array(
+        "case JOB in 1) exit 7 ;; 2) scancel 1_2; sleep 1000 ;; esac; sleep 0.3; touch done.JOB"
+    )
+    assert endings(array) == [
+        ("job 1", "failed with status 7"),
+        ("job 2", "was cancelled (Slurm: CANCELLED)"),
+    ]
+    assert Path("done.3").exists()
+
+
+def test_a_failure_cancels_the_others_where_asked(slurm):
+    array = make_array(f"[ JOB != 2 ] || exit 3; sleep {HANG_S}")
+    assert endings(array, stop=True) == [("job 2", "failed with status 3")]
+    pids = [int(path.read_text()) for path in slurm.states.glob("1.*.pid")]
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
+@pytest.mark.parametrize(
+    ("state", "ending"),
+    [
+        ("TIMEOUT|TimeLimit", "ran out of time (Slurm: TIMEOUT)"),
+        ("OUT_OF_MEMORY|OutOfMemory", "ran out of memory (Slurm: OUT_OF_MEMORY)"),
+        ("NODE_FAIL|NodeDown", "lost its node (Slurm: NODE_FAIL)"),
+        ("FAILED|RaisedSignal:9(Killed)", "failed (Slurm: RaisedSignal:9(Killed))"),
+    ],
+)
+def test_what_slurm_did_to_a_task_is_said(slurm, state, ending):
+    # The task itself is killed before it can say anything.
+    script = f'echo "{state}" > "$PRETENDED_SLURM/1.JOB"; '
+    script += 'read -ra stat < /proc/$PPID/stat; kill -KILL $PPID "${stat[3]}"'
+    assert endings(make_array(script, 1)) == [("job 1", ending)]
+
+
+def test_where_slurm_does_not_answer_what_tasks_left_decides(slurm):
+    slurm.close_down()
+    assert endings(make_array("exit $((JOB - 1))")) == [
+        ("job 2", "failed with status 1"),
+        ("job 3", "failed with status 2"),
+    ]
+
+
+def test_a_job_that_slurm_has_forgotten_ended_as_its_tasks_say(slurm):
+    array = make_array("touch started.JOB; [ JOB = 3 ] || exit $((JOB - 1)); exec sleep 1000")
+
+    def show(summary: str) -> None:
+        if array.ending(1) and array.ending(2) and Path("started.3").exists():
+            slurm.forget()
+
+    failures, _ = run_array(array, REQUEST, False, show)
+    assert [(failure.job.name, failure.ending) for failure in failures] == [
+        ("job 2", "failed with status 1"),
+        ("job 3", "left Slurm's queue without an exit status"),
+    ]
+    for path in slurm.states.glob("*.3.pid"):
+        os.killpg(int(path.read_text()), signal.SIGKILL)
+
+
+def test_tasks_that_slurm_started_again_are_known(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run_array(make_array("true", 2), REQUEST, False) == ([], [1, 2])
+
+
+def test_what_slurm_refuses_is_said_with_what_was_asked_for(slurm):
+    with pytest.raises(InputError, match="Invalid account; what was asked for: sbatch .*=nobody"):
+        run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
+
+
+def test_no_second_run_while_the_first_is_in_the_queue(slurm):
+    Path("logdir/q").mkdir(parents=True)
+    Path("logdir/q/x.job").write_text("5\n")
+    for task, state in enumerate(["COMPLETED|None", "RUNNING|None", "PENDING|Priority"], 1):
+        slurm.set_state(5, task, state)
+    with pytest.raises(InputError, match="job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"):
+        run_array(make_array("true"), REQUEST, False)
+    for task in (2, 3):
+        slurm.set_state(5, task, "CANCELLED|None")
+    assert endings(make_array("true")) == []
+
+
+def test_nothing_of_a_running_job_is_removed(slurm, capsys):
+    Path("logdir/q").mkdir(parents=True)
+    Path("logdir/q/x.job").write_text("5\n")
+    Path("logdir/keys.1.scp").write_text("other\n")
+    Path("logdir/x.1.log").write_text("what it has done\n")
+    Path("keys").write_text("a\nb\n")
+    slurm.set_state(5, 1, "RUNNING|None")
+    split = ["--nj", "2", "--keys", "keys", "--output", "logdir/keys.JOB.scp"]
+    for main, options in (
+        (run_jobs.main, ["JOB=1:1", "logdir/x.JOB.log", "--", "true"]),
+        (split_keys.main, [*split, "--work_dir", "logdir"]),
+    ):
+        with pytest.raises(SystemExit):
+            main(options)
+        assert "job 5 of an earlier run is still in Slurm's queue" in capsys.readouterr().err
+    assert Path("logdir/x.1.log").exists() and Path("logdir/keys.1.scp").exists()
+
+
+def test_where_the_queue_cannot_be_asked_the_record_is_named(slurm, monkeypatch):
+    Path("logdir/q").mkdir(parents=True)
+    Path("logdir/q/x.job").write_text("5\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="q/x.job: job 5 .* squeue is not in PATH"):
+        run.refuse_active_jobs(Path("logdir"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_the_runner_cancels_its_tasks(slurm, number):
+    script = f"echo $$ > pid.JOB.new; mv pid.JOB.new pid.JOB; exec sleep {HANG_S}"
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "espnet_medusa.stages.run_jobs", "--cmd", "slurm.pl", "JOB=1:2"]
+        + ["x.JOB.log", "--", "bash", "-c", script],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        wait_for(lambda: Path("pid.1").exists() and Path("pid.2").exists())
+        pids = [int(Path(f"pid.{task}").read_text()) for task in (1, 2)]
+        runner.send_signal(number)
+        assert runner.wait(timeout=HANG_S) != 0
+        wait_for(lambda: not any(map(is_alive, pids)))
+        assert slurm.states.joinpath("1.1").read_text() == "CANCELLED|None"
+    finally:
+        runner.kill()
+
+
+# The stages' commands
+
+
+def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
+    Path("conf").mkdir()
+    Path("conf/slurm.conf").write_text("command sbatch -p cpu\noption mem=* --mem $0\n")
+    command = ["--cmd", "slurm.pl --mem 2G --max-jobs-run 2", "--title", "statistics", "JOB=1:4"]
+    run_jobs.main([*command, "x.JOB.log", "--", "bash", "-c", "echo job JOB"])
+    submitted = slurm.submitted()
+    assert submitted[-5:-1] == ["-p", "cpu", "--mem", "2G"] and "--array=1-4%2" in submitted
+    assert "job 4\n" in Path("x.4.log").read_text()
+    assert "statistics: 4 jobs, elapsed 0:0" in capsys.readouterr().err
+
+
+def test_a_failed_stage_names_jobs_logs_and_the_remedy(slurm, capsys):
+    options = ["--cmd", "slurm.pl", "--on_failure", "wait", "--title", "exp test", "JOB=1:9"]
+    script = "echo last words of JOB; exit $((JOB % 2))"
+    with pytest.raises(SystemExit) as error:
+        run_jobs.main([*options, "x.JOB.log", "--", "bash", "-c", script])
+    said = capsys.readouterr().err
+    assert error.value.code == 1
+    for job in (1, 3, 5, 7, 9):
+        assert f"job {job} failed with status 1: x.{job}.log\n" in said
+    assert "last words of 5\n" in said and "last words of 7\n" not in said
+    assert "exp test: 5 of 9 jobs did not end well;" in said and "finished is kept" in said
+
+
+def test_what_an_earlier_run_left_out_does_not_excuse_a_cancelled_task(slurm):
+    options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
+    options += ["JOB=1:1", "x.JOB.log", "--", "bash", "-c"]
+    run_jobs.main([*options, "echo utt reason > JOB.failed; exit 1"])
+    assert Path("1.failed").exists()
+    with pytest.raises(SystemExit):
+        run_jobs.main([*options, "scancel 2_JOB; sleep 1000"])
+
+
+def test_one_training_process_runs_alone_and_adds_to_the_log(slurm):
+    Path("exp").mkdir()
+    Path("exp/train.log").write_text("before\n")
+    run_training.main(["--log", "exp/train.log", "--cmd", "slurm.pl", "--", "echo", "/JOB/train"])
+    log = Path("exp/train.log").read_text()
+    assert log.startswith("before\n# echo /JOB/train\n") and log.endswith("\n/JOB/train\n")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "nj", "launched", "told"),
+    [
+        ("", 2, "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
+        ("--num_nodes 3", 1, "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
+        ("--gpu 4", 1, "--nodes=1", "--nproc_per_node=4 .*--ngpu 1"),
+        ("--gpu 1 --num_nodes 2", 1, "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
+    ],
+)
+def test_several_training_processes_are_torchruns(
+    slurm, monkeypatch, tmp_path, prefix, nj, launched, told
+):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "srun").write_text('#!/bin/sh\necho "srun $@"\n')
+    (programs / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    options = ["--log", "train.log", "--nj", str(nj), "--cmd", f"slurm.pl {prefix}"]
+    run_training.main([*options, "--", "train.py", "--lr", "1"])
+    line = Path("train.log").read_text().splitlines()[-1]
+    assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
+    assert re.search(f"torchrun .*{told}$", line)
+    assert "--no-python train.py --lr 1 --multiprocessing_distributed false " in line
+    assert "--cpus-per-task=1 " in line
+    cores = ["--cpus-per-task", str(nj)] if nj > 1 else []
+    assert [word for word in slurm.submitted() if word in cores] == cores
+
+
+def test_a_single_commands_output_and_status_are_ours(slurm, capfd):
+    for prefix in ("", "slurm.pl"):
+        options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]
+        run_command.main([*options, "echo of JOB"])
+        assert capfd.readouterr().out.endswith("of JOB\n")
+        with pytest.raises(SystemExit) as end:
+            run_command.main([*options, "echo some are left out; exit 3"])
+        assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out

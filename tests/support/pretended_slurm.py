@@ -1,0 +1,123 @@
+"""sbatch, squeue and scancel of a Slurm that starts every task at once, on this machine.
+
+They keep a task's state in a file `<job>.<task>`, of one line `STATE|reason`, and its process in
+`<job>.<task>.pid`. What these files say, squeue says.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = ("sbatch", "squeue", "scancel")
+
+
+class PretendedSlurm:
+    """The programs, first in PATH, and the states they keep."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.states = folder / "states"
+        self.states.mkdir(parents=True)
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        for name in PROGRAMS:
+            path = self.programs / name
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
+            path.chmod(0o755)
+        monkeypatch.setenv("PRETENDED_SLURM", str(self.states))
+        monkeypatch.setenv("PATH", os.pathsep.join([str(self.programs), os.environ["PATH"]]))
+
+    def set_state(self, job: int, task: int, state: str) -> None:
+        """What squeue says of a task from now on."""
+        (self.states / f"{job}.{task}").write_text(state)
+
+    def forget(self) -> None:
+        """Slurm knows nothing of any job."""
+        for path in state_files(self.states, "*"):
+            path.unlink()
+
+    def close_down(self) -> None:
+        """Slurm's controller answers no more."""
+        (self.states / "down").touch()
+
+    def submitted(self) -> list[str]:
+        """Options of the last job."""
+        return (self.states / "submitted").read_text().split("\n")
+
+
+def state_files(states: Path, job: str) -> list[Path]:
+    """Those of a job's tasks."""
+    return [path for path in states.glob(f"{job}.*") if re.fullmatch(r"\d+\.\d+", path.name)]
+
+
+def sbatch(states: Path, options: list[str]) -> int:
+    """Start a job's tasks and print its number."""
+    script = options[-1]
+    named = dict(option.lstrip("-").partition("=")[::2] for option in options[:-1])
+    if "account" in named:
+        print("sbatch: error: Invalid account", file=sys.stderr)
+        return 1
+    (states / "submitted").write_text("\n".join(options))
+    job = 1 + max((int(path.name.split(".")[0]) for path in state_files(states, "*")), default=0)
+    first, last = map(int, named["array"].split("%")[0].split("-"))
+    for task in range(first, last + 1):
+        (states / f"{job}.{task}").write_text("PENDING|None")
+        words = [sys.executable, __file__, "task", str(job), str(task), script]
+        words += [named["output"], named["open-mode"]]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.Popen(words, start_new_session=True, **quiet)
+    print(job)
+    return 0
+
+
+def task(states: Path, options: list[str]) -> int:
+    """Run one task, in a session of its own."""
+    job, number, script, output, mode = options
+    state = states / f"{job}.{number}"
+    state.with_suffix(f".{number}.pid").write_text(str(os.getpid()))
+    state.write_text("RUNNING|None")
+    names = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_JOB_ID": job, "SLURM_JOB_ID": job}
+    log = output.replace("%%", "\0").replace("%a", number).replace("\0", "%")
+    with open(log, "ab" if mode == "append" else "wb") as stream:
+        done = subprocess.run(
+            ["bash", script], env={**os.environ, **names}, stdout=stream, stderr=stream
+        )
+    state.write_text("FAILED|NonZeroExitCode" if done.returncode else "COMPLETED|None")
+    return 0
+
+
+def squeue(states: Path, options: list[str]) -> int:
+    """Print number, state and reason of a job's tasks."""
+    if (states / "down").exists():
+        print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
+        return 1
+    job = next(option for option in options if option.startswith("--jobs=")).partition("=")[2]
+    files = state_files(states, job)
+    if not files:
+        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+        return 1
+    for path in files:
+        print(f"{path.name.split('.')[1]}|{path.read_text()}")
+    return 0
+
+
+def scancel(states: Path, options: list[str]) -> int:
+    """End the tasks of `JOB`, or `JOB_TASK`."""
+    job, _, number = options[-1].partition("_")
+    for path in state_files(states, job):
+        waits_or_runs = path.read_text().startswith(("PENDING", "RUNNING"))
+        if waits_or_runs and number in ("", path.name.split(".")[1]):
+            path.write_text("CANCELLED|None")  # before: a task may cancel itself
+            with suppress(FileNotFoundError, ProcessLookupError):
+                os.killpg(int((states / f"{path.name}.pid").read_text()), signal.SIGKILL)
+    return 0
+
+
+if __name__ == "__main__":
+    name, *rest = sys.argv[1:]
+    sys.exit(globals()[name](Path(os.environ["PRETENDED_SLURM"]), rest))
