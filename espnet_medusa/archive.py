@@ -22,6 +22,7 @@ CHUNK_BYTES = 1 << 18
 TAR_BLOCK_BYTES = 512
 # What an archive may grow to: text shrinks to a tenth, audio and weights hardly at all.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
+XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"
 MAX_NAME_BYTES = 1 << 20
 NAMES = (
@@ -117,6 +118,8 @@ def _progress(archive: Path) -> tqdm:
 
 
 def _extract_tar(archive: Path, folder: Path) -> None:
+    with archive.open("rb") as stream:
+        _check_xz(stream.read(CHUNK_BYTES))
     with (
         archive.open("rb") as stream,
         # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
@@ -134,6 +137,15 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         # The compressed stream ends, with its checksum, behind the end mark.
         while tar.fileobj.read(CHUNK_BYTES):
             pass
+
+
+def _check_xz(head: bytes) -> None:
+    """liblzma sets aside what a file's header asks for, up to 4 GB."""
+    try:
+        lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES).decompress(head, 1)
+    except lzma.LZMAError as error:
+        if "Memory usage limit" in str(error):  # others: it is damaged, or no xz
+            raise UnsafeError(f"xz asks for more than {XZ_MEMORY_BYTES} bytes of memory") from error
 
 
 def _extract_zip(archive: Path, folder: Path) -> None:
