@@ -24,6 +24,7 @@ TAR_BLOCK_BYTES = 512
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
 XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"
+MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 MAX_NAME_BYTES = 1 << 20
 NAMES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
@@ -119,11 +120,13 @@ def _progress(archive: Path) -> tqdm:
 
 def _extract_tar(archive: Path, folder: Path) -> None:
     with archive.open("rb") as stream:
-        _check_xz(stream.read(CHUNK_BYTES))
+        head = stream.read(CHUNK_BYTES)
+    _check_xz(head)
+    compression = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "")
     with (
         archive.open("rb") as stream,
-        # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
-        tarfile.open(fileobj=stream, mode="r:*", tarinfo=_Member) as tar,
+        # Not the "r|" modes: they take a truncated gzip file for a whole one.
+        tarfile.open(fileobj=stream, mode=f"r:{compression}", tarinfo=_Member) as tar,
         _progress(archive) as progress,
     ):
         for member in _within_size(tar, archive):
