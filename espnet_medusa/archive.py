@@ -22,7 +22,9 @@ CHUNK_BYTES = 1 << 18
 TAR_BLOCK_BYTES = 512
 # What an archive may grow to: text shrinks to a tenth, audio and weights hardly at all.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
+XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"
+MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 MAX_NAME_BYTES = 1 << 20
 NAMES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
@@ -117,10 +119,14 @@ def _progress(archive: Path) -> tqdm:
 
 
 def _extract_tar(archive: Path, folder: Path) -> None:
+    with archive.open("rb") as stream:
+        head = stream.read(CHUNK_BYTES)
+    _check_xz(head)
+    compression = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "")
     with (
         archive.open("rb") as stream,
-        # Not the "r|*" mode: it takes a truncated gzip file for a whole one.
-        tarfile.open(fileobj=stream, mode="r:*", tarinfo=_Member) as tar,
+        # Not the "r|" modes: they take a truncated gzip file for a whole one.
+        tarfile.open(fileobj=stream, mode=f"r:{compression}", tarinfo=_Member) as tar,
         _progress(archive) as progress,
     ):
         for member in _within_size(tar, archive):
@@ -134,6 +140,15 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         # The compressed stream ends, with its checksum, behind the end mark.
         while tar.fileobj.read(CHUNK_BYTES):
             pass
+
+
+def _check_xz(head: bytes) -> None:
+    """liblzma sets aside what a file's header asks for, up to 4 GB."""
+    try:
+        lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES).decompress(head, 1)
+    except lzma.LZMAError as error:
+        if "Memory usage limit" in str(error):  # others: it is damaged, or no xz
+            raise UnsafeError(f"xz asks for more than {XZ_MEMORY_BYTES} bytes of memory") from error
 
 
 def _extract_zip(archive: Path, folder: Path) -> None:

@@ -43,6 +43,8 @@ def check_torch_file(path: Path) -> None:
             for record in archive.infolist():
                 if record.compress_type != zipfile.ZIP_STORED:
                     raise InputError(f"{record.filename} is compressed, which torch never does")
+                if record.compress_size > path.stat().st_size:  # zipfile would set it aside
+                    raise InputError(f"{record.filename} is longer than the file")
                 if record.filename.endswith(PICKLE):
                     _check_names(pickletools.genops(archive.read(record)))
         return

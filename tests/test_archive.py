@@ -3,6 +3,7 @@
 import os
 import random
 import stat
+import struct
 import tarfile
 import tracemalloc
 import zipfile
@@ -177,3 +178,14 @@ def test_names_that_are_longer_than_any_take_no_memory(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_xz_that_asks_for_too_much_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "XZ_MEMORY_BYTES", 1 << 20)
+    make_tar(tmp_path / "a.tar.xz", {"a": b"x"}, "w:xz")
+    with pytest.raises(InputError, match="a.tar.xz: is not safe to unpack .xz asks for more than"):
+        unpack(tmp_path / "a.tar.xz", tmp_path / "out")
+    header = b"\x5d" + struct.pack("<I", 1 << 31) + b"\xff" * 8  # of the format before xz
+    (tmp_path / "a.tar.lzma").write_bytes(header + bytes(40))
+    with pytest.raises(InputError, match="a.tar.lzma: is "):
+        unpack(tmp_path / "a.tar.lzma", tmp_path / "out")

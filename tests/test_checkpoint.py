@@ -82,6 +82,19 @@ def test_what_torch_did_not_write(tmp_path):
         assert "not a checkpoint of weights alone" in refused(path)
 
 
+def test_records_that_are_longer_than_the_file(tmp_path):
+    path = tmp_path / "model.pth"
+    torch.save(STATE, path)
+    with zipfile.ZipFile(path) as archive:
+        size = next(
+            record.file_size for record in archive.infolist() if "data.pkl" in record.filename
+        )
+    whole, sizes = path.read_bytes(), struct.pack("<II", size, size)
+    place = whole.index(sizes, whole.index(b"PK\x01\x02"))
+    path.write_bytes(whole[:place] + struct.pack("<II", 1 << 31, 1 << 31) + whole[place + 8 :])
+    assert "data.pkl is longer than the file" in refused(path)
+
+
 def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
     path = tmp_path / "model.pth"
     torch.save({"a": torch.zeros(70_000)}, path, _use_new_zipfile_serialization=False)

@@ -44,9 +44,9 @@ class MediaFile:
             self.container = av.open(
                 self.stream, options={"format_whitelist": FORMATS}, metadata_errors="ignore"
             )
-        except av.FFmpegError as error:
+        except (av.FFmpegError, ValueError, LookupError) as error:
             self.stream.close()
-            raise MediaError(error.strerror) from error
+            raise MediaError(getattr(error, "strerror", None) or str(error)) from error
         audio = self.container.streams.best("audio")
         if audio is None or audio.codec_context is None or not audio.codec_context.rate:
             self.close()
@@ -125,7 +125,7 @@ class MediaFile:
                     frame.pts = None  # gaps stay out
                     yield from (part.to_ndarray().T for part in resampler.resample(frame))
             yield from (part.to_ndarray().T for part in resampler.resample(None))
-        except (av.FFmpegError, ValueError) as error:
+        except (av.FFmpegError, ValueError, LookupError) as error:  # of streams that appear later
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
         self._check_reached(reached_s - (self.container.start_time or 0) / 1e6)
 
