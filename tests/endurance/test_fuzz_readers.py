@@ -43,7 +43,7 @@ def test_seeds_are_read_and_neither_they_nor_what_is_made_of_them_find_a_defect(
         judge(reader, data)
 
     @settings(
-        max_examples=200,
+        max_examples=150,
         deadline=None,
         derandomize=True,
         database=None,
