@@ -11,7 +11,8 @@ MAX_DEPTH = 100  # of values in values
 MAX_DEPTH_IN_C = 2000
 MAX_NUMBER = 100  # characters; Python takes quadratic time, and writes no more than 4,300 digits
 MAX_MERGED = 10_000  # keys that `<<` brings into a mapping
-MAX_REUSE = 10  # times the text's length, which aliases make of it
+MAX_REUSE = 10  # times the text's length, which aliases make of it,
+ANY_EXTENT = 100_000  # or so much, however short it is
 MERGE, INT, FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
 # A Whisper's token list takes pure Python seconds, to read and to write.
 _Fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -74,7 +75,7 @@ def load_yaml(text: str) -> Any:
         raise
     except Exception as error:  # constructors' own, such as KeyError of `!!bool x`
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
-    if extent > MAX_REUSE * (len(text) + 1):
+    if extent > max(MAX_REUSE * len(text), ANY_EXTENT):
         raise yaml.YAMLError(f"aliases make {extent} values and characters out of {len(text)}")
     return content
 

@@ -64,13 +64,13 @@ def draft_inputs(
     if main.draft_model is None:
         if main.encoder.whisper is None:
             return None
-        rows = zip(_speech(main, audio), prompts, strict=True)
+        rows = zip(frames_heard(main, audio, *audio.encode(main.encoder)), prompts, strict=True)
         return [DraftInput(speech, tokens) for speech, tokens in rows]
     tokens = None if main.whisper is None else main.whisper.tokens
     inputs = main.draft_model.read(audio, prompts, tokens)
     if main.search_options.drafter != CTC_MODEL:
         return inputs
-    rows = zip(inputs, _speech(main, audio), strict=True)
+    rows = zip(inputs, frames_heard(main, audio, *audio.encode(main.encoder)), strict=True)
     return [replace(one, speech=speech) for one, speech in rows]
 
 
@@ -87,9 +87,17 @@ def _open_draft_model(main: DraftedModel) -> Surrogate:
     return surrogate
 
 
-def _speech(main: DraftedModel, audio: AudioBatch) -> list[torch.Tensor]:
-    """U memories without the silence that fills Whisper's window: CTC hears nothing there."""
-    memory, frames = audio.encode(main.encoder)
+def frames_heard(
+    main: DraftedModel, audio: AudioBatch, memory: torch.Tensor, frames: torch.Tensor
+) -> list[torch.Tensor]:
+    """Memories (S', D) without the silence that fills Whisper's window: CTC hears nothing there.
+
+    Args:
+        main: Whose encoder it was.
+        audio: U utterances.
+        memory: (U, S, D) encoder output.
+        frames: (U,) lengths of it.
+    """
     if main.encoder.whisper is not None:
         spoken = main.encoder.whisper.frames_of_speech(audio.lengths)
         frames = torch.minimum(spoken, frames)

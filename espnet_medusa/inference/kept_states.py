@@ -16,6 +16,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance
+from espnet_medusa.inference.draft_material import frames_heard
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.kept_shards import EVERY, FAILED, Kept, Shards, float16
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -27,29 +28,29 @@ from espnet_medusa.search.limits import LengthLimits
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
+HEARD = "heard"  # memory without the silence that fills the window
 TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
 TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
 FLOAT16_BYTES = 2
 
 
-def bytes_needed(speech2text: Speech2Text, durations_s: Sequence[float], with_memory: bool) -> int:
-    """Estimate the disk space that the states of utterances take.
+def bytes_needed(
+    speech2text: Speech2Text, durations_s: Sequence[float], archives: Sequence[str]
+) -> int:
+    """Estimate the disk space that what is kept of utterances takes.
 
     Args:
         speech2text: Of the whole model.
         durations_s: Of the utterances, in seconds.
-        with_memory: Whether encoder outputs are kept, too.
+        archives: What is kept.
     """
     encoder = speech2text.asr_model.encoder
-    size = encoder.output_size() * FLOAT16_BYTES
-    states = sum(durations_s) * TOKENS_PER_S * size
     positions = encoder.whisper.config.max_source_positions
-    frames = [
-        positions if encoder.feature_kind.padded else positions * duration_s / speech2text.window_s
-        for duration_s in durations_s
-    ]
-    return int(states + with_memory * sum(frames) * size)
+    heard = positions / speech2text.window_s * sum(durations_s)
+    whole = positions * len(durations_s) if encoder.feature_kind.padded else heard
+    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: whole, HEARD: heard}
+    return int(sum(vectors[name] for name in archives) * encoder.output_size() * FLOAT16_BYTES)
 
 
 def check_space(folder: Path, needed: int) -> None:
@@ -92,14 +93,15 @@ class StateKeeper:
 
         Returns:
             Of each: ``states`` (L + 1, D), last hidden states of the decoder, and ``memory``
-            (S, D), where they are kept; ``text``, what the model wrote or the reference;
-            ``text_int``, its L ids, prompt included, without start and end.
+            (S, D), whole or as ``heard``, where they are kept; ``text``, what the model wrote or
+            the reference; ``text_int``, its L ids, prompt included, without start and end.
 
         Raises:
             InputError: A text is longer than the decoder has positions for.
         """
         own = self.speech2text
-        memory, frames = own.encode(own.batch([utterance.speech for utterance in utterances]))
+        audio = own.batch([utterance.speech for utterance in utterances])
+        memory, frames = own.encode(audio)
         if self.references is None:
             languages = [utterance.language for utterance in utterances]
             labels, texts = self._write(memory, frames, languages)
@@ -114,6 +116,9 @@ class StateKeeper:
         if MEMORY in self.archives:
             for row, length in enumerate(frames.tolist()):
                 archives[row][MEMORY] = float16(memory[row, :length])
+        if HEARD in self.archives:
+            for row, heard in enumerate(frames_heard(own, audio, memory, frames)):
+                archives[row][HEARD] = float16(heard)
         return [
             Kept(found, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
             for found, text, label in zip(archives, texts, labels, strict=True)
@@ -179,8 +184,8 @@ class StateKeeper:
 
         Args:
             job: As ``run`` had it.
-            folder: Gets ``states.scp``, ``memory.scp``, ``text``, ``text_int``, shapes,
-                ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
+            folder: Gets ``states.scp``, ``memory.scp``, ``heard.scp``, ``text``, ``text_int``,
+                shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
             durations_s: Of the utterances, in seconds.
 
         Returns:
@@ -191,7 +196,7 @@ class StateKeeper:
             InputError: No utterance is left.
         """
         # An earlier call may have kept more.
-        shards = Shards(job, folder, (STATES, MEMORY), TABLES)
+        shards = Shards(job, folder, (STATES, MEMORY, HEARD), TABLES)
         tables, failed = shards.joined()
         dropped = {} if self.references is not None else self._unfit(tables, durations_s)
         kept = {

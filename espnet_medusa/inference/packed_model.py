@@ -6,12 +6,16 @@ the user's own, may name files anywhere, as ESPnet's training does.
 """
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import espnet
+import torch
+import yaml
 from filelock import FileLock
 
 from espnet_medusa.archive import unpack
@@ -31,10 +35,12 @@ TOKENS = "token_list"
 PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # which need not look like one
 # Where training had its data and left its results: decoding opens none of them.
 OF_TRAINING = (
-    "config", "output_dir", "init_param", "dist_init_method", "noise_scp", "rir_scp",
-    "train_data_path_and_name_and_type", "train_shape_file", "valid_data_path_and_name_and_type",
-    "valid_shape_file",
+    "config", "deepspeed_config", "output_dir", "init_param", "dist_init_method", "noise_scp",
+    "rir_scp", "train_data_path_and_name_and_type", "train_shape_file",
+    "valid_data_path_and_name_and_type", "valid_shape_file",
 )  # fmt: skip
+# Where ESPnet's encoders put what they fetch: nothing of the model's.
+DOWNLOADS = ("download_dir", "w2v_dir_path", "hubert_dir_path", "avhubert_dir_path")
 HUB = "https://huggingface.co/"
 REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_train_config"
 
@@ -181,38 +187,57 @@ class PackedModel:
 
 
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
-    """Pack a model as ESPnet does, with all that its configs name.
+    """Pack a model as ``espnet2.bin.pack`` does, with all that its configs name, links followed.
 
     Args:
         model: Weights and configs by ESPnet's names of options.
         more: Files and folders beside them.
-        archive: To write.
+        archive: Zip archive to write.
 
     Raises:
-        InputError: A file is missing, or a config names one that is not below this folder.
+        InputError: A file is missing or not below this folder, or a config names one that is not.
     """
-    from espnet2.main_funcs.pack_funcs import pack
+    inside = {role: _below_here(file, role) for role, file in model.items()}
+    names = dict.fromkeys([*inside.values(), *(_below_here(file, "option") for file in more)])
+    kinds = {kind: {role: inside[role] for role in ROLES[kind] if role in inside} for kind in ROLES}
+    for role, file in kinds[CONFIGS].items():
+        each_name(read_config(Path(file), "train anew"), partial(_note_name, config=role, to=names))
+    meta = {**kinds, "espnet": espnet.__version__, "torch": str(torch.__version__)}
+    staging = archive.with_name(f".{archive.name}.partial")
+    try:
+        with zipfile.ZipFile(staging, "w") as packed:
+            packed.writestr(META, yaml.safe_dump(meta))
+            for name in names:
+                for file in _files_of(Path(name)):
+                    packed.write(file)
+        staging.replace(archive)
+    finally:
+        staging.unlink(missing_ok=True)
 
-    for file in (*model.values(), *more):
-        if not file.exists():
-            raise InputError(f"{file}: no such file; packing needs it")
-    weights = {role: file for role, file in model.items() if role in ROLES[WEIGHTS]}
-    configs = {role: file for role, file in model.items() if role in ROLES[CONFIGS]}
-    named: dict[str, None] = {}
-    for file in configs.values():
-        each_name(read_config(file, "train anew"), partial(_note_name, config=file, names=named))
-    pack(weights, configs, archive, [*map(str, more), *named])
+
+def _below_here(path: Path, option: str) -> str:
+    """A file's name in the archive: that from this folder."""
+    name = os.path.relpath(path)
+    if not path.exists():
+        raise InputError(f"{option}: {path}: no such file; packing needs it")
+    if name == os.curdir or os.pardir in Path(name).parts:
+        raise InputError(f"{option}: {path}; allowed to pack: what is below this folder")
+    return name
 
 
-def _note_name(name: str, field: str, config: Path, names: dict[str, None]) -> str:
+def _note_name(name: str, field: str, config: str, to: dict[str, None]) -> str:
     if _is_there(name):
-        if Path(name).is_absolute() or not Path(name).resolve().is_relative_to(Path.cwd()):
+        if Path(name).is_absolute():
             raise InputError(
                 f"{config}: {field}: {name!r}; allowed to pack: names of files below this folder, "
                 "as training in it writes them"
             )
-        names[name] = None
+        to[_below_here(Path(name), f"{config}: {field}")] = None
     return name
+
+
+def _files_of(path: Path) -> list[Path]:
+    return [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
 
 
 def each_name(value: Any, change: Callable[..., str], field: str = "") -> Any:
@@ -224,6 +249,8 @@ def each_name(value: Any, change: Callable[..., str], field: str = "") -> Any:
         field: Of the part.
     """
     if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
+        return value
+    if field.rpartition(".")[2] in DOWNLOADS:
         return value
     if isinstance(value, Mapping):
         inside = f"{field}." if field else ""

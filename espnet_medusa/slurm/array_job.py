@@ -85,7 +85,7 @@ class ArrayJob:
         """How a task says that it ended; None: it has not, or could not say so."""
         try:
             status, restarts = self.ending_file(number).read_text(encoding="utf-8").split()
-        except FileNotFoundError:
+        except (OSError, ValueError):  # not there, or not yet whole on another machine's disk
             return None
         return Ending(int(status), int(restarts))
 

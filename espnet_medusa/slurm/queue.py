@@ -55,14 +55,14 @@ def summarize(states: Mapping[int, TaskState]) -> str:
     return ", ".join(shown)
 
 
-def call(*command: str) -> subprocess.CompletedProcess[str]:
+def call(*command: str, timeout_s: float | None = ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's programs.
 
     Raises:
         InputError: It is not there.
     """
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except FileNotFoundError:
         raise InputError(
             f"{command[0]}: not in PATH; --cmd_backend slurm is for machines that submit to Slurm"
@@ -72,7 +72,7 @@ def call(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def submit(command: Sequence[str]) -> str:
-    """Submit a job and return its id.
+    """Submit a job and return its id, with `;cluster` where Slurm names one.
 
     Args:
         command: sbatch, its options and the script.
@@ -80,17 +80,20 @@ def submit(command: Sequence[str]) -> str:
     Raises:
         InputError: Slurm refuses it.
     """
-    done = call(command[0], "--parsable", *command[1:])
+    # A controller that is slow to answer may have taken the job.
+    done = call(command[0], "--parsable", *command[1:], timeout_s=None)
     if done.returncode:
         said = " ".join(done.stderr.split())
         raise InputError(f"{said or command[0]}; what was asked for: {' '.join(command)}")
-    return done.stdout.split()[-1].split(";")[0]
+    return done.stdout.split()[-1]
 
 
 def ask(job_id: str) -> dict[int, TaskState] | None:
     """States of a job's tasks; those that Slurm has forgotten are missing; None: no answer."""
+    number, clusters = _address(job_id)
     done = call(
-        "squeue", "--noheader", "--array", "--states=all", f"--format={FORMAT}", f"--jobs={job_id}"
+        *("squeue", "--noheader", "--array", "--states=all", f"--format={FORMAT}"),
+        *(f"--jobs={number}", *clusters),
     )
     if done.returncode:
         return {} if UNKNOWN_JOB in done.stderr else None
@@ -99,4 +102,11 @@ def ask(job_id: str) -> dict[int, TaskState] | None:
 
 def cancel(job_id: str) -> None:
     """Cancel all tasks of a job that have not ended."""
-    call("scancel", job_id)
+    number, clusters = _address(job_id)
+    call("scancel", number, *clusters)
+
+
+def _address(job_id: str) -> tuple[str, list[str]]:
+    """A job's number, and the option that names its cluster."""
+    number, _, cluster = job_id.partition(";")
+    return number, [f"--clusters={cluster}"] if cluster else []

@@ -15,6 +15,7 @@ from espnet_medusa.slurm.configuration import Request
 # squeue is asked after a tenth of the time that has gone by, within these limits: what is short
 # ends soon, and what is long does not burden Slurm.
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 10.0
+SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n
 SHOW_S = 1.0  # between looks at the logs
 CANCELLING_S = 60.0  # Slurm kills what does not end by itself within KillWait, 30 s
 # Of a task that Slurm says nothing of any more (MinJobAge, 300 s): what it left decides.
@@ -75,7 +76,9 @@ class Submitted:
         if state.name not in ("COMPLETED", "FAILED"):
             return Failure(job, None, f"{queue.ENDED[state.name]} (Slurm: {state.name})")
         if left is not None:
-            return Failure(job, left.status) if left.status else None
+            # A shell's word for a signal; elsewhere a process that one ended has minus its number.
+            status = SHELL_SIGNAL - left.status if left.status > SHELL_SIGNAL else left.status
+            return Failure(job, status) if status else None
         if state.name == "FAILED":
             return Failure(job, None, f"failed (Slurm: {state.reason})")
         if state is FORGOTTEN:
@@ -105,8 +108,8 @@ def run_array(
         KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; the tasks were cancelled before.
     """
     refuse_active_jobs(array.folder)
-    job = Submitted(array, _submit(array, request))
     with interruptible():
+        job = Submitted(array, _submit(array, request))
         try:
             _wait(job, stop_on_failure, show)
             return job.failures(), job.restarted()
@@ -133,7 +136,14 @@ def refuse_active_jobs(folder: Path) -> None:
                 f"{record}: job {job_id} of an earlier run may be in Slurm's queue, and squeue is "
                 "not in PATH to ask; remove the file where the job has ended"
             )
-        active = [state for state in (queue.ask(job_id) or {}).values() if not state.has_ended]
+        states = queue.ask(job_id)
+        if states is None:
+            raise InputError(
+                f"{record}: job {job_id} of an earlier run may be in Slurm's queue, which does not "
+                "answer; run the stage again when it does, or remove the file where the job has "
+                "ended"
+            )
+        active = [state for state in states.values() if not state.has_ended]
         if active:
             raise InputError(
                 f"{record}: job {job_id} of an earlier run is still in Slurm's queue, with "

@@ -3,11 +3,14 @@
 https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
+import shlex
 
-def launcher(nodes: int, processes: int) -> str:
+
+def launcher(python: str, nodes: int, processes: int) -> str:
     """Shell words before a training command, within a job of Slurm.
 
     Args:
+        python: Interpreter of the command, whose torch launches it.
         nodes: Of the job.
         processes: On each of them.
     """
@@ -16,7 +19,8 @@ def launcher(nodes: int, processes: int) -> str:
     return (
         f"srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --export=ALL "
         '--cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" '
-        f"torchrun --nnodes={nodes} --nproc_per_node={processes} "
+        f"{shlex.quote(python)} -m torch.distributed.run "
+        f"--nnodes={nodes} --nproc_per_node={processes} "
         '--rdzv_backend=c10d --rdzv_id="${SLURM_JOB_ID}" '
         '--rdzv_endpoint="$(hostname):$((20000 + SLURM_JOB_ID % 10000))" --no-python '
     )

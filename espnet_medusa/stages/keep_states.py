@@ -29,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--output_dir", type=Path, required=True, help="folder to write")
     add("--references", type=str2bool, default=False, help="labels are the set's own text")
     add("--states", type=str2bool, default=True, help="keep states; false: texts alone")
-    add("--memory", type=str2bool, default=True, help="keep encoder outputs: block heads and CTC")
+    add("--memory", type=str2bool, default=True, help="keep encoder outputs: block heads")
+    add("--heard", type=str2bool, default=False, help="keep them without the window's silence: CTC")
     add("--labelled_dir", type=Path, help="data directory to write: the set with these texts")
     add("--config", type=Path, help="decode config of the search that writes texts; none: greedy")
     add("--decoder_precision", help="of that search, such as int8 (CPU)")
@@ -57,6 +58,7 @@ def work(args: argparse.Namespace) -> int:
     from espnet_medusa.inference.job import build_preprocess, read_input
     from espnet_medusa.inference.kept_shards import EVERY, FAILED
     from espnet_medusa.inference.kept_states import (
+        HEARD,
         MEMORY,
         STATES,
         StateKeeper,
@@ -90,10 +92,10 @@ def work(args: argparse.Namespace) -> int:
     if missing is not None:
         raise InputError(f"{args.data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    archives: tuple[str, ...] = ()
-    if args.states:
-        archives = (STATES, MEMORY) if args.memory else (STATES,)
-        needed = bytes_needed(speech2text, [*durations_s.values()], args.memory)
+    asked = {STATES: True, MEMORY: args.memory, HEARD: args.heard}
+    archives = tuple(name for name, is_asked in asked.items() if args.states and is_asked)
+    if archives:
+        needed = bytes_needed(speech2text, [*durations_s.values()], archives)
         check_space(args.output_dir, needed)
     unfit = UnfitOptions(args.drop_fraction, args.max_compression_ratio)
     keeper = StateKeeper(speech2text, archives, references, preprocess, unfit)

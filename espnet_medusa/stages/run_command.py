@@ -7,13 +7,16 @@ import argparse
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.recipe.jobs import interruptible
 from espnet_medusa.recipe.live import LogFollower
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, is_slurm, parse_request
-from espnet_medusa.slurm.run import run_array
+from espnet_medusa.slurm.run import SHELL_SIGNAL, refuse_active_jobs, run_array
+
+PATIENCE_S = 5.0  # for a command that is ended
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +52,18 @@ def work(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if is_slurm(args.cmd):
         return run_on_slurm(args)
-    with interruptible():  # which ends the command, too
-        return subprocess.run([*shlex.split(args.cmd), *args.command]).returncode
+    refuse_active_jobs(Path(args.log).parent)
+    with interruptible():
+        process = subprocess.Popen([*shlex.split(args.cmd), *args.command])
+        try:
+            status = process.wait()
+        finally:  # an interruption ends it, too, with time to leave nothing behind
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    return status if status >= 0 else SHELL_SIGNAL - status
 
 
 main = make_main("run_command", __doc__, add_options, work, runs="COMMAND")

@@ -20,7 +20,7 @@ from espnet_medusa.recipe.jobs import Failure, Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
-from espnet_medusa.slurm.run import run_array
+from espnet_medusa.slurm.run import refuse_active_jobs, run_array
 from espnet_medusa.slurm.torchrun import espnet_options, launcher
 
 
@@ -66,7 +66,8 @@ def make_array(args: argparse.Namespace, command: Sequence[str], request: Reques
     processes = request.gpus or args.nj
     start, options = "", []
     if processes * request.nodes > 1:
-        start, options = launcher(request.nodes, processes), espnet_options(request.gpus)
+        python = command[0] if command[1:2] == ["-m"] else "python3"
+        start, options = launcher(python, request.nodes, processes), espnet_options(request.gpus)
     command = (*command, *options)
     return ArrayJob(range(1, 2), command, str(args.log), start, append=True, placeholder=None)
 
@@ -97,6 +98,7 @@ def train_here(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
 def work(args: argparse.Namespace) -> int:
     """Train; returns the exit status."""
     args.log.parent.mkdir(parents=True, exist_ok=True)
+    refuse_active_jobs(args.log.parent)
     watch = TrainingWatch(args.log)
     failures = (train_on_slurm if is_slurm(args.cmd) else train_here)(args, watch)
     watch.finish()

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.torch_utils.device_funcs import force_gatherable
+from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
 from espnet_medusa.training.projection_loss import (
@@ -215,9 +217,10 @@ class MedusaASRModel(ESPnetASRModel):
         if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC reads it: keep it with the states")
-            loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(
-                memory, memory_lengths, text, text_lengths
-            )
+            heard = memory, memory_lengths
+            if speech is not None and states is None:
+                heard = self._heard(memory, memory_lengths, speech_lengths)
+            loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*heard, text, text_lengths)
             stats["loss_ctc"] = loss_ctc.detach()
         if loss_ctc is None or _trains(self.decoder) or _trains(self.encoder):
             loss = self._decoder_loss(memory, memory_lengths, text, stats, states)
@@ -233,6 +236,17 @@ class MedusaASRModel(ESPnetASRModel):
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
         return loss, stats, weight
+
+    def _heard(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What CTC over units reads when it drafts: nothing of the silence that fills a window."""
+        if not isinstance(self.ctc, UnitCTC) or not isinstance(self.encoder, HFWhisperEncoder):
+            return memory, memory_lengths
+        spoken = self.encoder.frames_of_speech(speech_lengths)
+        lengths = torch.minimum(spoken, memory_lengths)
+        rows = [row[:length] for row, length in zip(memory, lengths.tolist(), strict=True)]
+        return pad_sequence(rows, batch_first=True), lengths
 
     def _check_kept_memory(self, memory: torch.Tensor | None) -> None:
         if memory is None:

@@ -87,11 +87,30 @@ def test_what_cannot_be_packed_is_named(tmp_path, monkeypatch):
     folder = write_model(tmp_path / "model", bpemodel="/etc/hosts", encoder_conf={"kind": "a/b"})
     monkeypatch.chdir(folder)
     model = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
-    with pytest.raises(InputError, match="config.yaml: bpemodel: '/etc/hosts'; allowed to pack"):
+    with pytest.raises(InputError, match="asr_train_config: bpemodel: '/etc/hosts'; allowed to p"):
         pack_model(model, [], Path("packed.zip"))
     with pytest.raises(InputError, match="gone.md: no such file"):
         pack_model(model, [Path("gone.md")], Path("packed.zip"))
+    with pytest.raises(InputError, match=r"option: \.; allowed to pack: what is below"):
+        pack_model(model, [Path(".")], Path("packed.zip"))
     assert not Path("packed.zip").exists()
+
+
+def test_links_are_followed_and_places_of_downloads_left_alone(tmp_path, monkeypatch):
+    folder = write_model(tmp_path / "model", frontend_conf={"download_dir": "./hub"})
+    (folder / "exp").rename(tmp_path / "disk")
+    (folder / "exp").symlink_to(tmp_path / "disk")
+    (folder / "hub").mkdir()
+    (folder / "hub" / "gigabytes.pt").write_bytes(b"")
+    monkeypatch.chdir(folder)
+    model = {"asr_train_config": Path(CONFIG), "asr_model_file": folder / MODEL}
+    pack_model(model, [Path("data/bpe.model")], Path("packed.zip"))
+    with zipfile.ZipFile("packed.zip") as archive:
+        assert sorted(archive.namelist()) == ["data/bpe.model", CONFIG, MODEL, "meta.yaml"]
+    found = open_packed_model(Path("packed.zip"))
+    config = read_config(Path(found["asr_train_config"]), "")
+    assert Path(config["bpemodel"]).read_bytes() == b"model"
+    assert config["frontend_conf"] == {"download_dir": "./hub"}
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -273,7 +273,7 @@ def test_statistics_and_training_by_torchrun_are_those_of_this_machine(trained_h
         shapes = [(folder / "exp" / f"stats_{one}" / name).read_bytes() for one in ("here", tag)]
         assert shapes[0] == shapes[1], name
     log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
-    assert "torchrun" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
+    assert "torch.distributed.run" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
     assert ":0/2]" in log, "rank 0 of 2"
     weights = [
         torch.load(folder / "exp" / f"asr_{one}" / "valid.acc.ave.pth") for one in ("here", tag)

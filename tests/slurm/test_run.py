@@ -242,11 +242,11 @@ def test_several_training_processes_are_torchruns(
     (programs / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     options = ["--log", "train.log", "--nj", str(nj), "--cmd", f"slurm.pl {prefix}"]
-    run_training.main([*options, "--", "train.py", "--lr", "1"])
+    run_training.main([*options, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
     assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
-    assert re.search(f"torchrun .*{told}$", line)
-    assert "--no-python train.py --lr 1 --multiprocessing_distributed false " in line
+    assert re.search(f" my-python -m torch.distributed.run .*{told}$", line)
+    assert "--no-python my-python -m train --lr 1 --multiprocessing_distributed false " in line
     assert "--cpus-per-task=1 " in line
     cores = ["--cpus-per-task", str(nj)] if nj > 1 else []
     assert [word for word in slurm.submitted() if word in cores] == cores

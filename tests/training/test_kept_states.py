@@ -121,6 +121,30 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
         assert [*here.values()] == pytest.approx([*there.values()], rel=rel), part
 
 
+def test_units_learn_from_what_is_heard(corpus, tmp_path):
+    """The window's silence is neither in what is kept nor in what audio gives."""
+    windowed = tmp_path / "windowed"
+    shutil.copytree(corpus, windowed)
+    config = windowed / "vanilla" / "config.yaml"
+    config.write_text(config.read_text().replace("window: audio", "window: whisper"))
+    options = ["--references", "true", "--memory", "false", "--heard", "true"]
+    heard = keep(windowed, tmp_path / "kept", *options)
+    audios = read_lines(corpus / "wav.scp").items()
+    samples = {key: soundfile.info(path).frames for key, path in audios}
+    found = kaldiio.load_scp(str(heard / "heard.scp"))
+    assert {key: len(found[key]) for key in found} == {
+        key: -(-(n + 8000) // 320) for key, n in samples.items()
+    }
+    (heard / "heard.scp").rename(heard / "memory.scp")
+    whisper = {"whisper_model": str(corpus / "whisper"), "window": "whisper"}
+    changes = {"max_epoch": 2, "accum_grad": 1, "encoder_conf": whisper}
+    audio = train(windowed, tmp_path / "audio" / "exp", "ctc_units", **changes)
+    kept = train_on_states(windowed, heard, tmp_path / "states" / "exp", "ctc_units", **changes)
+    for part in ("train", "valid"):
+        here, there = losses(kept, part).values(), losses(audio, part).values()
+        assert [*here] == pytest.approx([*there], rel=1e-2), part
+
+
 def test_labels_are_what_the_model_writes(corpus, of_own_texts):
     speech2text = Speech2Text(
         corpus / "vanilla" / "config.yaml", corpus / "vanilla" / "model.pth",

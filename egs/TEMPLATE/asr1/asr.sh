@@ -84,6 +84,7 @@ asr_tag=                # name of the experiment
 asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
 asr_stats_dir=          # its statistics
 states_dir=             # trains on states of a frozen Whisper, kept in DIR/<set>, not on audio
+states_memory=memory    # of states_dir: memory; heard, which is without the window's silence; none
 memory_dir=             # trains on a frozen encoder's outputs, which stage 10 keeps in DIR/<set>
 pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
 ignore_init_mismatch=false          # leave out weights of another shape
@@ -292,8 +293,8 @@ if [ -n "${states_dir}" ]; then
     asr_data=()
     for part in "train ${train_set}" "valid ${valid_set}"; do
         states=${states_dir}/${part#* }
-        for entry in states.scp,speech,kaldi_ark memory.scp,memory,kaldi_ark text_int,text,text_int
-        do
+        for entry in states.scp,speech,kaldi_ark "${states_memory:-none}.scp,memory,kaldi_ark" \
+            text_int,text,text_int; do
             [ ! -f "${states}/${entry%%,*}" ] ||
                 asr_data+=("--${part% *}_data_path_and_name_and_type" "${states}/${entry}")
         done

@@ -95,11 +95,19 @@ on_states() { # SYSTEM: whether it trains on kept states, not on audio
     [ "${states}" = true ] && is_frozen "$1"
 }
 
+reads() { # SYSTEM: what it reads of the encoder's output, with or without the window's silence
+    case $1 in
+    linear*) ;;
+    ctc*) echo heard ;;
+    *) echo memory ;;
+    esac
+}
+
 read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
 data_options=(--skip_train true) # vanilla alone
 data_stages=10
 [ "${labels}" != written ] || data_stages=9 # the sets need not have texts, whose lengths 10 counts
-declare -A needs=()              # of each kind of labels: states, memory, audio
+declare -A needs=()              # of each kind of labels: states, memory, heard, audio
 for system in "${chosen[@]}"; do
     [ "${system}" != vanilla ] || continue
     [ -f "$(config_of "${system}")" ] || fail "system ${system}: no $(config_of "${system}")"
@@ -108,7 +116,7 @@ for system in "${chosen[@]}"; do
     kind=$(labels_of "${system}")
     if on_states "${system}"; then
         needs[${kind}]+=" states"
-        [[ ${system} == linear* ]] || needs[${kind}]+=" memory"
+        needs[${kind}]+=" $(reads "${system}")"
     else
         needs[${kind}]+=" audio"
     fi
@@ -185,6 +193,7 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
             --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
+            --heard "$(needed "$1" heard)"
             --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))"
             --max_compression_ratio "${max_compression_ratio}")
         [ -z "${labels_config}" ] || command+=(--config "${labels_config}")
@@ -223,7 +232,7 @@ trained() { # SYSTEM
     if [ "${stage}" -le 11 ]; then
         if on_states "$1"; then
             keep_states "${kind}"
-            learns=(--stage 11 --states_dir "${states_dir}")
+            learns=(--stage 11 --states_dir "${states_dir}" --states_memory "$(reads "$1")")
             if [[ $1 != ctc* ]]; then
                 learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
                 [ -z "${draft_vocab_size}" ] ||
