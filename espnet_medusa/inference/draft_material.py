@@ -98,7 +98,6 @@ def frames_heard(
         memory: (U, S, D) encoder output.
         frames: (U,) lengths of it.
     """
-    if main.encoder.whisper is not None:
-        spoken = main.encoder.whisper.frames_of_speech(audio.lengths)
-        frames = torch.minimum(spoken, frames)
-    return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
+    if main.encoder.whisper is None:
+        return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
+    return main.encoder.whisper.heard(memory, frames, audio.lengths)

@@ -293,7 +293,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return run(WhisperWindows(self, options), options, batch_size)
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
-        """U times (samples,), for ``encode`` and ``draft_material``."""
+        """U times (samples,), for ``encode`` and ``draft_inputs``."""
         speeches = [torch.as_tensor(speech) for speech in speeches]
         return AudioBatch(speeches, self.device, getattr(torch, self.dtype))
 

@@ -148,6 +148,19 @@ class HFWhisperEncoder(AbsEncoder):
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
+    def heard(
+        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Memories (S', D) without the silence that fills the window.
+
+        Args:
+            memory: (B, S, D) encoder output.
+            frames: (B,) lengths of it.
+            lengths: (B,) samples of the audio.
+        """
+        frames = torch.minimum(self.frames_of_speech(lengths), frames)
+        return [row[:count] for row, count in zip(memory, frames.tolist(), strict=True)]
+
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:

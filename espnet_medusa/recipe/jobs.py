@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 GPUS = "CUDA_VISIBLE_DEVICES"
+SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _signal(process: subprocess.Popen, number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _stop(processes: Sequence[subprocess.Popen], patience_s: float = 5.0) -> None:
+def stop(processes: Sequence[subprocess.Popen], patience_s: float = 5.0) -> None:
     """End processes and their children: ask first, then insist."""
     for process in processes:
         _signal(process, signal.SIGTERM)
@@ -181,7 +182,7 @@ def run(
                     time.sleep(poll_s)
             return failures
         finally:
-            _stop(list(running))
+            stop(list(running))
 
 
 def describe(failure: Failure) -> str:

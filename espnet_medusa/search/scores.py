@@ -134,7 +134,8 @@ class Scoring:
     def at_once(self) -> bool:
         """Whether ``top_tokens`` says all: log-probabilities of which some tokens are left out."""
         constraints = self.constraints
-        simple = constraints.penalty is None and not constraints.logits_first
+        of_logits = self.constrain_logits or constraints.logits_first
+        simple = constraints.penalty is None and not of_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, left_out: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.recipe.jobs import Failure, Job, interruptible
+from espnet_medusa.recipe.jobs import SHELL_SIGNAL, Failure, Job, interruptible
 from espnet_medusa.slurm import queue
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
@@ -15,7 +15,6 @@ from espnet_medusa.slurm.configuration import Request
 # squeue is asked after a tenth of the time that has gone by, within these limits: what is short
 # ends soon, and what is long does not burden Slurm.
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 10.0
-SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n
 SHOW_S = 1.0  # between looks at the logs
 CANCELLING_S = 60.0  # Slurm kills what does not end by itself within KillWait, 30 s
 # Of a task that Slurm says nothing of any more (MinJobAge, 300 s): what it left decides.

@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.recipe.jobs import interruptible
+from espnet_medusa.recipe.jobs import SHELL_SIGNAL, interruptible, stop
 from espnet_medusa.recipe.live import LogFollower
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, is_slurm, parse_request
-from espnet_medusa.slurm.run import SHELL_SIGNAL, refuse_active_jobs, run_array
-
-PATIENCE_S = 5.0  # for a command that is ended
+from espnet_medusa.slurm.run import refuse_active_jobs, run_array
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,15 +52,13 @@ def work(args: argparse.Namespace) -> int:
         return run_on_slurm(args)
     refuse_active_jobs(Path(args.log).parent)
     with interruptible():
-        process = subprocess.Popen([*shlex.split(args.cmd), *args.command])
+        command = [*shlex.split(args.cmd), *args.command]
+        process = subprocess.Popen(command, start_new_session=True)
         try:
             status = process.wait()
-        finally:  # an interruption ends it, too, with time to leave nothing behind
-            process.terminate()
-            try:
-                process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        except BaseException:  # an interruption ends it, too, with time to leave nothing behind
+            stop([process])
+            raise
     return status if status >= 0 else SHELL_SIGNAL - status
 
 

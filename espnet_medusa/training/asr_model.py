@@ -243,9 +243,8 @@ class MedusaASRModel(ESPnetASRModel):
         """What CTC over units reads when it drafts: nothing of the silence that fills a window."""
         if not isinstance(self.ctc, UnitCTC) or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
-        spoken = self.encoder.frames_of_speech(speech_lengths)
-        lengths = torch.minimum(spoken, memory_lengths)
-        rows = [row[:length] for row, length in zip(memory, lengths.tolist(), strict=True)]
+        rows = self.encoder.heard(memory, memory_lengths, speech_lengths)
+        lengths = memory_lengths.new_tensor([*map(len, rows)])
         return pad_sequence(rows, batch_first=True), lengths
 
     def _check_kept_memory(self, memory: torch.Tensor | None) -> None:

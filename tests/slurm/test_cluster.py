@@ -11,6 +11,7 @@ import kaldiio
 import pytest
 import torch
 from experiment import make_experiment, write_noise
+from tiny_transformer import TRAINING
 from tiny_whisper import save_tiny_whisper
 from tone_sets import write_set
 from waiting import HANG_S, wait_for
@@ -22,25 +23,7 @@ pytestmark = pytest.mark.slurm_cluster
 TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
 RESULTS = ("text", "token", "token_int", "score")
 UTTERANCES = 9
-TRAINING = """
-encoder: transformer
-encoder_conf: {output_size: 8, attention_heads: 1, linear_units: 8, num_blocks: 1}
-decoder: transformer
-decoder_conf: {attention_heads: 1, linear_units: 8, num_blocks: 1}
-model_conf: {ctc_weight: 0.3}
-frontend_conf: {n_fft: 512, hop_length: 160}
-optim_conf: {lr: 0.001}
-max_epoch: 2
-batch_type: sorted
-batch_size: 2
-num_workers: 0
-num_att_plot: 0
-use_tensorboard: false
-use_matplotlib: false
-best_model_criterion: [[valid, acc, max]]
-keep_nbest_models: 1
-log_interval: 1
-"""
+TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -247,7 +230,7 @@ def trained_here(tmp_path_factory):
     write_set(folder / "own" / "train", 4)
     write_set(folder / "own" / "dev", 2)
     (folder / "conf").mkdir()
-    (folder / "conf" / "train.yaml").write_text(TRAINING)
+    (folder / "conf" / "train.yaml").write_text(TWO_EPOCHS)
     train(folder, "here", "--stage", "1", "--train_nj", "2")
     return folder
 

@@ -293,7 +293,7 @@ if [ -n "${states_dir}" ]; then
     asr_data=()
     for part in "train ${train_set}" "valid ${valid_set}"; do
         states=${states_dir}/${part#* }
-        for entry in states.scp,speech,kaldi_ark "${states_memory:-none}.scp,memory,kaldi_ark" \
+        for entry in states.scp,speech,kaldi_ark "${states_memory}.scp,memory,kaldi_ark" \
             text_int,text,text_int; do
             [ ! -f "${states}/${entry%%,*}" ] ||
                 asr_data+=("--${part% *}_data_path_and_name_and_type" "${states}/${entry}")

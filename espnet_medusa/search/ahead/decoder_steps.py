@@ -118,7 +118,7 @@ class DecoderSteps(Steps):
         """
         scores = self.surrogate.logits(states)
         count = min(self.shape.count(step), scores.size(1))
-        if self.scoring.at_once and not self.constrain_logits and not any(beams.least):
+        if self.scoring.at_once and not any(beams.least):
             restriction = self._restriction(scores, beams, step)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
             return known.put_candidates(gains, self.surrogate.token_ids(columns))
