@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.inference.packed_model import CONFIGS, ROLES, WEIGHTS, pack_model
+from espnet_medusa.inference.pack_model import pack_model
+from espnet_medusa.inference.packed_model import CONFIGS, ROLES, WEIGHTS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
