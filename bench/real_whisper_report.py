@@ -39,7 +39,7 @@ NOTES = """\
 - Weights are those of one experiment, converted. faster-whisper transcribes through its
   `WhisperModel`, openai-whisper through `decode`, transformers through `generate`, all without
   timestamps and at temperature 0, otherwise with their own defaults: each ranks and ends a beam by
-  its own rule.
+  its own rule, ours by openai-whisper's.
 - {versions}.
 """
 

@@ -10,8 +10,10 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from peers.contestant import Setup
 from peers.transcriber import LongTask, LongTranscribed, Piece, Transcribed, Transcriber
-from peers.way import MODEL, PLAIN, Way
+from peers.way import HEADS, MODEL, PLAIN, Way
 from peers.whisper_subject import WhisperSubject
+
+BEAM_DEPTH = 2  # of heads, which do not draft in beams by themselves: there it hardly pays
 
 
 class Ours(Transcriber):
@@ -34,21 +36,23 @@ class Ours(Transcriber):
         return self.models[key]
 
     def options(self, way: Way) -> dict[str, object]:
-        """Of decoding."""
-        search = {"search": "greedy"} if way.beam_size == 1 else {"beam_size": way.beam_size}
+        """Of decoding; a beam ends as openai-whisper's and the others'."""
+        beam = {"beam_size": way.beam_size, "patience": 1.0}
+        search = {"search": "greedy"} if way.beam_size == 1 else beam
         drafts = {"draft_depth": 0} if way.drafts == PLAIN else {"drafter": way.drafts}
         if way.drafts == MODEL:
             drafts["draft_model"] = self.subject.draft_model
+        if way.drafts == HEADS and way.beam_size > 1:
+            drafts["draft_depth"] = BEAM_DEPTH
         options = {"ctc_weight": 0.0, "lm_weight": 0.0, "decoder_precision": self.weights}
         return options | search | drafts
 
     def long_model(self, way: Way) -> Speech2Text:
-        """The same, with all weights that word times need; a beam ends as openai-whisper's."""
+        """The same, with all weights that word times need."""
         key = way.search, way.drafts
         if key not in self.long_models:
-            patience = {} if way.beam_size == 1 else {"patience": 1.0}
             self.long_models[key] = Speech2Text(
-                self.subject.config, self.subject.weights, **self.options(way) | patience
+                self.subject.config, self.subject.weights, **self.options(way)
             )
         return self.long_models[key]
 

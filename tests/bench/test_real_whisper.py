@@ -89,20 +89,24 @@ def test_ways_are_those_that_the_model_has(subject):
 
 def test_processes_write_what_speech2text_writes(subject):
     """Who cannot load is left out, and why is said."""
-    asked = Asked([FASTER_WHISPER, OURS], [FLOAT32], [GREEDY], [HEADS, CTC])
+    asked = Asked([FASTER_WHISPER, OURS], [FLOAT32], [GREEDY, BEAM5], [HEADS, CTC])
     results = transcribe(subject, make_ways(subject, asked), Setup(threads=1))
-    assert [way.drafts for way in results.found] == [PLAIN, HEADS, CTC]
+    assert [way.drafts for way in results.found] == 2 * [PLAIN, HEADS, CTC]
     assert [*results.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]
-    alone = Speech2Text(
-        subject.config, subject.weights, search="greedy", draft_depth=0, ctc_weight=0.0,
-        lm_weight=0.0,
-    )  # fmt: skip
-    for name in subject.inputs:
-        expected = alone(subject.read_input(name))[0][0]
-        assert [found[name].text for found in results.found.values()] == 3 * [expected]
-        plain, heads, _ = (found[name] for found in results.found.values())
-        assert plain.calls == alone.statistics.decoder_calls >= heads.calls
-        assert plain.tokens == heads.tokens and plain.encoder_seconds > 0 < plain.decoder_seconds
+    searches = {GREEDY: {"search": "greedy"}, BEAM5: {"beam_size": 5, "patience": 1.0}}
+    for search, options in searches.items():
+        alone = Speech2Text(
+            subject.config, subject.weights, draft_depth=0, ctc_weight=0.0, lm_weight=0.0,
+            **options,
+        )  # fmt: skip
+        ways = [found for way, found in results.found.items() if way.search == search]
+        for name in subject.inputs:
+            expected = alone(subject.read_input(name))[0][0]
+            assert [found[name].text for found in ways] == 3 * [expected]
+            plain, heads, _ = (found[name] for found in ways)
+            assert plain.calls == alone.statistics.decoder_calls >= heads.calls
+            assert plain.tokens == heads.tokens
+            assert plain.encoder_seconds > 0 < plain.decoder_seconds
 
 
 def test_weights_under_openais_names(tmp_path, subject):
