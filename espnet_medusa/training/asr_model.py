@@ -1,8 +1,6 @@
 """ESPnet's hybrid CTC / attention model with a multi-head decoder loss."""
 
 import inspect
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
@@ -14,8 +12,15 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
+from espnet_medusa.options import build_options
+from espnet_medusa.training.inputs import (
+    check_kept_memory,
+    check_kept_states,
+    check_lengths,
+    trains,
+)
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
+from espnet_medusa.training.options import TrainingOptions, check_training_options
 from espnet_medusa.training.projection_loss import (
     HeadSums,
     Objective,
@@ -27,49 +32,7 @@ from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
 
 Stats = dict[str, torch.Tensor | None]
-LOSS_WEIGHTS = (
-    "base_loss_weight",
-    "head_loss_weight",
-    "head_loss_decay",
-    "kl_weight",
-    "state_weight",
-    "mwer_weight",
-)
-FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
 BLANK, SPACE = "<blank>", "Ġ"  # of units, for error rates
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
-
-    The decoder's loss is the weighted mean of the heads' cross-entropies plus ``kl_weight`` times
-    the mean of their divergences and ``state_weight`` times that of their states' distances.
-    """
-
-    base_loss_weight: float = 1.0  # 0 where the base is frozen
-    head_loss_weight: float = 1.0  # of the first head
-    head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
-    kl_weight: float = 0.0  # Whisper-Medusa: 0.01
-    # Of the distance between what a head reads out and the decoder's own last state at the token
-    # that it drafts for (EAGLE's regression, arXiv 2401.15077): more to learn from than one label.
-    state_weight: float = 0.0
-    # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
-    mwer_weight: float = 0.0
-    mwer_beam: int = 4
-    mwer_threshold: float = 0.8
-    # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
-    # layer is the decoder's. Heads always train.
-    freeze_whisper: str = "nothing"
-    # Tokens that heads learn to draft, the most frequent of training; None: all. Labels outside
-    # count in no loss and no accuracy, the base head's neither.
-    draft_vocab_size: int | None = None
-    # Units of the CTC branch: the first of a byte-pair vocabulary such as Whisper's, 256 (bytes) or
-    # more; None: the decoder's tokens.
-    ctc_units: int | None = None
-    # Between the encoder and CTC over units: one of ESPnet's encoders, such as e_branchformer.
-    ctc_block: str | None = None
-    ctc_block_conf: dict[str, Any] | None = field(default_factory=dict)
 
 
 class MedusaASRModel(ESPnetASRModel):
@@ -96,15 +59,9 @@ class MedusaASRModel(ESPnetASRModel):
                 f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "
                 "whisper_medusa or speech_llama, and model_conf.ctc_weight below 1"
             )
-        for name in LOSS_WEIGHTS:
-            check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
-        check_at_least(options.mwer_beam, 2, "model_conf.mwer_beam")
-        check_above(options.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
-        check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
+        check_training_options(options)
         self.options = options
         self.draft_tokens: torch.Tensor | None = None
-        if options.draft_vocab_size is not None:
-            check_at_least(options.draft_vocab_size, 1, "model_conf.draft_vocab_size")
         if options.kl_weight > 0 and any(
             own is not self.decoder.projection for own in self.decoder.projections
         ):
@@ -131,8 +88,6 @@ class MedusaASRModel(ESPnetASRModel):
     def _set_units(self, options: TrainingOptions) -> None:
         """Give CTC units of its own."""
         if options.ctc_units is None:
-            if options.ctc_block is not None:
-                raise InputError("model_conf.ctc_block: allowed with ctc_units")
             return
         if self.ctc is None:
             raise InputError(
@@ -204,17 +159,17 @@ class MedusaASRModel(ESPnetASRModel):
         text = text[:, : text_lengths.max()]
         states = None
         if speech is None:
-            self._check_kept_memory(memory)
+            check_kept_memory(memory, self.encoder)
         elif speech.dim() == 3:
             states = speech
-            self._check_kept_states(states, text)
+            check_kept_states(states, text, self.encoder, self.decoder)
         else:
             memory, memory_lengths = self.encode(speech, speech_lengths)
         if states is None:
-            self._check_lengths(memory_lengths, text_lengths, kwargs.get("utt_id"))
+            check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
         loss_ctc = loss = None
-        if self.ctc is not None and (_trains(self.ctc) or _trains(self.encoder)):
+        if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC reads it: keep it with the states")
             heard = memory, memory_lengths
@@ -222,7 +177,7 @@ class MedusaASRModel(ESPnetASRModel):
                 heard = self._heard(memory, memory_lengths, speech_lengths)
             loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*heard, text, text_lengths)
             stats["loss_ctc"] = loss_ctc.detach()
-        if loss_ctc is None or _trains(self.decoder) or _trains(self.encoder):
+        if loss_ctc is None or trains(self.decoder) or trains(self.encoder):
             loss = self._decoder_loss(memory, memory_lengths, text, stats, states)
         if loss is None:  # CTC alone trains
             loss = loss_ctc
@@ -246,47 +201,6 @@ class MedusaASRModel(ESPnetASRModel):
         rows = self.encoder.heard(memory, memory_lengths, speech_lengths)
         lengths = memory_lengths.new_tensor([*map(len, rows)])
         return pad_sequence(rows, batch_first=True), lengths
-
-    def _check_kept_memory(self, memory: torch.Tensor | None) -> None:
-        if memory is None:
-            raise InputError("speech: missing; train on audio, or on what stages.keep_memory kept")
-        if _trains(self.encoder):
-            raise InputError(
-                "memory: kept outputs are of a frozen encoder: set freeze_param: [encoder], or "
-                "train on audio"
-            )
-        if memory.size(2) != self.encoder.output_size():
-            raise InputError(
-                f"memory: frames of {memory.size(2)} numbers; this encoder gives "
-                f"{self.encoder.output_size()}: keep its own outputs"
-            )
-
-    def _check_kept_states(self, states: torch.Tensor, text: torch.Tensor) -> None:
-        network = self.decoder.get_submodule(self.decoder.network)
-        original = self.decoder.original_last_layer is not None
-        if _trains(self.encoder) or _trains(network) or original:
-            raise InputError(
-                "speech: kept states are of a frozen Whisper: set model_conf.freeze_whisper: all "
-                "and decoder_conf.keep_original_last_layer: false, or train on audio"
-            )
-        if states.size(1) != text.size(1) + 1:
-            raise InputError(
-                f"speech: {states.size(1)} kept states, {text.size(1)} tokens; train on the "
-                "text_int that was written with the states"
-            )
-
-    def _check_lengths(
-        self, memory_lengths: torch.Tensor, text_lengths: torch.Tensor, utterances: list[str] | None
-    ) -> None:
-        pairs = zip(memory_lengths.tolist(), text_lengths.tolist(), strict=True)
-        for row, (frames, length) in enumerate(pairs):
-            longest = self.decoder.max_depth(frames) - 1  # the start takes one
-            if length > longest:
-                name = utterances[row] if utterances else f"row {row} of the batch"
-                raise InputError(
-                    f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
-                    "leave the utterance out or cut it (stage 10 of asr.sh leaves such texts out)"
-                )
 
     def _decoder_loss(
         self,
@@ -401,7 +315,3 @@ def state_distance(
 
 def _own_keys() -> list[str]:
     return list(TrainingOptions.__dataclass_fields__)
-
-
-def _trains(module: torch.nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in module.parameters())

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-import yaml
 from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
 from safetensors.torch import load_file
 from test_convert_aiola import refused, run
@@ -15,6 +14,7 @@ from test_convert_hugging_face import logits_of_experiment
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperForConditionalGeneration
 
+from espnet_medusa.options import read_config
 from espnet_medusa.whisper.ctranslate2_whisper import read_half
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
@@ -55,7 +55,7 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted):
         load_file(folder.parent / name / "model.safetensors") for name in ("hf", "back")
     )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    config = yaml.safe_load((experiment / "config.yaml").read_text())
+    config = read_config(experiment / "config.yaml", "")
     vocabulary = make_tokenizer(vocab_size).get_vocab()
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
     assert config["preprocessor"] == "whisper"
@@ -63,7 +63,7 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted):
 
 def test_what_its_config_says_is_kept(case, converted):
     (_, whisper), (experiment, back) = case, converted
-    options = yaml.safe_load((experiment / "conf" / "decode_plain.yaml").read_text())
+    options = read_config(experiment / "conf" / "decode_plain.yaml", "")
     assert options["suppress_tokens"] == CONFIG["suppress_ids"]
     assert options["begin_suppress_tokens"] == CONFIG["suppress_ids_begin"]
     generation = json.loads((back / "generation_config.json").read_text())
@@ -197,7 +197,7 @@ def test_there_and_back_bit_for_bit(ctranslate2, case, tmp_path, kind):
         read = read_half(there / "model.bin", half)
         assert all(torch.equal(read[name], weights[f"{half}.whisper.{name}"]) for name in read)
     names = json.loads((there / "vocabulary.json").read_text())
-    config = yaml.safe_load((again / "config.yaml").read_text())
+    config = read_config(again / "config.yaml", "")
     assert names == config["token_list"]
 
 

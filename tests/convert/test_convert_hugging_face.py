@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 import whisper as openai
-import yaml
 from safetensors.torch import load_file
 from test_convert_aiola import load, refused, run
 from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.options import read_config
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 
@@ -51,13 +51,13 @@ def test_there_and_back_computes_the_same(tmp_path, vocab_size, num_mel_bins, de
 def test_vanilla_system_decodes(tmp_path):
     folder = save_tiny_whisper(tmp_path / "whisper")
     experiment = run(folder, tmp_path / "exp", "--language", "de")
-    config = yaml.safe_load((experiment / "config.yaml").read_text())
+    config = read_config(experiment / "config.yaml", "")
     assert config["preprocessor"] == "whisper"
     assert config["preprocessor_conf"] == {"language": "de", "task": "transcribe"}
     assert config["bpemodel"] == str(experiment / "tokenizer")
     vocabulary = make_tokenizer(51865).get_vocab()
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
-    options = yaml.safe_load((experiment / "conf" / "decode_plain.yaml").read_text())
+    options = read_config(experiment / "conf" / "decode_plain.yaml", "")
     speech2text = Speech2Text(
         asr_train_config=experiment / "config.yaml",
         asr_model_file=experiment / "model.pth",

@@ -14,6 +14,7 @@ from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.options import read_config
 from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.yaml_text import DUMPER
 
 
 def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
@@ -24,7 +25,7 @@ def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
     write_experiment(checkpoint, folder, folder, PromptOptions("en"))
     config = read_config(folder / "config.yaml", "")
     config["model_conf"] |= {"ctc_weight": 0.3, **model_conf}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "config.yaml").write_text(yaml.dump(config, Dumper=DUMPER))
     model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))
     for parameter in model.ctc.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
