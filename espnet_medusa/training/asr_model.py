@@ -195,8 +195,9 @@ class MedusaASRModel(ESPnetASRModel):
     def _heard(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What CTC over units reads when it drafts: nothing of the silence that fills a window."""
-        if not isinstance(self.ctc, UnitCTC) or not isinstance(self.encoder, HFWhisperEncoder):
+        """What a branch that can but draft reads: nothing of the silence that fills a window."""
+        drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
+        if not drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
         rows = self.encoder.heard(memory, memory_lengths, speech_lengths)
         lengths = memory_lengths.new_tensor([*map(len, rows)])

@@ -121,7 +121,8 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
         assert [*here.values()] == pytest.approx([*there.values()], rel=rel), part
 
 
-def test_units_learn_from_what_is_heard(corpus, tmp_path):
+@pytest.mark.parametrize("system", ["ctc", "ctc_units"])
+def test_ctc_learns_from_what_is_heard(corpus, tmp_path, system):
     """The window's silence is neither in what is kept nor in what audio gives."""
     windowed = tmp_path / "windowed"
     shutil.copytree(corpus, windowed)
@@ -138,8 +139,8 @@ def test_units_learn_from_what_is_heard(corpus, tmp_path):
     (heard / "heard.scp").rename(heard / "memory.scp")
     whisper = {"whisper_model": str(corpus / "whisper"), "window": "whisper"}
     changes = {"max_epoch": 2, "accum_grad": 1, "encoder_conf": whisper}
-    audio = train(windowed, tmp_path / "audio" / "exp", "ctc_units", **changes)
-    kept = train_on_states(windowed, heard, tmp_path / "states" / "exp", "ctc_units", **changes)
+    audio = train(windowed, tmp_path / "audio" / "exp", system, **changes)
+    kept = train_on_states(windowed, heard, tmp_path / "states" / "exp", system, **changes)
     for part in ("train", "valid"):
         here, there = losses(kept, part).values(), losses(audio, part).values()
         assert [*here] == pytest.approx([*there], rel=1e-2), part

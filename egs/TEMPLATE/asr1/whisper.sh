@@ -98,7 +98,6 @@ on_states() { # SYSTEM: whether it trains on kept states, not on audio
 reads() { # SYSTEM: what it reads of the encoder's output, with or without the window's silence
     case $1 in
     linear*) echo none ;;
-    ctc_tokens*) echo memory ;;
     ctc*) echo heard ;;
     *) echo memory ;;
     esac
