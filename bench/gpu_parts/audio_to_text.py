@@ -55,7 +55,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
         raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
     there = available(model, args.drafters, [])
     part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
-    drafters = [PLAIN, *(one.kind for one in there.drafters.values())]
+    drafters = [PLAIN, *there.kinds]
     language = model.whisper.language or "en"  # English models have no choice
     del model, there
     free_memory()

@@ -56,7 +56,7 @@ def make_whisper_subject(
     checkpoint = read_experiment(exp_dir, weights)
     subject = WhisperSubject(
         folder, name, str(config), str(weights), language, draft_model,
-        [one.kind for one in there.drafters.values()], [*kept], there.left_out,
+        there.kinds, [*kept], there.left_out,
     )  # fmt: skip
     for target in (subject.hugging_face, subject.ctranslate2):
         target.mkdir(parents=True)

@@ -92,6 +92,11 @@ class Available:
     readers: dict[str, Speech2Text] = field(default_factory=dict)
 
     @property
+    def kinds(self) -> list[str]:
+        """As the decode option ``drafter`` calls them, each once."""
+        return [*dict.fromkeys(drafter.kind for drafter in self.drafters.values())]
+
+    @property
     def window_s(self) -> float | None:
         """The longest audio that all draft models take; None without limit."""
         windows = [reader.window_s for reader in self.readers.values()]

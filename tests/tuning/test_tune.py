@@ -147,6 +147,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
     there = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: drafter.vocabulary for name, drafter in there.drafters.items()}
+    assert there.kinds == [HEADS, CTC, CTC_HEADS]
     assert sizes == {
         "heads": None, "heads, 3 tokens": 3, "heads, 5 tokens": 5, "ctc": None,
         "ctc+heads": None, "ctc+heads, 3 tokens": 3, "ctc+heads, 5 tokens": 5,
