@@ -1,5 +1,6 @@
 """Shared by all tests: modules of tests and bench, one thread a process, aiola's facts."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -13,6 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("tests/support", "tests/endurance", "bench")]
 torch.set_num_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are nowhere: said at once, not asked for
+
+
+def pytest_collection_finish() -> None:
+    """All is imported: nothing of it is garbage, which each test would look for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ beyond the model's window, ``segments``.
 
 import argparse
 import dataclasses
+import gc
 import inspect
 import logging
 import os
@@ -267,6 +268,8 @@ def load(options: dict) -> Speech2Text:
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
     keep_freed_memory()
+    if not gc.get_freeze_count():  # to look for garbage in what was imported takes long
+        gc.freeze()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {entry.name for entry in dataclasses.fields(DecodeOptions)}
     chosen = {name: value for name, value in options.items() if name in names}

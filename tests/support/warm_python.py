@@ -8,6 +8,7 @@ streams. Whatever else it is asked, it hands to the real Python.
 import array
 import atexit
 import functools
+import gc
 import json
 import os
 import runpy
@@ -65,6 +66,7 @@ def serve(listening: socket.socket) -> None:
     """Fork a child for every request."""
     import espnet_medusa.task  # noqa: F401
 
+    gc.freeze()  # no child looks for garbage there, nor writes to its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
     threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
     while True:
