@@ -159,6 +159,25 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     assert not list(tmp_path.glob("exp/.meeting*"))
 
 
+@pytest.mark.parametrize(
+    ("options", "processes", "told"),
+    [
+        ([], 1, "--multiprocessing_distributed false --dist_backend gloo"),
+        (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
+        (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
+    ],
+)
+def test_processes_that_are_started_again_are_torchruns(tmp_path, options, processes, told):
+    log = tmp_path / "train.log"
+    options = ["--log", str(log), *options, "--max_restarts", "3"]
+    run_training.main([*options, "--", "echo", "-m", "train"])
+    assert log.read_text().splitlines()[-1] == (
+        f"-m torch.distributed.run --nnodes=1 --nproc_per_node={processes} --max_restarts=3 "
+        f"--standalone --no-python echo -m train {told}"
+    )
+    assert not log.with_suffix(".rank1.log").exists()
+
+
 def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
     script = 'echo "$@" | grep -q "dist_rank 1" && exit 4; '
     script += f"sleep {HANG_S}; touch {tmp_path}/not_stopped"
