@@ -1,16 +1,21 @@
 """Training that is killed and resumed ends in what training leaves that is not."""
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from espnet2.tasks.asr import ASRTask
+from espnet2.train.trainer import Trainer
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from whisper_training import losses, make_corpus, train, weights
 
+from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.training.kept_checkpoint import BEFORE, CHECKPOINT, drop, set_aside, take_up
 from espnet_medusa.training.kept_gradients import KEY, keep_gradients
+from espnet_medusa.training.trainer import ResumableTrainer
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,17 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
         train(corpus, tmp_path / "exp", "finetune", **changes)
     train(corpus, tmp_path / "exp", "finetune", "--resume", "true", **changes)
     assert_same(undisturbed, tmp_path / "exp")
+
+
+def test_deepspeed_has_espnets_trainer(monkeypatch):
+    """It would refuse another one."""
+    trainers = []
+    monkeypatch.setattr(MedusaASRTask, "trainer", ResumableTrainer)  # set back afterwards
+    record = classmethod(lambda cls, args: trainers.append(cls.trainer))
+    monkeypatch.setattr(ASRTask, "main_worker", record)
+    for use_deepspeed in (False, True):
+        MedusaASRTask.main_worker(Namespace(use_deepspeed=use_deepspeed))
+    assert trainers == [ResumableTrainer, Trainer]
 
 
 def test_the_checkpoint_before_counts_until_all_is_written(tmp_path):
