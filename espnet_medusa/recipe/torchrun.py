@@ -3,8 +3,11 @@
 https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
+import re
 import shlex
 
+STARTED = "# started at "  # a log of several runs has it once a run
+FAILED = re.compile(r"^E\d.* torch/distributed/elastic/.*\] failed \(exitcode: ", re.MULTILINE)
 # Processes that are started again would otherwise find the addresses of the dead where they meet,
 # and wait for them: https://github.com/pytorch/pytorch/issues/135712
 OWN_STORE = ("env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
@@ -50,6 +53,13 @@ def espnet_options(gpus: int) -> list[str]:
     if gpus:
         return ["--multiprocessing_distributed", "false", "--ngpu", "1"]
     return ["--multiprocessing_distributed", "false", "--dist_backend", "gloo"]
+
+
+def without_report(log: str) -> str:
+    """A log up to what torchrun says when it gives up, behind the last words of the processes."""
+    before, started, words = log.rpartition(STARTED)
+    failures = [*FAILED.finditer(words)]
+    return before + started + (words[: failures[-1].start()] if failures else words)
 
 
 def _torchrun(python: str, nodes: int, processes: int, max_restarts: int) -> list[str]:

@@ -19,7 +19,12 @@ from pathlib import Path
 from espnet_medusa.bin.command_line import make_main, positive, whole_number
 from espnet_medusa.recipe.jobs import Failure, Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
-from espnet_medusa.recipe.torchrun import espnet_options, launch_here, launch_under_srun
+from espnet_medusa.recipe.torchrun import (
+    espnet_options,
+    launch_here,
+    launch_under_srun,
+    without_report,
+)
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
@@ -122,7 +127,7 @@ def work(args: argparse.Namespace) -> int:
     failures = (train_on_slurm if is_slurm(args.cmd) else train_here)(args, watch)
     watch.finish()
     for failure in failures:
-        print(describe(failure), file=sys.stderr)
+        print(describe(failure, without_report), file=sys.stderr)
     if failures:
         print(
             "training: mend what the log names and run the stage again; finished epochs are kept",
