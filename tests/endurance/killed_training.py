@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,24 +124,29 @@ def prepare(folder: Path, minutes: float) -> None:
     subprocess.run([sys.executable, *map(str, command)], cwd=RECIPE, check=True)
 
 
-def start(folder: Path, args: argparse.Namespace, *options: str) -> subprocess.Popen:
-    """asr.sh on this corpus, in two processes."""
-    training = f"--max_epoch {args.epochs} --accum_grad {args.accum_grad} --batch_size 8"
-    training += " --scheduler_conf max_steps=200 --log_interval 5"
+@contextmanager
+def training(folder: Path, args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen]:
+    """asr.sh on this corpus, in two processes; at the end it is over."""
+    configuration = f"--max_epoch {args.epochs} --accum_grad {args.accum_grad} --batch_size 8"
+    configuration += " --scheduler_conf max_steps=200 --log_interval 5"
     command = [
         "./asr.sh", "--data_dir", folder / "data", "--train_set", "train", "--valid_set", "dev",
         "--skip_eval", "true", "--dumpdir", folder / "dump", "--expdir", folder / "exp",
         "--asr_stats_dir", folder / "stats", "--feats_normalize", "", "--token_type", "char",
         "--max_wav_duration", "30", "--ngpu", "0", "--nj", "2", "--train_nj", "2",
-        "--asr_config", "conf/train_base.yaml", "--asr_args", training, *options,
+        "--asr_config", "conf/train_base.yaml", "--asr_args", configuration, *options,
     ]  # fmt: skip
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.Popen(
+    run = subprocess.Popen(
         list(map(str, command)),
         cwd=RECIPE,
         env={**os.environ, "PATH": paths},
         start_new_session=True,
     )
+    try:
+        yield run
+    finally:
+        stop([run])
 
 
 def finish(run: subprocess.Popen, log: Path) -> None:
@@ -228,18 +234,16 @@ def check(folder: Path, args: argparse.Namespace) -> tuple[str, list[str]]:
     """
     prepare(folder, args.minutes)
     alone, killed = (folder / "exp" / f"asr_{name}" for name in ("alone", "killed"))
-    finish(start(folder, args, "--stop_stage", "11", "--asr_tag", "alone"), alone / "train.log")
+    with training(folder, args, "--stop_stage", "11", "--asr_tag", "alone") as run:
+        finish(run, alone / "train.log")
     if not leaves_gradients(alone):
         raise InputError(f"--accum_grad {args.accum_grad} divides an epoch's batches; give another")
-    restarts = ("--max_restarts", str(args.kills))
-    run = start(folder, args, "--stage", "11", "--asr_tag", "killed", *restarts)
-    killer = Killer(killed, run, epoch_seconds(alone), random.Random(args.seed))
-    try:
+    again = ("--stage", "11", "--asr_tag", "killed", "--max_restarts", str(args.kills))
+    with training(folder, args, *again) as run:
+        killer = Killer(killed, run, epoch_seconds(alone), random.Random(args.seed))
         while len(killer.kills) < args.kills and killer.kill():
             print(f"killed {len(killer.kills)}: {killer.kills[-1]}", flush=True)
         finish(run, killed / "train.log")
-    finally:
-        stop([run])
     expected, found = read_losses(alone), read_losses(killed)
     wrong = [f"loss {name}" for name, loss in expected.items() if found.get(name) != loss]
     files, compared = differing(alone, killed)
