@@ -70,12 +70,13 @@ class Killer:
             return False
         latest_s = {START: STARTING_S, EPOCH: self.epoch_s, WRITING: WRITING_S}[moment]
         time.sleep(self.choose.uniform(0.0, latest_s))
-        is_writing = (self.experiment / BEFORE).exists()
+        if moment == WRITING and not (self.experiment / BEFORE).exists():
+            moment = EPOCH  # too late: the next one has begun
         try:
             self.choose.choice(victims).kill()
         except psutil.NoSuchProcess:
             return False
-        self.kills.append(WRITING if is_writing else START if moment == START else EPOCH)
+        self.kills.append(moment)
         return True
 
     def _reached(self, moment: str) -> Callable[[], bool]:
