@@ -11,13 +11,17 @@ import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
+from espnet2.train.trainer import Trainer
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
+from espnet_medusa.training.trainer import ResumableTrainer
 
 
 class MedusaASRTask(ASRTask):
-    """ASRTask that refuses bad checkpoints before training starts."""
+    """ASRTask that refuses bad checkpoints before training starts, and survives being killed."""
+
+    trainer = ResumableTrainer
 
     @classmethod
     def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
@@ -29,6 +33,13 @@ class MedusaASRTask(ASRTask):
     def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
         """ESPnet's, audio, and the kept output of a frozen encoder."""
         return (*super().optional_data_names(train, inference), "speech", "memory")
+
+    @classmethod
+    def main_worker(cls, args: argparse.Namespace) -> None:
+        """ESPnet's; DeepSpeed keeps checkpoints of its own, by a trainer of ESPnet's."""
+        if getattr(args, "use_deepspeed", False):
+            cls.trainer = Trainer
+        super().main_worker(args)
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> ESPnetASRModel:

@@ -33,6 +33,17 @@ def positive(value: str) -> int:
     return int(value)
 
 
+def whole_number(value: str) -> int:
+    """Parse a whole number, 0 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: Another value.
+    """
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{value}: a whole number is needed")
+    return int(value)
+
+
 def add_fields(parser: argparse.ArgumentParser, defaults: Any, **helps: str | None) -> None:
     """Add options with the names, types and defaults of a dataclass's fields.
 

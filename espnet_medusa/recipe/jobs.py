@@ -64,11 +64,11 @@ def parse_range(text: str) -> range:
     return found
 
 
-def tail(path: Path, lines: int = 20) -> str:
-    """Last lines of a log, an empty string when there is none."""
+def tail(path: Path, lines: int = 20, shorten: Callable[[str], str] = str) -> str:
+    """Last lines of a log, shortened before; an empty string when there is none."""
     if not path.exists():
         return ""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = shorten(path.read_text(encoding="utf-8", errors="replace"))
     return "\n".join(text.rstrip("\n").split("\n")[-lines:])
 
 
@@ -185,6 +185,7 @@ def run(
             stop(list(running))
 
 
-def describe(failure: Failure) -> str:
-    """The end of a failed job's log, how the job ended, and where the log lies."""
-    return f"{tail(failure.job.log)}\n{failure.job.name} {failure.ending}: {failure.job.log}"
+def describe(failure: Failure, shorten: Callable[[str], str] = str) -> str:
+    """The end of a failed job's log, shortened, how the job ended, and where the log lies."""
+    end = tail(failure.job.log, shorten=shorten)
+    return f"{end}\n{failure.job.name} {failure.ending}: {failure.job.log}"

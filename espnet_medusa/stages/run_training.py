@@ -3,8 +3,9 @@
 python -m espnet_medusa.stages.run_training --log exp/asr_x/train.log --nj 2 -- \\
     python3 -m espnet_medusa.bin.asr_train --ngpu 0 ...
 
-With --cmd "slurm.pl --gpu 4 --num_nodes 2" it is a job of Slurm, whose processes torchrun starts,
-one for each GPU, or --nj on each node without GPUs.
+With --max_restarts 3 torchrun starts the processes, and where one dies all of them again, up to
+three times; training goes on behind the last epoch. With --cmd "slurm.pl --gpu 4 --num_nodes 2" it
+is a job of Slurm, whose processes torchrun starts, one for each GPU, or --nj on each node without.
 """
 
 import argparse
@@ -15,13 +16,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_main, positive
+from espnet_medusa.bin.command_line import make_main, positive, whole_number
 from espnet_medusa.recipe.jobs import Failure, Job, describe, run
 from espnet_medusa.recipe.progress import TrainingWatch
+from espnet_medusa.recipe.torchrun import (
+    espnet_options,
+    launch_here,
+    launch_under_srun,
+    without_report,
+)
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
-from espnet_medusa.slurm.torchrun import espnet_options, launcher
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +35,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", type=Path, required=True, help="a resumed run adds to it")
     parser.add_argument(
         "--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)"
+    )
+    parser.add_argument(
+        "--ngpu", type=whole_number, default=0, help="GPUs of this machine, as COMMAND has them"
+    )
+    parser.add_argument(
+        "--max_restarts",
+        type=whole_number,
+        default=0,
+        help="times that all processes are started again where one dies",
     )
     parser.add_argument("--cmd", default="", help=PREFIX_HELP)
 
@@ -43,12 +58,15 @@ def rank_options(rank: int, processes: int, meeting_file: Path) -> list[str]:
 
 
 def make_jobs(args: argparse.Namespace, command: list[str], meeting_file: Path) -> list[Job]:
-    """Build one job for each process; rank 0 writes the log that users know."""
-    command = [*shlex.split(args.cmd), *command]
-    if args.nj == 1:
-        return [Job("training", tuple(command), args.log, append=True)]
+    """Build one job for each process, or torchrun's; rank 0 writes the log that users know."""
     # One thread each: two processes of one thread outrun one process of two threads.
-    environment = {"OMP_NUM_THREADS": "1"}
+    environment = {"OMP_NUM_THREADS": "1"} if args.nj > 1 else {}
+    if args.max_restarts:
+        start = launch_here(python_of(command), args.ngpu or args.nj, args.max_restarts)
+        command = [*start, *command, *espnet_options(args.ngpu)]
+    command = [*shlex.split(args.cmd), *command]
+    if args.nj == 1 or args.max_restarts:
+        return [Job("training", tuple(command), args.log, environment, append=True)]
     return [
         Job(
             name=f"training process {rank}",
@@ -61,13 +79,19 @@ def make_jobs(args: argparse.Namespace, command: list[str], meeting_file: Path) 
     ]
 
 
+def python_of(command: Sequence[str]) -> str:
+    """The interpreter that a command names, whose torch launches it."""
+    return command[0] if command[1:2] == ["-m"] else "python3"
+
+
 def make_array(args: argparse.Namespace, command: Sequence[str], request: Request) -> ArrayJob:
     """The training as a job of Slurm, of one process or by torchrun."""
     processes = request.gpus or args.nj
     start, options = "", []
-    if processes * request.nodes > 1:
-        python = command[0] if command[1:2] == ["-m"] else "python3"
-        start, options = launcher(python, request.nodes, processes), espnet_options(request.gpus)
+    if processes * request.nodes > 1 or args.max_restarts:
+        python = python_of(command)
+        start = launch_under_srun(python, request.nodes, processes, args.max_restarts)
+        options = espnet_options(request.gpus)
     command = (*command, *options)
     return ArrayJob(range(1, 2), command, str(args.log), start, append=True, placeholder=None)
 
@@ -103,7 +127,7 @@ def work(args: argparse.Namespace) -> int:
     failures = (train_on_slurm if is_slurm(args.cmd) else train_here)(args, watch)
     watch.finish()
     for failure in failures:
-        print(describe(failure), file=sys.stderr)
+        print(describe(failure, without_report), file=sys.stderr)
     if failures:
         print(
             "training: mend what the log names and run the stage again; finished epochs are kept",

@@ -10,6 +10,7 @@ import pytest
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
+from espnet_medusa.recipe.torchrun import without_report
 from espnet_medusa.stages import run_jobs, run_training
 
 PYTHON = sys.executable
@@ -157,6 +158,37 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     meeting = [line.split()[-1] for line in ranks[0].splitlines() if line.startswith("train ")]
     assert len(set(meeting)) == 2, "a resumed run adds to the log and meets elsewhere"
     assert not list(tmp_path.glob("exp/.meeting*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "told"),
+    [
+        ([], 1, "--multiprocessing_distributed false --dist_backend gloo"),
+        (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
+        (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
+    ],
+)
+def test_processes_that_are_started_again_are_torchruns(tmp_path, options, processes, told):
+    log = tmp_path / "train.log"
+    options = ["--log", str(log), *options, "--max_restarts", "3"]
+    run_training.main([*options, "--", "echo", "-m", "train"])
+    assert log.read_text().splitlines()[-1] == (
+        f"-m torch.distributed.run --nnodes=1 --nproc_per_node={processes} --max_restarts=3 "
+        f"--standalone --no-python echo -m train {told}"
+    )
+    assert not log.with_suffix(".rank1.log").exists()
+
+
+def test_last_words_are_the_processes_not_torchruns():
+    failed = (
+        "E1123 05:09:16.261000 21181 torch/distributed/elastic/multiprocessing/api.py:1002] failed "
+        "(exitcode: 1) local_rank: 0 (pid: 21196) of binary: bash\n"
+    )
+    run = f"# train\n# started at 5\nerror: a\n{failed}error: b\n"
+    assert without_report(f"{run}{failed}Traceback\n") == run
+    later = f"{run}{failed}Traceback\n# train\n# started at 6\ncannot bind\n"
+    assert without_report(later) == later
+    assert without_report("error: b\n") == "error: b\n"
 
 
 def test_one_failing_training_process_ends_the_other(tmp_path, capfd):

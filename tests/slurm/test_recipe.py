@@ -61,6 +61,11 @@ def test_statistics_are_an_array_job(slurm):
     assert "failed with status 1: exp/stats/logdir/stats." in said
 
 
+def test_training_is_started_again_where_a_process_dies(slurm):
+    run_stage(slurm, 11, "--ngpu", "0", "--train_nj", "2", "--max_restarts", "3")
+    assert "--nproc_per_node=2 --max_restarts=3 " in Path("exp/tiny/q/train.sh").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "asked_for"),
     [

@@ -252,6 +252,15 @@ def test_several_training_processes_are_torchruns(
     assert [word for word in slurm.submitted() if word in cores] == cores
 
 
+def test_one_training_process_that_is_started_again_is_torchruns(slurm):
+    options = ["--log", "train.log", "--max_restarts", "2", "--cmd", "slurm.pl"]
+    with pytest.raises(SystemExit):  # there is no srun
+        run_training.main([*options, "--", "my-python", "-m", "train"])
+    script = Path("q/train.sh").read_text()
+    assert "--nproc_per_node=1 --max_restarts=2 " in script
+    assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python -m torch" in script
+
+
 def test_a_single_commands_output_and_status_are_ours(slurm, capfd):
     for prefix in ("", "slurm.pl"):
         options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]

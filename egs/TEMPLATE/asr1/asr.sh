@@ -18,6 +18,8 @@ skip_packing=true       # leave out stage 14
 skip_upload_hf=true     # leave out stage 15
 ngpu=1                  # GPUs for training and, with gpu_inference, decoding; 0: CPU
 train_nj=1              # CPU processes that share each training batch (with --ngpu 0)
+max_restarts=0          # times that stage 11 starts all processes again where one dies; training goes
+                        # on behind the last epoch
 num_nodes=1             # nodes that share training, each with ngpu or train_nj (--cmd_backend slurm)
 nj=32                   # most jobs for data preparation and statistics
 inference_nj=32         # most jobs for decoding
@@ -108,7 +110,8 @@ hf_repo=                # Hugging Face repository for stage 15
 # shellcheck source=/dev/null
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
-require_whole_numbers stage stop_stage ngpu train_nj num_nodes nj inference_nj nbpe ngram_num
+require_whole_numbers stage stop_stage ngpu train_nj max_restarts num_nodes nj inference_nj nbpe \
+    ngram_num
 [ -z "${batch_size}" ] || require_whole_numbers batch_size
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
@@ -607,7 +610,8 @@ if active 11 "Training: ${asr_exp}"; then
     # The later of two equal options wins.
     printf '#!/usr/bin/env bash\n%s --stage 11 "$@"\n' "${rerun}" > "${asr_exp}/run.sh"
     chmod +x "${asr_exp}/run.sh"
-    tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" \
+    tool run_training --log "${asr_exp}/train.log" --nj "${train_nj}" --ngpu "${ngpu}" \
+        --max_restarts "${max_restarts}" \
         --cmd "${train_prefix} ${nodes_option}" -- \
         "${python}" -m "${train_module}" "${asr_common[@]}" "${asr_data[@]}" "${asr_train[@]}" \
         "${more_asr[@]}"
