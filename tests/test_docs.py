@@ -295,7 +295,7 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
-    modules |= {name: importlib.import_module(name) for name in ("compare", "gpu", "who_drafts")}
+    modules |= {name: importlib.import_module(name) for name in (*MADE.values(), "who_drafts")}
     return {name: module.get_parser() for name, module in modules.items()}
 
 
