@@ -3,6 +3,8 @@
 # `make bench` compares with other Whisper decoders, in an environment of its own; of a real one:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
 # `make test-cluster` tests the recipes' stages on a Slurm of several nodes, which it starts here.
+# `make release-check` builds the wheel, and installs and runs it with several Pythons and pips; which, and
+#          more: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
 # `make gpu` tries a GPU out in ten minutes; a real Whisper, too, with GPU="--whisper EXP --data_dir DIR"
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
@@ -15,13 +17,14 @@ BENCH_VENV ?= .venv-bench
 BENCH_BIN := $(abspath $(BENCH_VENV))/bin
 DEMO ?= egs/mini_synth/demo
 GPU ?=
+RELEASE ?= --folder release
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
 
 # Without bytecode every import of ESPnet compiles it anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo lint test test-cluster docs bench gpu clean
+.PHONY: setup demo lint test test-cluster docs bench gpu release-check clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -69,5 +72,8 @@ bench: $(BENCH_VENV)/.installed \
 gpu: setup
 	$(BIN)/python bench/gpu.py $(GPU)
 
+release-check: setup
+	$(BIN)/python tests/endurance/release_check.py $(RELEASE)
+
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist site *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) build dist release site *.egg-info

@@ -22,6 +22,7 @@ setup(
             "runtime/native/*.cpp",
             "runtime/native/*.h",
             "slurm/slurm.conf",
+            "pretrained_heads/README.md",
             "pretrained_heads/*/README.md",
             "pretrained_heads/*/heads.safetensors",
         ]

@@ -196,7 +196,8 @@ def check_module(name: str, words: list[str], monkeypatch) -> None:
         check_arguments(importlib.import_module(name).main, words, monkeypatch)
 
 
-BENCHMARKS = {"BENCH": "compare", "GPU": "gpu"}  # by the variable that make passes on
+# By the variable that make passes on.
+MADE = {"BENCH": "compare", "GPU": "gpu", "RELEASE": "release_check"}
 
 
 def check_make(words: list[str], monkeypatch) -> None:
@@ -204,8 +205,8 @@ def check_make(words: list[str], monkeypatch) -> None:
     for word in words:
         name, given, value = word.partition("=")
         assert re.search(rf"^{name} \?=" if given else rf"^{name}:", makefile, re.MULTILINE), word
-        if name in BENCHMARKS:
-            check_module(BENCHMARKS[name], shlex.split(value), monkeypatch)
+        if name in MADE:
+            check_module(MADE[name], shlex.split(value), monkeypatch)
 
 
 @cache
@@ -294,7 +295,7 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
-    modules |= {name: importlib.import_module(name) for name in ("compare", "gpu", "who_drafts")}
+    modules |= {name: importlib.import_module(name) for name in (*MADE.values(), "who_drafts")}
     return {name: module.get_parser() for name, module in modules.items()}
 
 

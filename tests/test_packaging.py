@@ -5,12 +5,16 @@ import re
 from distutils.core import run_setup
 from pathlib import Path
 
+import pytest
 import setuptools  # noqa: F401  (its distutils)
 
 import espnet_medusa
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = "espnet_medusa/pretrained_heads"
+of_the_checkout = pytest.mark.skipif(
+    not (ROOT / "espnet_medusa").is_dir(), reason="the package is a wheel's, without its setup.py"
+)
 
 
 def data_files(root: Path) -> set[str]:
@@ -33,12 +37,18 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path):
         (tmp_path / "espnet_medusa" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "espnet_medusa" / name).write_text('__version__ = "0.0.7"\n')
     assert data_files(tmp_path) == {f"{SHIPPED}/{name}" for name in files[:2]}
-    found = data_files(ROOT)
-    assert any(name.endswith(".cpp") for name in found)
-    there = {str(path.relative_to(ROOT)) for path in (ROOT / SHIPPED).glob("*/*")}
-    assert there <= found
 
 
+@of_the_checkout
+def test_all_that_is_no_module_is_in_the_wheel():
+    files = [path for path in (ROOT / "espnet_medusa").rglob("*") if path.is_file()]
+    kept = [path for path in files if path.suffix not in (".py", ".pyc")]
+    data = {str(path.relative_to(ROOT)) for path in kept}
+    assert data == data_files(ROOT)
+    assert any(name.endswith(".cpp") for name in data)
+
+
+@of_the_checkout
 def test_the_version_stands_in_one_place():
     before = Path.cwd()
     os.chdir(ROOT)

@@ -3,8 +3,8 @@
 Usage: python3 tools/setup_env.py [--venv .venv] [--torch auto|cpu|cuda] [--espnet 202511]
 
 Why not a plain ``pip install``:
-* pip 26 refuses ESPnet's dependency ci_sdr (it declares a direct URL); uv takes it.
-* ESPnet asks setuptools<74, torch 2.13 asks setuptools>=77. ESPnet needs setuptools only for
+* pip 26 refuses ESPnet 202511's dependency ci_sdr (it declares a direct URL); uv takes it.
+* ESPnet 202511 asks setuptools<74, torch 2.13 asks setuptools>=77. ESPnet needs setuptools only for
   ``distutils``, which every release carries, so the upper bound is overridden.
 * On Linux, PyPI's torch is the CUDA build with several GB of libraries. A machine without an
   NVIDIA driver gets the CPU build.

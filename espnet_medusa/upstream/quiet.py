@@ -7,9 +7,10 @@ compiler, speech enhancement, translation and its metrics. Exactly these are kep
 use comes when it is used.
 """
 
+import sys
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from io import StringIO
 from types import ModuleType
@@ -77,11 +78,13 @@ class WithoutFlashAttention(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it."""
-        with redirect_stdout(StringIO()) as printed:
+        # ESPnet 202511 says it on stdout, 202611 on stderr.
+        with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as warned:
             super().exec_module(module)
-        for line in printed.getvalue().splitlines():
-            if not line.startswith("Failed to import Flash Attention"):
-                print(line)
+        for said, stream in ((printed, sys.stdout), (warned, sys.stderr)):
+            for line in said.getvalue().splitlines():
+                if not line.startswith("Failed to import Flash Attention"):
+                    print(line, file=stream)
 
 
 class Unchecked(SourceFileLoader):
@@ -116,7 +119,7 @@ LOADERS = {
     "espnet2.gan_tts.jets.alignments": NamesOnDemand,
     "espnet2.tasks.enh_s2t": NamesOnDemand,
     "typeguard": Unchecked,
-    # In ESPnet 202511, and in its master.
+    # In ESPnet 202511, and from 202610 on.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
     "espnet2.legacy.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
 }

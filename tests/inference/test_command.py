@@ -1,5 +1,6 @@
 """The inference command in batches: same outputs as one by one, RTF counted once, resumed."""
 
+import argparse
 import logging
 import re
 
@@ -78,3 +79,10 @@ def test_batches_write_what_single_utterances_write(tmp_path, rows, log, caplog)
     with caplog.at_level("INFO"):
         asr_inference.main([*command, "--output_dir", str(tmp_path / "batch")])
     assert "resumed: 7 of 7" in caplog.text
+
+
+def test_help_takes_any_percents_of_espnets(monkeypatch):
+    theirs = argparse.ArgumentParser()
+    theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")
+    monkeypatch.setattr(asr_inference, "get_espnet_parser", lambda: theirs)
+    assert "3: 3.19% CER, 100% (all)" in asr_inference.get_parser().format_help()

@@ -13,7 +13,6 @@ from beam_oracle import (
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from draft_models import DRAFT_MODELS, drafted
-from espnet.nets.e2e_asr_common import end_detect
 from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -22,6 +21,11 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
+
+try:  # ESPnet 202611
+    from espnet2.legacy.nets.e2e_asr_common import end_detect
+except ImportError:
+    from espnet.nets.e2e_asr_common import end_detect
 
 HEADS = [
     "none", "linear", "block", "recurrent", "attending",

@@ -1,9 +1,9 @@
 """Training: losses per head, frozen bases, divergence from the original last layer."""
 
-import editdistance
 import pytest
 import torch
 from head_states import states_behind
+from rapidfuzz.distance import Levenshtein
 from tiny import EOS, tiny_decoder
 from tiny_model import batch, model_of
 from tokenizers.pre_tokenizers import ByteLevel
@@ -161,7 +161,8 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
         # ESPnet looks at what pads a batch, too.
         heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
         spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
-        wrong += editdistance.eval("".join(tokens[label - 1] for label in heard if label), spoken)
+        text = "".join(tokens[label - 1] for label in heard if label)
+        wrong += Levenshtein.distance(text, spoken)
         count += len(spoken)
     assert stats["cer_ctc"] == pytest.approx(wrong / count)
 

@@ -1,0 +1,63 @@
+"""A release's check: whose environment commands see, what is said of one that fails."""
+
+from pathlib import Path
+
+import pytest
+import release_check
+from release_check import Failed, Release, Shell, check, check_pythons, last_error
+
+from espnet_medusa.errors import InputError
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A Python that makes no environments."""
+    path = tmp_path / "python3.99"
+    path.write_text(
+        '#!/bin/sh\n[ "$1" = -c ] && echo 3.99.0 && exit\necho Error: no venv\nexit 1\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_commands_do_not_see_the_checkout(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/checkout")
+    shell = Shell(tmp_path / "bin", tmp_path, tmp_path / "log")
+    with shell.in_empty_folder() as outside:
+        said = outside.run(
+            "sh", "-c", 'echo "$PYTHONPATH $HOW ${PATH%%:*} $PWD"; touch file', HOW="so"
+        )
+    assert said.split() == ["so", str(tmp_path / "bin"), str(tmp_path / "empty")]
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert said in (tmp_path / "log").read_text()
+
+
+def test_a_failure_says_the_last_error():
+    assert last_error("ERROR: a\nerror: b\n\nhint\n") == "error: b"
+    assert last_error("one\ntwo\n") == "two"
+    assert last_error("") == "said nothing"
+
+
+def test_a_python_that_gets_no_environment_has_a_row(tmp_path, python):
+    release = Release(*[Path("none")] * 4, "text")
+    row = check(release, tmp_path, f"{python}=23", ["tests/a b"])
+    assert row.check == "release: Python 3.99.0, pip 23" and row.found == ""
+    assert row.right == f"{python} -m: Error: no venv"
+    assert row.command == "release_check.py --tests 'tests/a b'"
+
+
+def test_another_text_than_the_checkouts_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(release_check, "hear", lambda *_: "wrong")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to("/bin/true")
+    shell = Shell(tmp_path / "bin", tmp_path, tmp_path / "log")
+    release = Release(*[Path("none")] * 4, "right")
+    with pytest.raises(Failed, match="heard 'wrong', the checkout 'right'"):
+        release_check.use(shell, release)
+
+
+def test_pairs_of_a_python_and_a_pip(python):
+    check_pythons([f"{python}=23"])
+    for pair in ("python3.98=23", f"{python}", f"{python}=", f"{python}=new"):
+        with pytest.raises(InputError, match="PYTHON=PIP is needed"):
+            check_pythons([pair])
