@@ -12,7 +12,6 @@ exit status 3. Exit status 1: something else was found.
 import argparse
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -174,7 +173,7 @@ def decode_by_transcribe(
     audio.mkdir(parents=True)
     for key, path in {**utterances.good, **utterances.files}.items():
         (audio / f"{key}{Path(path).suffix}").symlink_to(Path(path).resolve())
-    command = [sys.executable, "-m", "espnet_medusa.bin.transcribe", str(audio)]
+    command = ["python3", "-m", "espnet_medusa.bin.transcribe", str(audio)]
     command += ["--model", str(args.model.resolve()), "--batch_size", str(args.batch_size)]
     command += ["--config", str(args.config.resolve()), "--output_dir", str(folder / "out")]
     done = run(command, folder, environment())

@@ -11,11 +11,13 @@ mismatch where it differs still. Exit status 1: there is one.
 
 import argparse
 import logging
+import multiprocessing
 import random
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import support_folder  # noqa: F401
@@ -105,12 +107,29 @@ def beam_case(rng: random.Random, seed: int) -> str:
     return DIFFERS
 
 
-def run_case(seed: int) -> tuple[str, str]:
-    """Which search it was, and what came of it."""
+def run_case(seed: int) -> tuple[int, str, str]:
+    """The case's seed, which search it was, and what came of it."""
     rng = random.Random(seed)
     if rng.random() < 1 / 3:
-        return GREEDY, greedy_case(rng, seed)
-    return BEAM, beam_case(rng, seed)
+        return seed, GREEDY, greedy_case(rng, seed)
+    return seed, BEAM, beam_case(rng, seed)
+
+
+def prepare() -> None:
+    """One thread a process, and no warnings of ESPnet's."""
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+
+
+def run_cases(seeds: Sequence[int], processes: int) -> Iterator[tuple[int, str, str]]:
+    """Cases as they are done, here or by several processes."""
+    if processes == 1:
+        prepare()
+        yield from map(run_case, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=prepare) as pool:
+        yield from pool.imap_unordered(run_case, seeds, chunksize=10)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -118,40 +137,48 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=positive, default=10000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; others follow")
+    parser.add_argument("--processes", type=positive, default=1)
+    parser.add_argument("--minutes", type=float, help="end then, however many are done")
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
     return parser
 
 
 def work(args: argparse.Namespace) -> int:
     """Search and compare; the exit status."""
-    torch.set_num_threads(1)
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
     counts, started = Counter(), time.monotonic()
-    for number, seed in enumerate(range(args.seed, args.seed + args.cases), start=1):
-        search, found = run_case(seed)
-        counts[search, found] += 1
-        if found == DIFFERS:
-            print(f"seed {seed}: {search}: {found}", flush=True)
-        if number % 500 == 0:
-            print(f"{number} cases, {time.monotonic() - started:.0f} s", flush=True)
+    seeds = range(args.seed, args.seed + args.cases)
+    with closing(run_cases(seeds, args.processes)) as cases:
+        for number, (seed, search, found) in enumerate(cases, start=1):
+            counts[search, found] += 1
+            if found == DIFFERS:
+                print(f"seed {seed}: {search}: {found}", flush=True)
+            minutes = (time.monotonic() - started) / 60
+            if number % 500 == 0:
+                print(f"{number} cases, {minutes:.0f} minutes", flush=True)
+            if args.minutes is not None and minutes > args.minutes:
+                break
     wrong = sum(count for (_, found), count in counts.items() if found == DIFFERS)
-    searches = {
-        name: sum(count for (kind, _), count in counts.items() if kind == name)
-        for name in (GREEDY, BEAM)
-    }
-    risen = counts[BEAM, EQUAL_FALLING]
-    told = (
-        f"{searches[GREEDY]:,} greedy and {searches[BEAM]:,} beam cases, beams of 1 to "
-        f"{WIDEST_BEAM} over {VOCAB_SIZE} tokens: {wrong} mismatches; in {risen} ESPnet's scores "
-        f"of what CTC finds impossible rise, equal where they do not"
-    )
+    told = report(counts, wrong)
     print(told)
     if args.table is not None:
         command = f"random_searches.py --cases {args.cases} --seed {args.seed}"
         right = "no" if wrong else "yes"
         write_row(args.table, CheckRow("random searches", told, right, command, here()))
     return int(wrong > 0)
+
+
+def report(counts: Counter, wrong: int) -> str:
+    """What was found, in a sentence."""
+    searches = {
+        name: sum(count for (kind, _), count in counts.items() if kind == name)
+        for name in (GREEDY, BEAM)
+    }
+    return (
+        f"{searches[GREEDY]:,} greedy and {searches[BEAM]:,} beam cases, beams of 1 to "
+        f"{WIDEST_BEAM} over {VOCAB_SIZE} tokens: {wrong} mismatches; in "
+        f"{counts[BEAM, EQUAL_FALLING]} ESPnet's score of what CTC finds impossible comes back, "
+        "equal where it does not"
+    )
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
