@@ -161,7 +161,8 @@ def work(args: argparse.Namespace) -> int:
     told = report(counts, wrong)
     print(told)
     if args.table is not None:
-        command = f"random_searches.py --cases {args.cases} --seed {args.seed}"
+        done = sum(counts.values())
+        command = f"random_searches.py --cases {done} --seed {args.seed}"
         right = "no" if wrong else "yes"
         write_row(args.table, CheckRow("random searches", told, right, command, here()))
     return int(wrong > 0)

@@ -1,14 +1,22 @@
 """Each way to break an utterance once, and that what goes wrong is counted."""
 
-import broken_utterances
 import pytest
 import soundfile
-import warm_python
-from broken_utterances import BAD_LINES, BROKEN, count_differing, count_unnamed, main
-from checks_table import read_rows
-from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from broken_utterances import (
+    BAD_LINES,
+    BROKEN,
+    break_some,
+    count_differing,
+    count_unnamed,
+    write_data,
+)
+from openai_whisper import noise_and_silence
+from recipe_run import decoding_command, environment, make_recipe, run
 
-from espnet_medusa.bin import convert
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.audio_writer import AudioOptions
+from espnet_medusa.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
+from espnet_medusa.kaldi.table import read_table
 
 WAYS = len(BAD_LINES) + len(BROKEN)
 
@@ -27,24 +35,39 @@ def test_broken_ones_without_their_reason_are_counted():
     assert count_unnamed({**told, "b": "is a folder", "c": "good"}, broken) == 2
 
 
-def test_each_way_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(broken_utterances, "environment", warm_python.environment)
-    whisper = save_openai_whisper(openai_whisper(1, end=6.0), tmp_path / "whisper.pt")
-    convert.main([str(whisper), str(tmp_path / "exp"), "--language", "en"])
-    data = tmp_path / "data"
-    data.mkdir()
+@pytest.fixture
+def data(tmp_path):
+    """A data directory of noise."""
     for number in range(WAYS + 2):
-        path = data / f"u{number:02d}.flac"
+        path = tmp_path / f"u{number:02d}.flac"
         soundfile.write(path, noise_and_silence(1.0, number), 16000)
         for name, value in (("wav.scp", path), ("text", "word")):
-            with (data / name).open("a") as stream:
+            with (tmp_path / name).open("a") as stream:
                 stream.write(f"{path.stem} {value}\n")
-    config, table = tmp_path / "decode.yaml", tmp_path / "checks.md"
-    config.write_text("search: greedy\nmaxlenratio: -5\n")
-    command = ["--model", tmp_path / "exp", "--data_dir", data, "--config", config]
-    command += ["--utterances", WAYS + 2, "--broken", WAYS, "--table", table]
-    main([*map(str, command)])
-    (row,) = read_rows(table)
-    assert row.right == "yes" and f"{WAYS} broken in {WAYS} ways: 0 texts differ" in row.found
-    with pytest.raises(SystemExit):
-        main([*map(str, command), "--utterances", "1000"])
+    return tmp_path
+
+
+def test_stage_3_names_each_way(data):
+    some = break_some(data, WAYS + 2, WAYS, data / "broken", seed=0)
+    assert len(some.good) == 2 and {*some.broken.values()} == {*BAD_LINES, *BROKEN}
+    write_data(data / "mixed", some, some.lines)
+    options = FormatOptions(AudioOptions(max_duration_s=30.0), on_bad="skip")
+    report = format_data_dir(data / "mixed", data / "dump", options)
+    assert report.n_written == 2
+    assert count_unnamed(read_table(data / "dump" / BAD_UTTERANCES), some.broken) == 0
+
+
+def test_there_must_be_so_many(data):
+    with pytest.raises(InputError, match=f"{WAYS + 2} utterances; allowed: --utterances or more"):
+        break_some(data, 1000, 50, data / "broken", seed=0)
+
+
+def test_a_recipe_decodes_by_links(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.yaml", "model.pth"):
+        (model / name).write_text(name)
+    recipe = make_recipe(tmp_path / "recipe", model)
+    assert (recipe / "exp/asr/model.pth").read_text() == "model.pth"
+    done = run(decoding_command([2]), recipe, environment())
+    assert done.returncode == 0 and "Stage" not in done.stdout, done.stderr
