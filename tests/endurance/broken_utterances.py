@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from broken_files import BROKEN, write_broken
 from checks_table import CheckRow, here, write_row
 from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
 
-from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.audio.reader import probe_audio, read_audio
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.journal import FAILED
@@ -33,7 +34,7 @@ from espnet_medusa.kaldi.table import read_results, read_table, write_table
 
 WHOLE = "0 -1"
 SOME_FAILED = 3
-LONGER_THAN_WINDOW_S = 31
+WINDOW_S, LONGER_THAN_WINDOW_S = 30.0, 31
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,14 @@ class Utterances:
 
 
 def break_some(data_dir: Path, count: int, broken: int, folder: Path, seed: int) -> Utterances:
-    """Utterances of a data directory, some of them broken, each way in turn.
+    """Utterances that fit the window, some of them broken, each way in turn.
 
     Raises:
         InputError: There are not so many.
     """
-    entries = dict([*read_table(data_dir / "wav.scp").items()][:count])
+    table = read_table(data_dir / "wav.scp").items()
+    fit = ((key, entry) for key, entry in table if probe_audio(entry).duration_s <= WINDOW_S)
+    entries = dict(islice(fit, count))
     if len(entries) < count or broken > count:
         raise InputError(f"{data_dir}: {len(entries)} utterances; allowed: --utterances or more")
     text = read_table(data_dir / "text")
