@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.whole_file import write_atomically
 
 
 def read_token_list(path: Path) -> list[str]:
@@ -22,5 +23,4 @@ def read_token_list(path: Path) -> list[str]:
 
 def write_token_list(path: Path, tokens: Sequence[str]) -> None:
     """Write a token list."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    write_atomically(path, "".join(f"{token}\n" for token in tokens))

@@ -186,7 +186,7 @@ def run(
         )
     try:
         failed = inference(vars(args))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     if failed:
         sys.exit(f"error: {failed} utterances failed; they are listed in {args.output_dir}")

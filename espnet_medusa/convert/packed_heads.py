@@ -125,4 +125,4 @@ def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.T
             if len(shape) != 1 if counts else shape != expected[name].shape:
                 fits = "one dimension" if counts else tuple(expected[name].shape)
                 raise InputError(f"{path}: {name} is {shape}; allowed: {fits}; {REMEDY}")
-        return {name: stored.get_tensor(name) for name in names}
+        return {name: stored.get_tensor(name) for name in sorted(names)}  # a file like the last

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from espnet_medusa.whole_file import naming
+
 
 @contextmanager
 def whole_or_nothing(target: Path) -> Iterator[Path]:
@@ -14,5 +16,6 @@ def whole_or_nothing(target: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         made = Path(folder) / "made"
         made.mkdir()
-        yield made
+        with naming(target):
+            yield made
         os.rename(made, target)

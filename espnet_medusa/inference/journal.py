@@ -4,10 +4,9 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet2.fileio.datadir_writer import DatadirWriter
-
 from espnet_medusa.longform.segment import Segment, read_segment
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.whole_file import naming, write_atomically
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
@@ -64,14 +63,13 @@ class Journal:
         if lines and lines[0] == header:
             for line in lines[1:]:
                 self._take_over(line)
-        with self.path.open("w", encoding="utf-8") as stream:
-            stream.write(header + "\n")
-            stream.writelines(_as_line(decoded) for decoded in self.decoded.values())
+        kept = [header + "\n", *map(_as_line, self.decoded.values())]
+        write_atomically(self.path, "".join(kept))
 
     def add(self, decoded: Decoded) -> None:
         """Write down a result."""
         self.decoded[decoded.key] = decoded
-        with self.path.open("a", encoding="utf-8") as stream:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(_as_line(decoded))
 
     def fail(self, key: str, reason: str) -> None:
@@ -85,20 +83,19 @@ class Journal:
             keys: Order of the utterances.
         """
         done = [self.decoded[key] for key in keys if key in self.decoded]
-        with DatadirWriter(self.folder) as writer:
-            for decoded in done:
-                for rank, hypothesis in enumerate(decoded.nbest, start=1):
-                    files = writer[f"{rank}best_recog"]
-                    files["token"][decoded.key] = " ".join(hypothesis.token)
-                    files["token_int"][decoded.key] = " ".join(map(str, hypothesis.token_int))
-                    files["score"][decoded.key] = hypothesis.score
-                    if hypothesis.text is not None:
-                        files["text"][decoded.key] = hypothesis.text
+        lines: dict[Path, list[str]] = {}
+        for decoded in done:
+            for rank, hypothesis in enumerate(decoded.nbest, start=1):
+                for name, value in _files(hypothesis).items():
+                    path = self.folder / f"{rank}best_recog" / name
+                    lines.setdefault(path, []).append(f"{decoded.key} {value}\n")
+        for path, written in lines.items():
+            write_atomically(path, "".join(written))
         write_statistics(
             self.folder / "statistics.json", {decoded.key: decoded.statistics for decoded in done}
         )
         failed = "".join(f"{key} {self.failed[key]}\n" for key in keys if key in self.failed)
-        (self.folder / FAILED).write_text(failed, encoding="utf-8")
+        write_atomically(self.folder / FAILED, failed)
 
     def _read_lines(self) -> list[str]:
         if not self.path.is_file():
@@ -118,6 +115,16 @@ class Journal:
             segments = tuple(read_segment(fields) for fields in segments)
         language = row.get("language")
         self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics, language, segments)
+
+
+def _files(hypothesis: Hypothesis) -> dict[str, str]:
+    """What ESPnet's files say of a hypothesis, by their names."""
+    files = {
+        "token": " ".join(hypothesis.token),
+        "token_int": " ".join(map(str, hypothesis.token_int)),
+        "score": hypothesis.score,
+    }
+    return files if hypothesis.text is None else {**files, "text": hypothesis.text}
 
 
 def _as_line(decoded: Decoded) -> str:

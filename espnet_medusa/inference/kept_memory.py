@@ -14,6 +14,7 @@ from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
 from espnet_medusa.options import read_yaml
+from espnet_medusa.whole_file import write_atomically
 
 MEMORY = "memory"
 MADE_WITH = "encoder.yaml"
@@ -113,8 +114,7 @@ def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
     settings = {name: getattr(train_args, name) for name in SETTINGS}
     written = folder / MADE_WITH
     if not written.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        written.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        write_atomically(written, yaml.safe_dump(settings))
     elif read_yaml(written, "remove the folder") != settings:
         raise InputError(
             f"{folder}: holds the outputs of another encoder, see {written}; name another folder, "

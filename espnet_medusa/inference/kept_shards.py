@@ -16,6 +16,7 @@ from espnet_medusa.inference.batches import Utterance, decode_together, one_line
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.kaldi.table import read_results, write_table
+from espnet_medusa.whole_file import naming
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class Shards:
         shard.mkdir(parents=True)
         failed: dict[str, str] = {}
         tables: dict[str, dict[str, str]] = {name: {} for name in self.tables}
-        with ExitStack() as stack:
+        with naming(shard), ExitStack() as stack:
             archives = {name: stack.enter_context(_writer(shard, name)) for name in self.archives}
             for key, outcome in outcomes:
                 progress.update()

@@ -24,6 +24,7 @@ from espnet_medusa.inference.unfit_texts import UnfitOptions, WrittenText, unfit
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.whole_file import naming
 
 logger = logging.getLogger(__name__)
 
@@ -237,4 +238,5 @@ def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: 
     for label in labels.values():
         ids = torch.tensor([*map(int, label.split()), eos])
         counts += torch.bincount(ids, minlength=vocab_size)
-    torch.save({"decoder.token_counts": counts}, folder / COUNTS)
+    with naming(folder / COUNTS):
+        torch.save({"decoder.token_counts": counts}, folder / COUNTS)

@@ -13,6 +13,7 @@ import yaml
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.packed_model import CONFIGS, META, ROLES, each_name, is_there
 from espnet_medusa.options import read_config
+from espnet_medusa.whole_file import naming
 
 
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
@@ -34,7 +35,7 @@ def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -
     meta = {**kinds, "espnet": espnet.__version__, "torch": str(torch.__version__)}
     staging = archive.with_name(f".{archive.name}.partial")
     try:
-        with zipfile.ZipFile(staging, "w") as packed:
+        with naming(archive), zipfile.ZipFile(staging, "w") as packed:
             packed.writestr(META, yaml.safe_dump(meta))
             for name in names:
                 for file in _files_of(Path(name)):

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from espnet_medusa.whole_file import naming
+
 STAMP = ".stamp.json"
 
 
@@ -70,9 +72,10 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     try:
-        yield staging
-        stamp = {"fingerprint": made_from, "sizes_bytes": _sizes(staging)}
-        (staging / STAMP).write_text(json.dumps(stamp, indent=0), encoding="utf-8")
+        with naming(output_dir):
+            yield staging
+            stamp = {"fingerprint": made_from, "sizes_bytes": _sizes(staging)}
+            (staging / STAMP).write_text(json.dumps(stamp, indent=0), encoding="utf-8")
         shutil.rmtree(old, ignore_errors=True)
         if output_dir.exists():
             os.rename(output_dir, old)

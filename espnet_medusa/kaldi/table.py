@@ -4,13 +4,12 @@ A line is an id, white space, and a value that may itself hold white space. File
 sorted by byte order (LC_ALL=C), ids are unique, and the last line ends with a newline.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.kaldi.problem import DataError, DataProblem
+from espnet_medusa.whole_file import write_atomically
 
 FIX_REMEDY = "run python -m espnet_medusa.stages.validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -165,21 +164,3 @@ def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
             raise ValueError(f"{path}: {key}: the value {value!r} must not hold a line break")
         lines.append(f"{key} {value}".rstrip() + "\n")
     write_atomically(path, "".join(lines))
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    """Write UTF-8 text to a temporary file beside `path`, then rename it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        # mkstemp makes the file private; give it the mode that open() would have given.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -1,5 +1,6 @@
 """Runs local processes side by side, each with its log; stands in for Kaldi's run.pl."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from espnet_medusa.whole_file import is_full
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n
@@ -187,5 +190,9 @@ def run(
 
 def describe(failure: Failure, shorten: Callable[[str], str] = str) -> str:
     """The end of a failed job's log, shortened, how the job ended, and where the log lies."""
-    end = tail(failure.job.log, shorten=shorten)
-    return f"{end}\n{failure.job.name} {failure.ending}: {failure.job.log}"
+    log = failure.job.log
+    ended = f"{failure.job.name} {failure.ending}: {log}"
+    if is_full(log):  # which keeps the log from saying so
+        return f"{ended}: {os.strerror(errno.ENOSPC)}"
+    return f"{tail(log, shorten=shorten)}
+{ended}"

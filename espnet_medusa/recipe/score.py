@@ -119,14 +119,18 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
         ValueError: sclite is not there or fails.
     """
     command = sclite_command(options, folder / "ref.trn", folder / "hyp.trn")
-    with (folder / "result.txt").open("wb") as report:
-        try:
-            done = subprocess.run(command, stdout=report, stderr=subprocess.PIPE, check=False)
-        except OSError as error:
-            raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
+    report = folder / "result.txt"
+    staging = report.with_name(f".{report.name}.partial")
+    try:
+        with staging.open("wb") as stream:
+            done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, check=False)
+    except OSError as error:
+        raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
     if done.returncode:
+        staging.unlink()
         reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
         raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
+    staging.replace(report)
 
 
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.whole_file import write_atomically
 
 
 def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> Path:
@@ -21,7 +22,7 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
     tokens = token_list.read_text(encoding="utf-8").count("\n")
     lines = shape_file.read_text(encoding="utf-8").split("\n")
     result = shape_file.with_name(f"{shape_file.name}.{token_type}")
-    result.write_text("".join(f"{line},{tokens}\n" for line in lines if line), encoding="utf-8")
+    write_atomically(result, "".join(f"{line},{tokens}\n" for line in lines if line))
     return result
 
 

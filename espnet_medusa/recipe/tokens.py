@@ -9,6 +9,7 @@ from espnet2.text.char_tokenizer import CharTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.token_list import write_token_list
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 
@@ -174,5 +175,5 @@ def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptio
         special = (options.blank, options.oov, options.sos_eos)
         tokens = [token for token in tokens if token not in special]
         tokens = [options.blank, options.oov, *tokens, options.sos_eos]
-    token_list.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    write_token_list(token_list, tokens)
     return len(tokens)

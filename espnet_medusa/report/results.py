@@ -12,6 +12,7 @@ from espnet_medusa.report.figures.training import plot_experiment
 from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.report.tables.error_rates import results_markdown
+from espnet_medusa.whole_file import write_atomically
 
 
 def default_output(exp_dirs: Sequence[Path]) -> Path:
@@ -49,10 +50,9 @@ def write_results(
     rows = compare_all(decodings, plain)
     text = results_markdown(exp_dirs, [comparison_markdown(rows)])
     table = json.dumps([asdict(row) for row in rows], indent=1)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    write_atomically(output, text)
     rows_output = output.with_name("decoding.json")
-    rows_output.write_text(table + "\n", encoding="utf-8")
+    write_atomically(rows_output, table + "\n")
     images = plot_decodings(decodings, plain, image_dir)
     for exp_dir in exp_dirs:
         if has_epochs(exp_dir / "train.log"):

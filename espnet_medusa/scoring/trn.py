@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.whole_file import write_atomically
 
 # sclite splits at these only: a no-break or an ideographic space belongs to the word.
 ASCII_SPACE = " \t\n\v\f\r"
@@ -121,9 +122,7 @@ def write_trn(
         # A blank keeps a text that starts like a comment from being passed over.
         blank = " " if text.startswith(COMMENT_PREFIXES) else ""
         lines.append(f"{blank}{text}\t({label})\n")
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+    write_atomically(path, "".join(lines))
 
 
 def list_some(names: Iterable[str], limit: int = 10) -> str:

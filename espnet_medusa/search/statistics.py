@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.whole_file import write_atomically
 
 
 @dataclass
@@ -99,7 +100,7 @@ def add_eta(
         row["eta"] = eta(row["decoder_calls"], reference_words[key], hypothesis_words[key])
     words = sum(reference_words.values()), sum(hypothesis_words.values())
     report["set"]["eta"] = eta(report["set"]["decoder_calls"], *words)
-    Path(path).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
 def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
@@ -113,7 +114,7 @@ def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
 
 def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -> None:
     """Write ``statistics.json`` of a set."""
-    path.write_text(json.dumps(set_report(utterances), indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(set_report(utterances), indent=1) + "\n")
 
 
 def read_report(path: Path) -> dict:

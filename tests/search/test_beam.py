@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import (
+    FallingCTC,
     UncachedScorer,
     assert_same_nbest,
     espnet_search,
@@ -13,6 +14,7 @@ from beam_oracle import (
 )
 from clairvoyant import PathDecoder, PathSurrogate, foresight
 from draft_models import DRAFT_MODELS, drafted
+from search_cases import beam_shape, random_nbest
 from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -31,26 +33,8 @@ HEADS = [
     "none", "linear", "block", "recurrent", "attending",
     "llama none", "llama projection", "llama latent", "llama recurrent",
 ]  # fmt: skip
+BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
-
-
-def random_shape(rng, decoder, beam_size):
-    """How to draft: from nothing to twice the beam's width."""
-    surrogate = (
-        build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    ).surrogate()
-    most = 0 if surrogate is None else surrogate.max_steps or 7
-    return DraftShape(
-        rng.randint(0, most),
-        rng.choice([1, beam_size, 2 * beam_size]),
-        rng.choice([None, None, 1, 6, 20]),
-        left_out=frozenset(rng.choice([[], ["lm"]])),
-    )
-
-
-def random_nbest(rng, beam_size):
-    """All hypotheses that end, or some: one, a beam, more."""
-    return rng.choice([None, rng.randint(1, beam_size), beam_size + 3])
 
 
 @pytest.mark.parametrize("seed", range(160))
@@ -63,7 +47,7 @@ def test_nbest_equals_batch_beam_search(seed):
     frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 6))]
     memory, lengths = random_memory(seed, frames)
     normalize = {"normalize_length": rng.random() < 0.3}
-    shape = random_shape(rng, decoder, beam_size)
+    shape = beam_shape(rng, decoder, beam_size)
     nbest = random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
@@ -81,7 +65,7 @@ def test_nbest_with_a_draft_model(seed, kind):
     )
     limits = LengthLimits(rng.choice([0.0, 0.9, -6]), rng.choice([0.0, 0.2, -2]))
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 5))])
-    shape = random_shape(rng, runtime, beam_size)
+    shape = beam_shape(rng, runtime, beam_size)
     nbest = random_nbest(rng, beam_size)
     search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
@@ -120,7 +104,7 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)
     constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
-    shape = random_shape(rng, decoder, beam_size)
+    shape = beam_shape(rng, decoder, beam_size)
     nbest = random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)
     scorer = UncachedScorer(decoder, constraints)
@@ -183,6 +167,20 @@ def test_batch_equals_singles(seed):
         )
         assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
         assert walk.statistics.nodes == alone.statistics.nodes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_ctc_finds_impossible_stays_so(seed):
+    """A beam as wide as the vocabulary takes in the blank; in ESPnet its score comes back."""
+    decoder, weights = tiny_decoder(seed), make_weights(ctc=0.3)
+    memory, lengths = random_memory(seed, [8])
+    scorer, width = UncachedScorer(decoder), VOCAB_SIZE
+    with torch.no_grad():
+        theirs = espnet_search(scorer, seed, weights, width)(memory[0])
+    assert theirs[0].yseq.tolist() == [EOS, BLANK, EOS] and float(theirs[0].score) == 0.0
+    search = our_search(decoder, seed, weights, width, DraftShape(4, width))
+    oracle = espnet_search(scorer, seed, weights, width, ctc_kind=FallingCTC)
+    compare(search, memory, lengths, oracle, LengthLimits())
 
 
 def test_end_detection_is_espnets():

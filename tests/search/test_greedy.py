@@ -8,6 +8,7 @@ import torch
 from clairvoyant import PathDecoder, PathSurrogate
 from draft_models import DRAFT_MODELS, drafted
 from head_states import states_behind
+from search_cases import greedy_shape
 from searches import PROMPT, assert_plain, decode
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
@@ -22,15 +23,6 @@ HEADS = [
 ]  # fmt: skip
 
 
-def random_shape(rng: random.Random, num_heads: int) -> DraftShape:
-    """A chain, a tree that shapes itself, or a fixed one."""
-    depth = rng.randint(0, num_heads)
-    if depth and rng.random() < 0.3:
-        depth = min(depth, 3)
-        return DraftShape(depth, choices=tuple(rng.randint(1, 3) for _ in range(depth)))
-    return DraftShape(depth, rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9]))
-
-
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(20))
 def test_exact_equals_plain_greedy(seed, heads):
@@ -43,7 +35,7 @@ def test_exact_equals_plain_greedy(seed, heads):
     lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 6))]
     memory, lengths = random_memory(seed, lengths)
     max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
-    shape = random_shape(rng, num_heads)
+    shape = greedy_shape(rng, num_heads)
     found = decode(decoder, memory, lengths, max_lengths, shape=shape)
     assert_plain(decoder, memory, lengths, found, max_lengths)
 
@@ -55,7 +47,7 @@ def test_exact_equals_plain_greedy_with_a_draft_model(seed, kind):
     decoder, runtime = drafted(seed, kind)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))])
     max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
-    found = decode(runtime, memory, lengths, max_lengths, shape=random_shape(rng, 8))
+    found = decode(runtime, memory, lengths, max_lengths, shape=greedy_shape(rng, 8))
     assert_plain(decoder, memory, lengths, found, max_lengths)
 
 

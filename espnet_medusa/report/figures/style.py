@@ -6,6 +6,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib import pyplot
 
+from espnet_medusa.whole_file import naming
+
 matplotlib.use("Agg")  # No display needed.
 
 STYLE = {
@@ -56,6 +58,7 @@ def _handles(axes: Iterable["pyplot.Axes"]) -> dict[str, object]:
 def save(figure: "pyplot.Figure", path: Path) -> Path:
     """Write the PNG, and its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
+    with naming(path):
+        figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
     return path

@@ -12,6 +12,8 @@ from corpus_plan import Utterance
 from espeak import Speaker
 from noise import add_noise, set_level
 
+from espnet_medusa.whole_file import naming
+
 SAMPLE_RATE_HZ = 16000
 
 
@@ -53,7 +55,8 @@ def render_files(utterances: Sequence[Utterance], audio_dir: Path, seed: int) ->
     for utterance in utterances:
         samples = render(utterance, speaker)
         path = audio_path(audio_dir, utterance)
-        soundfile.write(path, samples, SAMPLE_RATE_HZ, subtype="PCM_16", format="FLAC")
+        with naming(path):
+            soundfile.write(path, samples, SAMPLE_RATE_HZ, subtype="PCM_16", format="FLAC")
         durations_s.append(len(samples) / SAMPLE_RATE_HZ)
     return durations_s
 

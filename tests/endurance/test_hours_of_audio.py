@@ -1,8 +1,11 @@
-"""Figures of the hour by hand, and a minute of it."""
+"""Figures of the hours by hand, and a minute of it."""
 
+import hours_of_audio
+import numpy as np
 import pytest
 import soundfile
-from hour_of_audio import Step, furthest_off, growth, main
+from checks_table import read_rows
+from hours_of_audio import Step, furthest_off, growth, main, recordings
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.bin import convert
@@ -30,14 +33,27 @@ def test_a_minute_of_it(tmp_path, capsys):
     for seed, name in enumerate("ab"):
         soundfile.write(data / f"{name}.wav", noise_and_silence(40, seed), 16000)
     (data / "wav.scp").write_text("".join(f"{name} {data / name}.wav\n" for name in "ab"))
-    command = ["--model", tmp_path / "exp", "--data_dir", data, "--output", tmp_path / "hour.md"]
+    command = ["--model", tmp_path / "exp", "--data_dir", data, "--output", tmp_path / "hours.md"]
     command += ["--decoder_precision", "float32", "--threads", 1]
+    command += ["--table", tmp_path / "checks.md"]
     try:
         main([*map(str, command), "--hours", str(75 / 3600)])
     except SystemExit as stop:
         assert stop.code == 1  # so short a time is no measure
-    text = (tmp_path / "hour.md").read_text()
+    text = (tmp_path / "hours.md").read_text()
     assert "|audio [h]|0.0208333|" in text and "progress off by" in text
-    with pytest.raises(SystemExit):
-        main([*map(str, command), "--hours", "1"])
-    assert "0.02 h; allowed: --hours or more" in capsys.readouterr().err
+    (row,) = read_rows(tmp_path / "checks.md")
+    assert "open files, least and most: " in row.found and "--hours 0.0208333" in row.command
+
+
+def test_audio_goes_round_and_is_cut_into_hours(tmp_path, monkeypatch):
+    monkeypatch.setattr(hours_of_audio, "HOUR_S", 5.0)
+    for value, seconds in enumerate((2, 4), start=1):
+        path = tmp_path / f"{value}.wav"
+        soundfile.write(path, np.full(seconds * 16000, value / 4), 16000, subtype="FLOAT")
+        with (tmp_path / "wav.scp").open("a") as stream:
+            stream.write(f"{value} {path}\n")
+    found = [*recordings(tmp_path, 2.6)]
+    assert [one.key for one in found] == [0, 1, 2]
+    heard = [[*np.round(4 * one.samples[8000::16000])] for one in found]
+    assert heard == [[1, 1, 2, 2, 2], [2, 1, 1, 2, 2], [2, 2, 1]]

@@ -1,0 +1,163 @@
+"""Hours of audio in one process: whether memory and open files stay flat, and progress was true.
+
+python tests/endurance/hours_of_audio.py --model exp/base --data_dir data/test_clean_chapters \\
+    --hours 24 --table tests/endurance/checks.md
+
+Recordings of a data directory, again and again, are joined to recordings of an hour, until these
+last as long as --hours. Memory is compared from a tenth of the audio on; so is the time that
+progress promises: seconds so far over the share that is done, against what it took. Exit status 1:
+memory grew by more than --most_growth, files stayed open, or a promise was off by more than 10 %
+(--most_off).
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+from checks_table import CheckRow, here, write_row
+
+from espnet_medusa import Speech2Text
+from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.report.tables.markdown import markdown_table
+
+SETTLED = 0.1  # share of the audio behind which measurements count
+HOUR_S, RATE_HZ, MEGABYTE = 3600.0, 16000, 1e6
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was seen behind a window.
+
+    Attributes:
+        done: Share of the audio.
+        seconds: Since the beginning.
+        memory_bytes: Resident.
+        open_files: File descriptors.
+    """
+
+    done: float
+    seconds: float
+    memory_bytes: int
+    open_files: int = 0
+
+
+def recordings(data_dir: Path, hours: float) -> Iterator[LongRecording]:
+    """Recordings of an hour, the last one of what is left, read when they are asked for."""
+    entries = [*read_table(data_dir / "wav.scp").values()]
+    audio = (read_audio(entry)[0] for entry in chain.from_iterable(repeat(entries)))
+    left, over = round(HOUR_S * hours * RATE_HZ), np.zeros(0, np.float32)
+    number = 0
+    while left:
+        length = min(left, round(HOUR_S * RATE_HZ))
+        samples, filled = np.empty(length, np.float32), 0
+        while filled < length:
+            part = over if len(over) else next(audio)
+            taken = min(len(part), length - filled)
+            samples[filled : filled + taken] = part[:taken]
+            filled, over = filled + taken, part[taken:]
+        yield LongRecording(number, samples)
+        number, left = number + 1, left - length
+
+
+def run(
+    speech2text: Speech2Text, data_dir: Path, hours: float, options: LongFormOptions
+) -> Iterator[Step]:
+    """Steps through the audio."""
+    process, started = psutil.Process(), time.monotonic()
+    for step in speech2text.long_form(options)(recordings(data_dir, hours)):
+        if step.recording.error is not None:
+            raise step.recording.error
+        done_s = step.recording.key * HOUR_S + step.recording.done_s
+        seconds, memory = time.monotonic() - started, process.memory_info().rss
+        yield Step(done_s / (hours * HOUR_S), seconds, memory, process.num_fds())
+
+
+def growth(steps: Sequence[Step]) -> float:
+    """Largest memory over the smallest before it, less 1."""
+    least, most = steps[0].memory_bytes, 0.0
+    for step in steps:
+        least = min(least, step.memory_bytes)
+        most = max(most, step.memory_bytes / least - 1)
+    return most
+
+
+def furthest_off(steps: Sequence[Step]) -> float:
+    """Largest relative error of the whole time that progress promised."""
+    took = steps[-1].seconds
+    return max(abs(step.seconds / step.done / took - 1) for step in steps)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The script's options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True, help="an experiment")
+    parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of recordings")
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--most_growth", type=float, default=0.02, help="of memory")
+    parser.add_argument("--most_off", type=float, default=0.10, help="of promises")
+    parser.add_argument("--decoder_precision", default="int8")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--output", type=Path, help="page to write (.md)")
+    parser.add_argument("--table", type=Path, help="gets a row (.md)")
+    return parser
+
+
+def work(args: argparse.Namespace) -> int:
+    """Measure and write; the exit status."""
+    torch.set_num_threads(args.threads)
+    speech2text = Speech2Text(
+        args.model / "config.yaml",
+        find_weights(args.model, "model"),
+        search="greedy",
+        ctc_weight=0.0,
+        decoder_precision=args.decoder_precision,
+    )
+    speech2text.release_weights()
+    options = LongFormOptions(temperature_increment_on_fallback=None)
+    steps = [*run(speech2text, args.data_dir, args.hours, options)]
+    settled = [step for step in steps if step.done >= SETTLED]
+    grown, off = growth(settled), furthest_off(settled)
+    memory = [step.memory_bytes / MEGABYTE for step in settled]
+    files = [step.open_files for step in settled]
+    rows = [
+        ["audio [h]", f"{args.hours:g}"],
+        ["took [s]", f"{steps[-1].seconds:.0f}"],
+        ["windows", str(len(steps))],
+        ["memory [MB], least and most", f"{min(memory):.0f}, {max(memory):.0f}"],
+        ["memory grew by [%]", f"{100 * grown:.1f}"],
+        ["open files, least and most", f"{min(files)}, {max(files)}"],
+        ["progress off by [%] at most", f"{100 * off:.1f}"],
+    ]
+    page = markdown_table(["", ""], rows, text_columns=1)
+    print(page)
+    if args.output is not None:
+        title = "# Hours of audio in one process\n\n"
+        args.output.write_text(title + page, encoding="utf-8")
+    right = grown <= args.most_growth and max(files) <= files[0] and off <= args.most_off
+    if args.table is not None:
+        found = "; ".join(f"{name}: {figure}" for name, figure in rows)
+        command = f"hours_of_audio.py --hours {args.hours:g} --threads {args.threads}"
+        row = CheckRow("hours of audio", found, "yes" if right else "no", command, here())
+        write_row(args.table, row)
+    return int(not right)
+
+
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("hours_of_audio", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Stages killed (-9) at random moments and started again: what they leave in the end.
+
+python tests/endurance/killed_stages.py --model exp/base --data_dir data/test_clean \\
+    --config conf/decode/exact.yaml --table tests/endurance/checks.md
+
+asr.sh formats utterances of a data directory (stage 3), and decodes and scores them (stages 12 and
+13): once undisturbed, then killed at moments drawn from as long as that took, half of the kills all
+of its processes at once, the others one of them. A run that comes to its end is compared, and its
+results are removed: the next begins anew. All files but logs and times must be those of the
+undisturbed run, byte for byte. Exit status 1: one is not.
+"""
+
+import argparse
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import psutil
+from checks_table import CheckRow, here, write_row
+from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
+
+from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import read_table, write_table
+
+TABLES = ("wav.scp", "text", "utt2spk")
+TIMED = ("statistics.json", "results.json", "RESULTS.md")  # they hold seconds
+LOGS = "logdir"
+PATIENCE_S = 120.0  # for a stage one of whose processes is gone
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What is killed.
+
+    Attributes:
+        name: Of them.
+        command: asr.sh with its options.
+        outputs: Folder of their results, in the recipe.
+    """
+
+    name: str
+    command: list[str]
+    outputs: Callable[[Path], Path]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Files but logs and those that hold times, by path."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and LOGS not in path.parts and path.name not in TIMED
+    }
+
+
+def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+    """Names of files that are not the same."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def kill_some(process: subprocess.Popen, rng: random.Random) -> None:
+    """Kill one process of a command's or all; nothing of it is left running."""
+    tree = [psutil.Process(process.pid)]
+    with suppress(psutil.NoSuchProcess):
+        tree += tree[0].children(recursive=True)
+    if rng.random() < 0.5:
+        _kill(rng.choice(tree))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=PATIENCE_S)
+    for one in tree:
+        _kill(one)
+    process.wait()
+
+
+def _kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+def finish(stages: Stages, recipe: Path) -> float:
+    """Run them to their end; returns the seconds that took.
+
+    Raises:
+        InputError: They failed.
+    """
+    started = time.monotonic()
+    done = run(stages.command, recipe, environment())
+    if done.returncode:
+        raise InputError(f"{stages.name}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+    return time.monotonic() - started
+
+
+def disturbed(
+    stages: Stages, recipe: Path, kills: int, longest_s: float, rng: random.Random
+) -> list[dict[str, bytes]]:
+    """What each run left that came to its end, after so many kills in all."""
+    left, log = [], recipe / "log"
+    while kills:
+        with log.open("ab") as stream:
+            process = subprocess.Popen(
+                stages.command,
+                cwd=recipe,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+            )
+        try:
+            process.wait(timeout=rng.uniform(0, longest_s))
+        except subprocess.TimeoutExpired:
+            kill_some(process, rng)
+            kills -= 1
+            continue
+        left.append(contents(stages.outputs(recipe)))
+        shutil.rmtree(stages.outputs(recipe), ignore_errors=True)
+    finish(stages, recipe)
+    return [*left, contents(stages.outputs(recipe))]
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The script's options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True, help="an experiment")
+    parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory")
+    parser.add_argument("--config", type=Path, required=True, help="of decoding (.yaml)")
+    parser.add_argument("--utterances", type=positive, default=100)
+    parser.add_argument("--kills", type=positive, default=20, help="half of them in stage 3")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--table", type=Path, help="gets a row (.md)")
+    return parser
+
+
+def copy_data(data_dir: Path, count: int, folder: Path) -> None:
+    """The first utterances of a data directory."""
+    for name in TABLES:
+        entries = read_table(data_dir / name)
+        write_table(folder / name, dict(islice(entries.items(), count)))
+
+
+def check(args: argparse.Namespace, folder: Path) -> tuple[str, bool]:
+    """What was found, and whether it is right."""
+    rng = random.Random(args.seed)
+    config = ["--inference_config", str(args.config.resolve()), "--inference_nj", "2"]
+    kinds = [
+        Stages("stage 3", decoding_command([3], "--nj", "2"), lambda one: one / "dump"),
+        Stages("stages 12, 13", decoding_command([12, 13], *config), results_folder),
+    ]
+    recipes = [make_recipe(folder / name, args.model) for name in ("whole", "killed")]
+    for recipe in recipes:
+        copy_data(args.data_dir, args.utterances, recipe / "data" / TEST_SET)
+    told, wrong = [], []
+    for kind, kills in zip(kinds, (args.kills // 2, args.kills - args.kills // 2), strict=True):
+        took = finish(kind, recipes[0])
+        expected = contents(kind.outputs(recipes[0]))
+        left = disturbed(kind, recipes[1], kills, took, rng)
+        names = {name for one in left for name in differing(one, expected)}
+        wrong += sorted(names)
+        told.append(
+            f"{kind.name}: {kills} kills, {len(left)} runs came to their end, {len(expected)} "
+            f"files: {', '.join(sorted(names)) or 'none'} differ"
+        )
+    return f"{args.utterances} utterances; {'; '.join(told)}", not wrong
+
+
+def work(args: argparse.Namespace) -> int:
+    """Kill and compare; the exit status."""
+    with tempfile.TemporaryDirectory() as name:
+        found, right = check(args, Path(name))
+    print(found)
+    if args.table is not None:
+        command = f"killed_stages.py --utterances {args.utterances} --kills {args.kills}"
+        command += f" --seed {args.seed}"
+        row = CheckRow("killed stages", found, "yes" if right else "no", command, here())
+        write_row(args.table, row)
+    return int(not right)
+
+
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Command-line entry."""
+    args = get_parser().parse_args(cmd)
+    run_main("killed_stages", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()

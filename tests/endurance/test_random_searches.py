@@ -1,0 +1,27 @@
+"""A few random searches, and that one which errs is seen."""
+
+import random
+
+import pytest
+import random_searches
+from checks_table import read_rows
+from draft_models import nearly
+from random_searches import DIFFERS, beam_case, greedy_case, main
+from tiny import tiny_decoder
+
+
+def test_a_few_cases_leave_a_row(tmp_path):
+    table = tmp_path / "checks.md"
+    main(["--cases", "6", "--table", str(table)])
+    (row,) = read_rows(table)
+    assert row.right == "yes" and ": 0 mismatches" in row.found
+
+
+@pytest.mark.parametrize("case", [greedy_case, beam_case])
+def test_a_search_over_another_decoder_is_seen(monkeypatch, case):
+    def two_decoders(rng, seed):
+        module = tiny_decoder(seed, "linear", 4)
+        return module, nearly(module, seed, noise=0.5), 4
+
+    monkeypatch.setattr(random_searches, "random_decoder", two_decoders)
+    assert case(random.Random(3), 3) == DIFFERS

@@ -1,0 +1,52 @@
+"""What is written is there as a whole or not at all, and errors name it."""
+
+import errno
+import os
+
+import pytest
+
+from espnet_medusa import whole_file
+from espnet_medusa.whole_file import is_full, naming, write_atomically
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "folder" / "text"
+    write_atomically(path, "a one\n")
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(whole_file.os, "replace", refuse)
+    with pytest.raises(OSError, match="No space left on device: '.*folder/text'"):
+        write_atomically(path, "b two\n")
+    assert path.read_text() == "a one\n"
+    assert [*path.parent.iterdir()] == [path], "nothing half-written stays"
+
+
+def test_a_full_device_is_named():
+    said = "No space left on device: 'out/speech.flac'"
+    with (
+        pytest.raises(OSError, match=said) as caught,
+        naming("out/speech.flac"),
+        open("/dev/full", "w") as stream,
+    ):
+        stream.write("x")
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_errors_that_say_nothing_of_a_full_disk(tmp_path, monkeypatch):
+    def write():
+        with naming(tmp_path / "missing" / "model.pth"):
+            raise RuntimeError("basic_ios::clear: iostream error")
+
+    assert not is_full(tmp_path / "missing" / "model.pth")
+    with pytest.raises(RuntimeError, match="iostream"):
+        write()
+    monkeypatch.setattr(whole_file, "FULL_BYTES", 1 << 60)
+    with pytest.raises(OSError, match="No space left on device: '.*model.pth'"):
+        write()
+
+
+def test_errors_with_a_name_stay():
+    with pytest.raises(FileNotFoundError, match="/nowhere/at/all"), naming("other"):
+        os.stat("/nowhere/at/all")
