@@ -194,5 +194,4 @@ def describe(failure: Failure, shorten: Callable[[str], str] = str) -> str:
     ended = f"{failure.job.name} {failure.ending}: {log}"
     if is_full(log):  # which keeps the log from saying so
         return f"{ended}: {os.strerror(errno.ENOSPC)}"
-    return f"{tail(log, shorten=shorten)}
-{ended}"
+    return f"{tail(log, shorten=shorten)}\n{ended}"
