@@ -83,7 +83,7 @@ def test_a_failure_cancels_the_others_where_asked(slurm):
 )
 def test_what_slurm_did_to_a_task_is_said(slurm, state, ending):
     # The task itself is killed before it can say anything.
-    script = f'echo "{state}" > "$PRETENDED_SLURM/1.JOB"; '
+    script = f'cd "$PRETENDED_SLURM"; echo "{state}" > said.JOB; mv said.JOB 1.JOB; '
     script += 'read -ra stat < /proc/$PPID/stat; kill -KILL "${stat[3]}" $PPID'
     assert endings(make_array(script, 1)) == [("job 1", ending)]
 

@@ -34,7 +34,7 @@ class PretendedSlurm:
 
     def set_state(self, job: int, task: int, state: str) -> None:
         """What squeue says of a task from now on."""
-        (self.states / f"{job}.{task}").write_text(state)
+        write_state(self.states / f"{job}.{task}", state)
 
     def forget(self) -> None:
         """Slurm knows nothing of any job."""
@@ -55,6 +55,13 @@ def state_files(states: Path, job: str) -> list[Path]:
     return [path for path in states.glob(f"{job}.*") if re.fullmatch(r"\d+\.\d+", path.name)]
 
 
+def write_state(path: Path, state: str) -> None:
+    """At once: squeue reads meanwhile."""
+    staging = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    staging.write_text(state)
+    staging.replace(path)
+
+
 def sbatch(states: Path, options: list[str]) -> int:
     """Start a job's tasks and print its number."""
     script = options[-1]
@@ -66,7 +73,7 @@ def sbatch(states: Path, options: list[str]) -> int:
     job = 1 + max((int(path.name.split(".")[0]) for path in state_files(states, "*")), default=0)
     first, last = map(int, named["array"].split("%")[0].split("-"))
     for task in range(first, last + 1):
-        (states / f"{job}.{task}").write_text("PENDING|None")
+        write_state(states / f"{job}.{task}", "PENDING|None")
         words = [sys.executable, __file__, "task", str(job), str(task), script]
         words += [named["output"], named["open-mode"]]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -80,14 +87,14 @@ def task(states: Path, options: list[str]) -> int:
     job, number, script, output, mode = options
     state = states / f"{job}.{number}"
     state.with_suffix(f".{number}.pid").write_text(str(os.getpid()))
-    state.write_text("RUNNING|None")
+    write_state(state, "RUNNING|None")
     names = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_JOB_ID": job, "SLURM_JOB_ID": job}
     log = output.replace("%%", "\0").replace("%a", number).replace("\0", "%")
     with open(log, "ab" if mode == "append" else "wb") as stream:
         done = subprocess.run(
             ["bash", script], env={**os.environ, **names}, stdout=stream, stderr=stream
         )
-    state.write_text("FAILED|NonZeroExitCode" if done.returncode else "COMPLETED|None")
+    write_state(state, "FAILED|NonZeroExitCode" if done.returncode else "COMPLETED|None")
     return 0
 
 
@@ -112,7 +119,7 @@ def scancel(states: Path, options: list[str]) -> int:
     for path in state_files(states, job):
         waits_or_runs = path.read_text().startswith(("PENDING", "RUNNING"))
         if waits_or_runs and number in ("", path.name.split(".")[1]):
-            path.write_text("CANCELLED|None")  # before: a task may cancel itself
+            write_state(path, "CANCELLED|None")  # before: a task may cancel itself
             with suppress(FileNotFoundError, ProcessLookupError):
                 os.killpg(int((states / f"{path.name}.pid").read_text()), signal.SIGKILL)
     return 0
