@@ -1,5 +1,6 @@
 """Token lists: one token a line, line numbers are ids."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,10 @@ def read_token_list(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def write_token_list(path: Path, tokens: Sequence[str]) -> None:
-    """Write a token list."""
-    write_atomically(path, "".join(f"{token}\n" for token in tokens))
+def write_token_list(path: Path | None, tokens: Sequence[str]) -> None:
+    """Write a token list; None: to stdout."""
+    text = "".join(f"{token}\n" for token in tokens)
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        write_atomically(path, text)

@@ -42,7 +42,7 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path):
 @of_the_checkout
 def test_all_that_is_no_module_is_in_the_wheel():
     files = [path for path in (ROOT / "espnet_medusa").rglob("*") if path.is_file()]
-    kept = [path for path in files if path.suffix not in (".py", ".pyc")]
+    kept = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
     data = {str(path.relative_to(ROOT)) for path in kept}
     assert data == data_files(ROOT)
     assert any(name.endswith(".cpp") for name in data)

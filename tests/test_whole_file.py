@@ -23,6 +23,18 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     assert [*path.parent.iterdir()] == [path], "nothing half-written stays"
 
 
+def test_what_is_no_file_stays(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "a one\n")
+    assert os.read(reader, 100) == b"a one\n" and pipe.is_fifo()
+    os.close(reader)
+    link.symlink_to(tmp_path / "text")
+    write_atomically(link, "b two\n")
+    assert link.is_symlink() and (tmp_path / "text").read_text() == "b two\n"
+
+
 def test_a_full_device_is_named():
     said = "No space left on device: 'out/speech.flac'"
     with (

@@ -33,7 +33,7 @@ def main(cmd: list[str] | None = None) -> None:
         tokenizer = load_safely(args.model_name_or_path)
         tokens = [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
         insert_symbols(tokens, args.add_symbol)
-        write_token_list(Path("/dev/stdout" if args.output == "-" else args.output), tokens)
+        write_token_list(None if args.output == "-" else Path(args.output), tokens)
 
     run_main("hugging_face_export_vocabulary", work)
 

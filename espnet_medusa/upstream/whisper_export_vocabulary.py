@@ -22,7 +22,7 @@ def main(cmd: list[str] | None = None) -> None:
         )
         tokenizer = prompted.tokenizer
         tokens = list_tokens(tokenizer, len(tokenizer))
-        write_token_list(Path("/dev/stdout" if args.output == "-" else args.output), tokens)
+        write_token_list(None if args.output == "-" else Path(args.output), tokens)
 
     run_main("whisper_export_vocabulary", work)
 

@@ -125,8 +125,11 @@ def prepare() -> None:
 def run_cases(seeds: Sequence[int], processes: int) -> Iterator[tuple[int, str, str]]:
     """Cases as they are done, here or by several processes."""
     if processes == 1:
-        prepare()
-        yield from map(run_case, seeds)
+        disabled = logging.root.manager.disable
+        with warnings.catch_warnings():
+            prepare()
+            yield from map(run_case, seeds)
+        logging.disable(disabled)
         return
     with multiprocessing.get_context("spawn").Pool(processes, initializer=prepare) as pool:
         yield from pool.imap_unordered(run_case, seeds, chunksize=10)
