@@ -24,7 +24,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_exact_equals_plain_greedy(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     num_heads = rng.choice([0, 1, 4, 10])
