@@ -8,21 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+STREAMS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # /dev/stdout and its likes
 FULL_BYTES = 1 << 16  # less is left than a writer asks for at once
 
 
 def write_atomically(path: str | Path, text: str) -> None:
     """Write UTF-8 text to a temporary file beside `path`, then rename it.
 
-    What is no file, such as a pipe, and what a link leads to, such as /dev/stdout, is written as it
-    is: renaming would take its place.
+    What is no file, such as a pipe, and /dev/stdout are written as they are: renaming would take
+    their place. That of any other link it takes; what the link leads to may be somebody else's.
 
     Raises:
         OSError: It names the file.
     """
     path = Path(path)
     with naming(path):
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if path.parent in STREAMS or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8", newline="\n")
             return
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,9 +30,14 @@ def test_what_is_no_file_stays(tmp_path):
     write_atomically(pipe, "a one\n")
     assert os.read(reader, 100) == b"a one\n" and pipe.is_fifo()
     os.close(reader)
-    link.symlink_to(tmp_path / "text")
-    write_atomically(link, "b two\n")
-    assert link.is_symlink() and (tmp_path / "text").read_text() == "b two\n"
+    text = tmp_path / "text"
+    with text.open("w") as stream:  # as stdout is, redirected
+        write_atomically(f"/dev/fd/{stream.fileno()}", "b two\n")
+    assert text.read_text() == "b two\n"
+    link.symlink_to(text)
+    write_atomically(link, "c three\n")
+    assert (text.read_text(), link.read_text()) == ("b two\n", "c three\n")
+    assert not link.is_symlink(), "what it led to may be another's"
 
 
 def test_a_full_device_is_named():
