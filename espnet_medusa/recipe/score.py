@@ -117,20 +117,23 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
 
     Raises:
         ValueError: sclite is not there or fails.
+        OSError: The report cannot be written.
     """
     command = sclite_command(options, folder / "ref.trn", folder / "hyp.trn")
     report = folder / "result.txt"
     staging = report.with_name(f".{report.name}.partial")
     try:
         with staging.open("wb") as stream:
-            done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, check=False)
-    except OSError as error:
-        raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
-    if done.returncode:
-        staging.unlink()
-        reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
-        raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
-    staging.replace(report)
+            try:
+                done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, check=False)
+            except OSError as error:
+                raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+            raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
+        staging.replace(report)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
