@@ -79,7 +79,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
     for name, value in values.items():
         if name not in allowed:
             shown = " ".join(str(name).split())
-            raise InputError(f"{where}: unknown option '{shown}'{_allowed(shown, allowed)}")
+            raise InputError(f"{where}: unknown option {shown!r}{_allowed(shown, allowed)}")
         values[name] = _as_type(value, types[name], f"{where}: {name}")
     return kind(**values)
 
@@ -113,7 +113,7 @@ def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
         InputError: With the value received and the values allowed.
     """
     if value not in allowed:
-        raise InputError(f"{where}: '{value}' is not known{_allowed(str(value), allowed)}")
+        raise InputError(f"{where}: {str(value)!r} is not known{_allowed(str(value), allowed)}")
 
 
 def check_at_least(value: float, minimum: float, where: str) -> None:

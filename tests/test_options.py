@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options
+from espnet_medusa.options import build_options, check_choice
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,11 @@ def test_nothing_is_every_default():
 def test_options_are_a_mapping(values):
     with pytest.raises(InputError, match="decoder_conf: .*; allowed: options with their values"):
         build_options(Options, values, "decoder_conf")
+
+
+@pytest.mark.parametrize("value", ["greedy\nsearch", "beam\u2028", "\x85"])
+def test_a_choice_that_is_not_known_is_refused_in_one_line(value):
+    with pytest.raises(InputError) as refusal:
+        check_choice(value, ["greedy", "beam"], "search")
+    assert len(str(refusal.value).splitlines()) == 1
+    assert str(refusal.value).startswith("search: ")

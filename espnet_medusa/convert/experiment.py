@@ -238,5 +238,5 @@ def _read_text(config: dict, folder: Path) -> Text:
 
 def _id_of(tokens: tuple[str, ...], symbol: str, name: str) -> int:
     if symbol not in tokens:
-        raise InputError(f"model_conf.{name}: '{symbol}' is not in token_list; name one that is")
+        raise InputError(f"model_conf.{name}: {symbol!r} is not in token_list; name one that is")
     return tokens.index(symbol)

@@ -174,7 +174,7 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
     except (OSError, ValueError, StrictDataclassError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"{source}: {CONFIG} lacks sizes, and its base model '{name}' was not found: {reason}; "
+            f"{source}: {CONFIG} lacks sizes, and its base model {name!r} was not found: {reason}; "
             "give --whisper_model, a folder or hub name"
         ) from error
 

@@ -78,11 +78,11 @@ def read_input(
     wanted = [entry for entry in data_path_and_name_and_type if entry[1] == "speech"]
     if len(wanted) != 1 or len(data_path_and_name_and_type) != 1:
         given = " ".join(",".join(entry) for entry in data_path_and_name_and_type)
-        raise InputError(f"data_path_and_name_and_type: '{given}'; allowed: one FILE,speech,TYPE")
+        raise InputError(f"data_path_and_name_and_type: {given!r}; allowed: one FILE,speech,TYPE")
     path, _, kind = wanted[0]
     if kind not in AUDIO_TYPES:
         raise InputError(
-            f"data_path_and_name_and_type: type '{kind}'; allowed: {', '.join(AUDIO_TYPES)}"
+            f"data_path_and_name_and_type: type {kind!r}; allowed: {', '.join(AUDIO_TYPES)}"
         )
     audio = scan_table(path)
     problems = _by_id(audio.problems)

@@ -60,7 +60,7 @@ def fetch_packed_model(model_tag: str) -> Path:
         from espnet_model_zoo.downloader import ModelDownloader
     except ImportError as error:
         raise InputError(
-            f"model_tag: '{model_tag}' is no Whisper; for models of ESPnet's zoo: "
+            f"model_tag: {model_tag!r} is no Whisper; for models of ESPnet's zoo: "
             "pip install espnet_model_zoo"
         ) from error
     name = model_tag.removeprefix(HUB)
@@ -73,7 +73,7 @@ def fetch_packed_model(model_tag: str) -> Path:
     except (OSError, RuntimeError, LookupError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(
-            f"model_tag: '{model_tag}' was not fetched: {reason}; check the name and the network"
+            f"model_tag: {model_tag!r} was not fetched: {reason}; check the name and the network"
         ) from error
 
 

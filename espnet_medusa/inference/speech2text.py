@@ -187,7 +187,7 @@ class Speech2Text(ESPnetSpeech2Text):
             speech2text.experiment = experiment  # its tokenizer is read later on
             return speech2text
         if heads != AUTO:
-            raise InputError(f"heads: {heads}; allowed with a Whisper; '{model_tag}' is none")
+            raise InputError(f"heads: {heads}; allowed with a Whisper; {model_tag!r} is none")
         if model_tag is not None:
             options |= open_packed_model(fetch_packed_model(model_tag))
         return Speech2Text(**options)

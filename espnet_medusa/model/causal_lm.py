@@ -60,7 +60,7 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"decoder_conf.llama_model: '{llama_model}': {_first_line(error)}; give a hub name or "
+            f"decoder_conf.llama_model: {llama_model!r}: {_first_line(error)}; give a hub name or "
             "a folder in Hugging Face format"
         ) from error
     check_choice(model.config.model_type, LLAMA_SHAPED, f"{llama_model}: model_type")

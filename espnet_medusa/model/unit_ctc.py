@@ -116,7 +116,7 @@ def _build_block(name: str, memory_size: int, conf: dict[str, Any]) -> torch.nn.
         block = encoder_choices.get_class(name)
     except ValueError as error:
         raise InputError(
-            f"model_conf.ctc_block: '{name}'; allowed: ESPnet's encoders "
+            f"model_conf.ctc_block: {name!r}; allowed: ESPnet's encoders "
             f"({', '.join(encoder_choices.classes)})"
         ) from error
     try:

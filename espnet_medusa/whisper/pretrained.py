@@ -112,7 +112,7 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     folder = path if is_local(whisper_model) else _download(whisper_model)
     if not (folder / CONFIG).is_file():
         raise InputError(
-            f"whisper_model: '{whisper_model}' holds no {CONFIG}; give a folder in Hugging Face "
+            f"whisper_model: {whisper_model!r} holds no {CONFIG}; give a folder in Hugging Face "
             "format (save_pretrained) or faster-whisper's, an OpenAI .pt file or a name such as "
             "openai/whisper-base"
         )
@@ -164,7 +164,7 @@ def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
     missing = [path for path in found if not path.is_file()]
     if missing or not found:
         raise InputError(
-            f"whisper_model: '{name}' lacks {missing[0].name if missing else SAFE}; fetch the "
+            f"whisper_model: {name!r} lacks {missing[0].name if missing else SAFE}; fetch the "
             "model again"
         )
     return tuple(found)
@@ -200,7 +200,7 @@ def _download(name: str) -> Path:
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"whisper_model: '{name}' is no folder here and was not fetched from the hub: "
+            f"whisper_model: {name!r} is no folder here and was not fetched from the hub: "
             f"{reason}; check the name and the network, or give a folder"
         ) from error
     return folder
@@ -209,10 +209,10 @@ def _download(name: str) -> Path:
 def _open_openai(name: str, path: Path) -> PretrainedWhisper:
     checkpoint = _load_pickled(path)
     try:
-        config = config_of_openai(checkpoint["dims"], f"whisper_model: '{name}': dims")
+        config = config_of_openai(checkpoint["dims"], f"whisper_model: {name!r}: dims")
     except (LookupError, TypeError) as error:
         raise InputError(
-            f"whisper_model: '{name}' has no 'dims' as OpenAI's .pt files do ({error}); give a "
+            f"whisper_model: {name!r} has no 'dims' as OpenAI's .pt files do ({error}); give a "
             "folder in Hugging Face format"
         ) from error
     return PretrainedWhisper(name, config, (path,))

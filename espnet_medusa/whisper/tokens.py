@@ -121,18 +121,18 @@ class WhisperTokens:
             InputError: A language or task that the model does not have.
         """
         if task not in TASKS:
-            raise InputError(f"task: '{task}'; allowed: {', '.join(TASKS)}")
+            raise InputError(f"task: {task!r}; allowed: {', '.join(TASKS)}")
         last = [] if timestamps else [self.no_timestamps]
         if not self.languages:
             if task != TRANSCRIBE or language not in (None, "en"):
                 raise InputError(
-                    f"language: '{language}', task: '{task}'; this model knows English alone: "
+                    f"language: {language!r}, task: {task!r}; this model knows English alone: "
                     "allowed are en and transcribe"
                 )
             return [self.start, *last]
         if language not in self.languages:
             raise InputError(
-                f"language: '{language}'; allowed: {DETECT} (when decoding) or one of "
+                f"language: {language!r}; allowed: {DETECT} (when decoding) or one of "
                 f"{' '.join(sorted(self.languages))}"
             )
         chosen = self.transcribe if task == TRANSCRIBE else self.translate

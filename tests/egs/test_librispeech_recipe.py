@@ -130,3 +130,10 @@ def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
         "test_clean_chapters": 1,
     }
     assert {key.split("-")[0] for key in texts["dev"]} == {"1", "3"}
+
+    # English alone, which a folder need not say by its name.
+    english = save_tiny_whisper(tmp_path / "english", vocab_size=51864)
+    options += ["--systems", "linear", "--stage", "5", "--stop_stage", "5"]
+    done = run(recipe, *options, "--whisper_model", english, "--expdir", "exp_english")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "51864 tokens" in done.stdout

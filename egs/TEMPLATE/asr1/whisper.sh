@@ -126,7 +126,10 @@ done
 record_whisper "${expdir}" "${whisper_model}"
 
 token_type=whisper_multilingual
-[[ ! ${whisper_model} =~ \.en(\.pt)?/*$ ]] || token_type=whisper_en
+if [[ ${whisper_model} =~ \.en(\.pt)?/*$ ]] ||
+    grep -Eqs '"vocab_size": *51864\b' "${whisper_model}/config.json"; then # whatever its name
+    token_type=whisper_en
+fi
 
 incomplete=false
 asr() { # OPTION ...

@@ -150,7 +150,7 @@ def whisper_language(value: str) -> str:
     code = _language_codes().get(value.strip().lower())
     if code is None:
         raise _BadValueError(
-            f"{LANGUAGE}: '{value}' is not one of Whisper's", "give a code such as en, or a name"
+            f"{LANGUAGE}: {value!r} is not one of Whisper's", "give a code such as en, or a name"
         )
     return code
 
@@ -163,5 +163,5 @@ def _number(name: str, value: str, kind: Callable, least: float) -> int | float:
     if not least <= number < math.inf:
         whole = "whole number" if kind is int else "number"
         remedy = f"give a {whole} of {least} or more, in both {START} and {FACTOR} or in neither"
-        raise _BadValueError(f"{name}: '{value}'", remedy)
+        raise _BadValueError(f"{name}: {value!r}", remedy)
     return number

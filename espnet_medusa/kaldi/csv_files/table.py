@@ -88,7 +88,7 @@ def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tu
         )
     if len(set(columns)) != len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
-        raise InputError(f"{path}: line {line}: column '{twice}' is there twice; rename one")
+        raise InputError(f"{path}: line {line}: column {twice!r} is there twice; rename one")
     return columns
 
 
