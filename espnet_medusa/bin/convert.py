@@ -10,7 +10,7 @@
     espnet-medusa-convert exp/base exp/base_heads --heads my_heads
 
 A Whisper that comes without heads gets those of the package where they were trained on its weights;
-its text stays the same.
+its text stays the same. An experiment made of an experiment keeps its CTC branch.
 
 What SOURCE is shows in its files: config.yaml is an experiment; config.json is Whisper, with
 aiola's heads or without, and with model.bin CTranslate2's; a .pt file is OpenAI's. A hub name is
@@ -18,10 +18,13 @@ fetched.
 """
 
 import argparse
+import logging
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main, str2bool
 from espnet_medusa.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = "experiment", "aiola", "hugging_face", "ctranslate2"
 # Of weights; all other numbers of int8 are float32.
@@ -104,6 +107,9 @@ def work(args: argparse.Namespace) -> None:
         checkpoint, said = attach_heads(checkpoint, args.heads)
     with whole_or_nothing(args.target) as folder:
         _write(checkpoint, folder, args)
+    if args.to != EXPERIMENT and checkpoint.ctc is not None:
+        names = ", ".join(checkpoint.ctc.weights)
+        logger.warning(f"{args.source}: left out, {args.to} has no place for it: {names}")
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
     if said is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from transformers import WhisperConfig
@@ -65,6 +66,21 @@ class Architecture:
 
 
 @dataclass(frozen=True)
+class CtcBranch:
+    """CTC of an experiment, for which other formats have no place.
+
+    Attributes:
+        weights: Our name to tensor.
+        model_conf: What builds it, of the experiment's ``model_conf``.
+        ctc_conf: Of ESPnet's CTC.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    model_conf: Mapping[str, Any]
+    ctc_conf: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A model in no format.
 
@@ -75,6 +91,7 @@ class Checkpoint:
         text: Vocabulary and tokenizer.
         records: The source's own JSON files by name, for a way back.
         draft_conf: Draft options that suit the heads; ``decoder_conf``'s of this name.
+        ctc: Its CTC branch.
     """
 
     name: str
@@ -83,6 +100,7 @@ class Checkpoint:
     text: Text
     records: Mapping[str, dict] = field(default_factory=dict)
     draft_conf: Mapping[str, dict] = field(default_factory=dict)
+    ctc: CtcBranch | None = None
 
     def without_base_head(self) -> "Checkpoint":
         """The same whose base head is the vocabulary projection alone: other logits."""

@@ -9,7 +9,13 @@ import torch
 import yaml
 
 from espnet_medusa.checkpoint import check_shapes, load_weights
-from espnet_medusa.convert.checkpoint import GENERATION, RECORDS, Architecture, Checkpoint
+from espnet_medusa.convert.checkpoint import (
+    GENERATION,
+    RECORDS,
+    Architecture,
+    Checkpoint,
+    CtcBranch,
+)
 from espnet_medusa.convert.decode_configs import decode_configs
 from espnet_medusa.convert.generation import ALIGNMENT
 from espnet_medusa.convert.names import COUNTS
@@ -38,7 +44,9 @@ logger = logging.getLogger(__name__)
 CONFIG, MODEL, TOKENS = "config.yaml", "model.pth", "tokens.txt"
 TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
-LEFT_OUT = "ctc."  # of ESPnet's model, but of no other format
+CTC = "ctc."  # of ESPnet's model, but of no other format
+CTC_CONF = ("ctc_weight", "ctc_units", "ctc_block", "ctc_block_conf", "sym_blank")
+CTC_WEIGHT = 0.5  # where nothing says it: ESPnet's
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,8 @@ def write_experiment(
     tokens = "".join(f"{token}\n" for token in checkpoint.text.tokens)
     (folder / TOKENS).write_text(tokens, encoding="utf-8")
     write_yaml(folder / CONFIG, config)
-    torch.save({name: _alone(value) for name, value in checkpoint.weights.items()}, folder / MODEL)
+    weights = {**checkpoint.weights, **(checkpoint.ctc.weights if checkpoint.ctc else {})}
+    torch.save({name: _alone(value) for name, value in weights.items()}, folder / MODEL)
     for name, options in decode_configs(checkpoint).items():
         write_yaml(folder / DECODE / f"decode_{name}.yaml", options)
     for name, fields in checkpoint.records.items():
@@ -120,6 +129,9 @@ def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions)
         "bpemodel": str(final / TOKENIZER),
         "output_dir": str(final),
     }
+    if checkpoint.ctc is not None:
+        config["model_conf"] |= checkpoint.ctc.model_conf
+        config["ctc_conf"] = {**checkpoint.ctc.ctc_conf}
     whisper = text.whisper
     if whisper is not None:
         whisper.prompt(prompt.language, prompt.task)
@@ -150,10 +162,8 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
         raise InputError(f"{model_file}: no such checkpoint; give --model_file; there: {found}")
     architecture = _architecture(config, folder / CONFIG)
     weights = load_weights(model_file)
-    left_out = [name for name in weights if name.startswith(LEFT_OUT)]
-    if left_out:
-        logger.warning(f"{model_file}: left out: {', '.join(left_out)}")
-    weights = {name: value for name, value in weights.items() if name not in left_out}
+    ctc = _ctc_branch(config, weights)
+    weights = {name: value for name, value in weights.items() if not name.startswith(CTC)}
     expected = architecture.tensors()
     if COUNTS in weights:
         expected[COUNTS] = torch.empty(architecture.whisper.vocab_size, device="meta")
@@ -165,7 +175,17 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
         if (folder / SOURCE / name).is_file()
     }
     draft_conf = (config.get("decoder_conf") or {}).get("draft_conf") or {}
-    return Checkpoint(str(folder), architecture, weights, text, records, draft_conf)
+    return Checkpoint(str(folder), architecture, weights, text, records, draft_conf, ctc)
+
+
+def _ctc_branch(config: dict, weights: Mapping[str, torch.Tensor]) -> CtcBranch | None:
+    """As training left it; None: the model does without."""
+    conf = config.get("model_conf") or {}
+    branch = {name: value for name, value in weights.items() if name.startswith(CTC)}
+    if not branch or not conf.get("ctc_weight", CTC_WEIGHT):
+        return None
+    chosen = {"ctc_weight": CTC_WEIGHT} | {name: conf[name] for name in CTC_CONF if name in conf}
+    return CtcBranch(branch, chosen, config.get("ctc_conf") or {})
 
 
 def _read_config(path: Path) -> dict:

@@ -25,7 +25,7 @@ from espnet_medusa.whisper.sizes import decoder_sizes
 
 MAX_BYTES = 10_000_000
 LEAST_AGREEMENT = 0.95
-POSITIONS, FRAMES = 100, 200  # of the sequence on which drafts are compared
+POSITIONS, FRAMES = 100, 200  # of the sequence on which drafts are compared, at most
 BEAM_SIZE = 5  # with which the options for beams are tried
 
 
@@ -146,7 +146,8 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape
     memory = torch.randn(1, FRAMES, size, generator=generator)
-    tokens = torch.randint(vocab_size, (1, POSITIONS), generator=generator)
+    positions = min(POSITIONS, left.max_depth)
+    tokens = torch.randint(vocab_size, (1, positions), generator=generator)
     drafts = []
     for decoder in (left, right):
         states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)

@@ -6,11 +6,16 @@ import logging
 import pytest
 import torch
 from aiola_files import AiolaModel
+from ctc_whisper import ctc_whisper
 from experiment import make_experiment
+from heads_folders import pack, with_heads
 from safetensors.torch import load_file
 from test_convert_aiola import load, logits_of, refused, run
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 from transformers.models.whisper.modeling_whisper import WhisperDecoderLayer
+
+from espnet_medusa import Speech2Text
+from espnet_medusa.convert.experiment import read_experiment
 
 PREFIX = torch.tensor([[13, 1, 2, 3, 5, 8]])
 
@@ -65,7 +70,7 @@ def test_aiolas_file_computes_the_same(tmp_path, heads, options, caplog):
     experiment = experiment_with(tmp_path, heads, **options)
     with caplog.at_level(logging.WARNING):
         run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
-    assert "left out: ctc.ctc_lo.weight" in caplog.text
+    assert "left out, aiola has no place for it: ctc.ctc_lo.weight" in caplog.text
     expected = logits_of(load(experiment)[0], features(), PREFIX)
     found = read_aiola(tmp_path / "out").logits(features(), PREFIX)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -89,6 +94,39 @@ def test_plain_whisper_computes_the_base(tmp_path, caplog):
         hidden = model.decoder.hidden_states(memory, torch.tensor([100]), PREFIX).hidden
         found = whisper.eval()(features(), decoder_input_ids=PREFIX).logits
         torch.testing.assert_close(found, model.decoder.logits(hidden), rtol=0, atol=1e-5)
+
+
+def test_a_ctc_branch_stays_beside_heads_and_drafts_with_them(tmp_path):
+    block = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
+    conf = {"ctc_units": 512, "ctc_block": "transformer", "ctc_block_conf": block}
+    source = ctc_whisper(tmp_path / "exp", **conf).folder
+    base = read_experiment(source)
+    run(
+        source,
+        tmp_path / "both",
+        "--heads",
+        pack(tmp_path / "heads", with_heads(base, "linear"), base),
+    )
+    before, after = (
+        torch.load(folder / "model.pth", weights_only=True)
+        for folder in (source, tmp_path / "both")
+    )
+    branch = [name for name in before if name.startswith("ctc.")]
+    assert branch and all(torch.equal(before[name], after[name]) for name in branch)
+
+    audio = 0.1 * torch.randn(40000, generator=torch.Generator().manual_seed(1)).numpy()
+    texts = []
+    for folder, drafter in (
+        (source, {"draft_depth": 0}),
+        (tmp_path / "both", {"drafter": "ctc+heads"}),
+    ):
+        speech2text = Speech2Text(
+            str(folder / "config.yaml"), str(folder / "model.pth"),
+            search="greedy", ctc_weight=0.0, maxlenratio=-30, **drafter,
+        )  # fmt: skip
+        texts.append(speech2text(audio)[0][2])
+    assert texts[0] and texts[0] == texts[1]
+    assert speech2text.statistics.drafted, "both draft"
 
 
 @pytest.mark.parametrize(
