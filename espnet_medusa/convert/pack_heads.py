@@ -146,7 +146,7 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape
     memory = torch.randn(1, FRAMES, size, generator=generator)
-    positions = min(POSITIONS, left.max_depth)
+    positions = min(POSITIONS, left.max_depth(FRAMES))
     tokens = torch.randint(vocab_size, (1, positions), generator=generator)
     drafts = []
     for decoder in (left, right):
