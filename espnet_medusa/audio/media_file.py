@@ -112,7 +112,8 @@ class MediaFile:
     def _decode(self) -> Iterator[np.ndarray]:
         import av
 
-        resampler, reached_s = av.AudioResampler(format="fltp"), 0.0
+        # Not planar: of 8 channels and more PyAV counts planes that are not there.
+        resampler, reached_s = av.AudioResampler(format="flt"), 0.0
         try:
             for packet in self.container.demux():
                 start = packet.dts if packet.pts is None else packet.pts
@@ -123,8 +124,8 @@ class MediaFile:
                     continue
                 for frame in packet.decode():
                     frame.pts = None  # gaps stay out
-                    yield from (part.to_ndarray().T for part in resampler.resample(frame))
-            yield from (part.to_ndarray().T for part in resampler.resample(None))
+                    yield from map(_samples, resampler.resample(frame))
+            yield from map(_samples, resampler.resample(None))
         except (av.FFmpegError, ValueError, LookupError) as error:  # of streams that appear later
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
         self._check_reached(reached_s - (self.container.start_time or 0) / 1e6)
@@ -135,3 +136,8 @@ class MediaFile:
             raise AudioError(
                 f"{self.name}: is truncated ({reached_s:.2f} of {duration_s:.2f} s)", COPY_AGAIN
             )
+
+
+def _samples(frame: av.AudioFrame) -> np.ndarray:
+    """(samples, channels) of an interleaved frame."""
+    return frame.to_ndarray().reshape(-1, frame.layout.nb_channels)

@@ -54,6 +54,16 @@ def test_samples_are_those_that_were_written(tmp_path, suffix, channels):
         assert info.duration_s == pytest.approx(len(found) / rate_hz, abs=0.1)
 
 
+def test_eight_channels_are_averaged(tmp_path):
+    rate_hz = 16000
+    channels = np.stack([speechlike(2.0, rate_hz, seed) for seed in range(8)], axis=1)
+    path = write_media(tmp_path / "cinema.m4a", channels, rate_hz)
+    assert probe_audio(str(path)).n_channels == 8
+    found, _ = read_audio(str(path))
+    correlation, _ = alignment(channels.mean(axis=1), found, rate_hz)
+    assert correlation > 0.9
+
+
 def test_a_part_is_that_of_the_whole(tmp_path):
     path = tmp_path / "talk.m4a"
     _, rate_hz = make(path, 3.0)

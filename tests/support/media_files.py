@@ -9,6 +9,8 @@ import numpy as np
 CODECS = {".m4a": "aac", ".mp4": "aac", ".mov": "alac", ".webm": "libopus", ".mka": "libopus",
           ".mkv": "ac3", ".wma": "wmav2", ".aac": "aac", ".flv": "aac", ".avi": "ac3"}  # fmt: skip
 
+LAYOUTS = {1: "mono", 2: "stereo", 8: "7.1"}
+
 
 def write_media(
     path: Path,
@@ -21,7 +23,7 @@ def write_media(
 
     Args:
         path: To write to.
-        samples: (samples,) or (samples, 2) in [-1, 1]; None: there is no sound.
+        samples: (samples,) or (samples, 2 or 8) in [-1, 1]; None: there is no sound.
         rate_hz: Of the samples.
         video_s: Of black frames beside them; 0: there is no picture.
         options: Of the container.
@@ -31,7 +33,7 @@ def write_media(
         sound = None
         if samples is not None:
             sound = container.add_stream(CODECS[path.suffix], rate=rate_hz)
-            sound.layout = "mono" if samples.ndim == 1 else "stereo"
+            sound.layout = LAYOUTS[1 if samples.ndim == 1 else samples.shape[1]]
             sound.bit_rate = 96000
         if picture is not None:
             picture.width, picture.height, picture.pix_fmt = 64, 64, "yuv420p"
@@ -47,8 +49,9 @@ def write_media(
 
 
 def _sound_frame(samples: np.ndarray, rate_hz: int, layout: str) -> av.AudioFrame:
-    planes = np.ascontiguousarray(np.atleast_2d(samples.T), dtype=np.float32)
-    frame = av.AudioFrame.from_ndarray(planes, format="fltp", layout=layout)
+    # Interleaved: of 8 channels and more PyAV counts planes that are not there.
+    values = np.ascontiguousarray(samples, dtype=np.float32).reshape(1, -1)
+    frame = av.AudioFrame.from_ndarray(values, format="flt", layout=layout)
     frame.rate, frame.pts, frame.time_base = rate_hz, 0, Fraction(1, rate_hz)
     return frame
 
