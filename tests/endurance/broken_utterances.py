@@ -13,7 +13,7 @@ import argparse
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from checks_table import CheckRow, here, write_row
 from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
 
 from espnet_medusa.audio.reader import probe_audio, read_audio
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.journal import FAILED
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
@@ -199,9 +199,8 @@ def count_unnamed(reasons: dict[str, str], broken: dict[str, str]) -> int:
     return len(broken.keys() - named) + len(reasons.keys() - broken.keys())
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of files, and text")
     parser.add_argument("--utterances", type=positive, default=1000)
@@ -211,7 +210,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, required=True, help="of decoding (.yaml)")
     parser.add_argument("--work_dir", type=Path, help="kept; default: a temporary folder")
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -251,10 +249,7 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, bool]:
     return found, right
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("broken_utterances", lambda: work(args))
+main = make_main("broken_utterances", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

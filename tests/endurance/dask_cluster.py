@@ -29,7 +29,7 @@ import torch
 from distributed import Client
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.cluster.call import call_plugin
 from espnet_medusa.cluster.connection import connect
 from espnet_medusa.cluster.decoder import arguments_of, cluster_decoder
@@ -345,9 +345,8 @@ def simulation_rows(count: int, workers: int, folder: Path) -> Rows:
     ]
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of utterances")
     parser.add_argument("--utterances", type=positive, default=2000)
@@ -356,7 +355,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--throughput_utterances", type=positive, default=200)
     parser.add_argument("--simulated", type=positive, default=100000, help="utterances, no audio")
     parser.add_argument("--output", type=Path, required=True, help="table to write (.md)")
-    return parser
 
 
 def report(sabotage: Rows, throughput: Rows, simulation: Rows) -> str:
@@ -391,10 +389,7 @@ def work(args: argparse.Namespace) -> int:
     return int(not same)
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("dask_cluster", lambda: work(args))
+main = make_main("dask_cluster", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from checks_table import CheckRow, here, write_row
 from recipe_run import environment, make_recipe, run
 from tiny_transformer import TRAINING
 
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table, write_table
 
@@ -208,16 +208,14 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
     (recipe / "conf" / "decode.yaml").write_text(DECODING)
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
     parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its room")
     parser.add_argument("--steps", default="", help="only those whose name holds this")
     parser.add_argument("--log", type=Path, default=Path("full_disk.log"), help="what was said")
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
-    return parser
 
 
 def check(args: argparse.Namespace) -> tuple[str, bool]:
@@ -243,6 +241,9 @@ def check(args: argparse.Namespace) -> tuple[str, bool]:
 
 def work(args: argparse.Namespace) -> int:
     """Fill disks and compare; the exit status."""
+    if os.geteuid():  # mounting is for root, or for the root of a namespace
+        alone = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
+        os.execvp(alone[0], [*alone, *sys.argv])
     found, right = check(args)
     print(found)
     if args.table is not None:
@@ -253,13 +254,7 @@ def work(args: argparse.Namespace) -> int:
     return int(not right)
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    if os.geteuid():
-        alone = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
-        os.execvp(alone[0], [*alone, *sys.argv])
-    run_main("full_disk", lambda: work(args))
+main = make_main("full_disk", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG
 from fuzz.kept_inputs import keep_inputs
 from fuzz.scratch import IN_MEMORY
 
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.tables.markdown import markdown_table
 
@@ -121,16 +121,14 @@ def report(results: Iterable[Result]) -> str:
     )
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--readers", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--executions", type=positive, default=1_000_000, help="of each reader")
     parser.add_argument("--seed", type=positive, default=1)
     parser.add_argument("--folder", type=Path, required=True, help="kept between runs")
     parser.add_argument("--report", type=Path, help="table to write (.md)")
     parser.add_argument("--keep", action="store_true", help="inputs, in fuzz/corpus")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -149,10 +147,7 @@ def work(args: argparse.Namespace) -> int:
     return int(any(result.defects for result in results))
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("fuzz_readers", lambda: work(args))
+main = make_main("fuzz_readers", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

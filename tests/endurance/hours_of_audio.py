@@ -24,7 +24,7 @@ from checks_table import CheckRow, here, write_row
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.longform.options import LongFormOptions
@@ -98,9 +98,8 @@ def furthest_off(steps: Sequence[Step]) -> float:
     return max(abs(step.seconds / step.done / took - 1) for step in steps)
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of recordings")
     parser.add_argument("--hours", type=float, default=24.0)
@@ -110,7 +109,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, help="page to write (.md)")
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -153,10 +151,7 @@ def work(args: argparse.Namespace) -> int:
     return int(not right)
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("hours_of_audio", lambda: work(args))
+main = make_main("hours_of_audio", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

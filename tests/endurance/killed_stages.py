@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +26,7 @@ import psutil
 from checks_table import CheckRow, here, write_row
 from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
 
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table, write_table
 
@@ -124,9 +124,8 @@ def disturbed(
     return [*left, contents(stages.outputs(recipe))]
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory")
     parser.add_argument("--config", type=Path, required=True, help="of decoding (.yaml)")
@@ -134,7 +133,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=positive, default=20, help="half of them in stage 3")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
-    return parser
 
 
 def copy_data(data_dir: Path, count: int, folder: Path) -> None:
@@ -182,10 +180,7 @@ def work(args: argparse.Namespace) -> int:
     return int(not right)
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("killed_stages", lambda: work(args))
+main = make_main("killed_stages", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

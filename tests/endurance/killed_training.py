@@ -26,7 +26,7 @@ import psutil
 import torch
 from checks_table import CheckRow, here, write_row
 
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.jobs import stop, tail
 from espnet_medusa.recipe.live import LogFollower
@@ -212,9 +212,8 @@ def describe(kills: Sequence[str], losses: Losses, log: str) -> str:
     )
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=positive, default=10)
     parser.add_argument("--epochs", type=positive, default=8)
     parser.add_argument("--accum_grad", type=positive, default=4)
@@ -224,7 +223,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table", type=Path, default=Path(__file__).with_name("checks.md"), help="gets a row"
     )
-    return parser
 
 
 def check(folder: Path, args: argparse.Namespace) -> tuple[str, list[str]]:
@@ -268,10 +266,7 @@ def work(args: argparse.Namespace) -> int:
     return int(bool(wrong))
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("killed_training", lambda: work(args))
+main = make_main("killed_training", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

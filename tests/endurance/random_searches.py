@@ -29,7 +29,7 @@ from search_cases import beam_shape, greedy_shape, random_nbest
 from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.compat import CTCPrefixScorer
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
@@ -135,15 +135,13 @@ def run_cases(seeds: Sequence[int], processes: int) -> Iterator[tuple[int, str, 
         yield from pool.imap_unordered(run_case, seeds, chunksize=10)
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=positive, default=10000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; others follow")
     parser.add_argument("--processes", type=positive, default=1)
     parser.add_argument("--minutes", type=float, help="end then, however many are done")
     parser.add_argument("--table", type=Path, help="gets a row (.md)")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -185,10 +183,7 @@ def report(counts: Counter, wrong: int) -> str:
     )
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("random_searches", lambda: work(args))
+main = make_main("random_searches", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

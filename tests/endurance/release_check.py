@@ -28,7 +28,7 @@ from pathlib import Path
 import soundfile
 from checks_table import CheckRow, here, write_row
 
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,15 +263,13 @@ def check_pythons(pairs: Sequence[str]) -> None:
             raise InputError(f"--pythons {pair}: PYTHON=PIP is needed, of a Python that is here")
 
 
-def get_parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The script's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="PYTHON=PIP")
     parser.add_argument("--whisper", type=Path, help="to convert; default: a random one")
     parser.add_argument("--tests", nargs="+", default=[], help="files and folders of tests")
     parser.add_argument("--folder", type=Path, required=True, help="new, to work in")
     parser.add_argument("--table", type=Path, default=TABLE, help="table that gets the rows (.md)")
-    return parser
 
 
 def work(args: argparse.Namespace) -> int:
@@ -293,10 +291,7 @@ def work(args: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("release_check", lambda: work(args))
+main = make_main("release_check", __doc__, add_options, work)
 
 
 if __name__ == "__main__":
