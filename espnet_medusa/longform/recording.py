@@ -82,7 +82,7 @@ class RunningRecording:
 
     Attributes:
         key: As given.
-        features: Of the whole of it; None where nothing is decoded.
+        features: Of the whole of it; None where nothing is decoded, and behind the last step.
         duration_s: Of the whole of it.
         language: Code; None with models of English alone.
         passages: In their order.
@@ -140,8 +140,9 @@ class RunningRecording:
         for passage in self._in_order():
             new += passage.segments[passage.reported :]
             passage.reported = len(passage.segments)
-        if done:  # the text is made of all tokens anew
-            self.statistics.words = len(self.text.split())
+        if done:
+            self.statistics.words = len(self.text.split())  # made of all tokens anew
+            self.features = None  # of hours; passages would keep them until garbage is collected
         return LongFormStep(self, new, done)
 
     def _running(self) -> Passage | None:
