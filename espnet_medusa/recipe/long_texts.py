@@ -7,6 +7,8 @@ such utterance would end it.
 from collections.abc import Mapping
 from pathlib import Path
 
+from espnet_medusa.whole_file import write_atomically
+
 LONG_TEXTS = "long_texts"
 N_SHOWN = 5
 
@@ -83,4 +85,4 @@ def _read_shapes(path: Path) -> dict[str, str]:
 
 def _write(path: Path, table: Mapping[str, object]) -> None:
     lines = [f"{key} {value}\n" for key, value in table.items()]
-    path.write_text("".join(lines), encoding="utf-8")
+    write_atomically(path, "".join(lines))

@@ -10,6 +10,7 @@ from espnet2.text.word_tokenizer import WordTokenizer
 
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.token_list import write_token_list
+from espnet_medusa.whole_file import write_atomically
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 
@@ -89,7 +90,7 @@ def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list
     """
     import sentencepiece
 
-    (folder / "train.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    write_atomically(folder / "train.txt", "\n".join(sentences) + "\n")
     try:
         sentencepiece.SentencePieceTrainer.train(
             input=str(folder / "train.txt"),

@@ -17,6 +17,7 @@ from espnet_medusa.report.tables.paper_tables import (
     report_markdown,
     table_markdown,
 )
+from espnet_medusa.whole_file import write_atomically
 
 
 def write_papers(
@@ -54,5 +55,5 @@ def write_papers(
     sections += [included_markdown(included, output) for included in plan.included]
     output.parent.mkdir(parents=True, exist_ok=True)
     text = report_markdown(plan, environment_lines(Path.cwd()), sections)
-    output.write_text(text, encoding="utf-8")
+    write_atomically(output, text)
     return [output, *images]

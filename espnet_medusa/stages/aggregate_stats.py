@@ -12,6 +12,7 @@ from espnet_medusa.bin.command_line import make_main, positive, str2bool
 from espnet_medusa.options import read_config
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size
+from espnet_medusa.whole_file import naming
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def work(args: argparse.Namespace) -> None:
     """Join and write."""
     folders = [args.job_dir.replace("JOB", str(job)) for job in range(1, args.jobs + 1)]
-    aggregate_stats_dirs(folders, args.output_dir, "WARNING", not args.sum_stats)
+    with naming(args.output_dir):
+        aggregate_stats_dirs(folders, args.output_dir, "WARNING", not args.sum_stats)
     config = read_config(Path(folders[0]) / "config.yaml", "run stage 10 again")
     longest = longest_text(config.get("decoder"), config.get("decoder_conf"))
     for part in ("train", "valid"):

@@ -15,6 +15,7 @@ from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock
+from espnet_medusa.whole_file import write_atomically
 
 DRAFT_KEYS = (  # that the tuning decides
     "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
@@ -163,7 +164,7 @@ def write_config(
     comment += summary(tuning, about)
     text = "".join(f"# {' '.join(line.split())}\n" for line in comment)
     text += yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text)
 
 
 def write_report(
@@ -180,7 +181,7 @@ def write_report(
         "settings": [setting_figures(tuning, setting) for setting in order],
         "costs": {drafter: _cost_figures(parts) for drafter, parts in tuning.cost.parts.items()},
     }
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
 def check_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from espnet_medusa.search.drafters import FIXED, LOOKAHEADS
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.report import Circumstances, headline, milliseconds
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
+from espnet_medusa.whole_file import write_atomically
 
 FIRST_STEPS = 3  # whose acceptance is shown
 COLUMNS = (
@@ -47,7 +48,7 @@ def write_tables(path: Path, tuning: Tuning, about: Circumstances) -> None:
         lines += ["", "## Lookahead", "", table, LOOKAHEAD_NOTE]
     if tuning.left_out:
         lines += ["", "## Left out", "", *(f"- {line}" for line in tuning.left_out)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_atomically(path, "\n".join(lines) + "\n")
 
 
 def _row(tuning: Tuning, setting: DraftSetting) -> list[str]:
