@@ -3,7 +3,7 @@
 from subprocess import CompletedProcess
 
 import pytest
-from full_disk import PAGE, Step, problems_of_message, small_disk, try_step
+from full_disk import PAGE, Step, contents, problems_of_message, small_disk, try_step
 
 from espnet_medusa.errors import InputError
 
@@ -43,8 +43,20 @@ def test_a_step_on_a_full_disk(disk, tmp_path, script, problems):
 def test_what_a_command_says():
     said = "error: [Errno 28] No space left on device: 'exp/model.pth'\n"
     assert problems_of_message(CompletedProcess([], 1, "", said)) == []
+    said = (
+        "error: states: about 0.01 GB are needed, 0.00 GB are free; name a folder on another disk\n"
+    )
+    assert problems_of_message(CompletedProcess([], 1, "", said)) == []
     nameless = CompletedProcess([], 1, "Traceback (most recent call last):\n", "write failed\n")
     assert problems_of_message(nameless) == [
         "no line names a file and says that the disk is full",
         "a traceback",
     ]
+
+
+def test_last_digits_of_numbers_do_not_count(tmp_path):
+    found = []
+    for number in ("-0.9106418689092001", "-0.9106417496999105", "-0.92"):
+        (tmp_path / "a.json").write_text(f'{{"tokens": [8402], "avg_logprob": {number}}}')
+        found.append(contents(tmp_path))
+    assert found[0] == found[1] != found[2]
