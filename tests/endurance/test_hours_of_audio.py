@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 from checks_table import read_rows
-from hours_of_audio import Step, furthest_off, growth, main, recordings
+from hours_of_audio import Step, furthest_off, growth, main, peaks, recordings
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.bin import convert
@@ -16,8 +16,12 @@ from espnet_medusa.bin import convert
     [([100, 100, 100], 0.0), ([100, 90, 99], 0.1), ([100, 104, 90, 93], 0.04), ([100, 50], 0.0)],
 )
 def test_growth_is_from_the_least_before(memory, expected):
-    steps = [Step(1.0, 1.0, size) for size in memory]
-    assert growth(steps) == pytest.approx(expected)
+    assert growth(memory) == pytest.approx(expected)
+
+
+def test_peaks_are_those_of_tenths():
+    sizes = [(0.11, 5), (0.15, 9), (0.2, 4), (0.29, 8), (0.95, 7), (1.0, 3)]
+    assert peaks([Step(done, 1.0, size) for done, size in sizes]) == [9, 8, 7]
 
 
 def test_promises_are_held_against_what_it_took():
