@@ -296,7 +296,15 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     modules |= {name: importlib.import_module(name) for name in (*MADE.values(), "who_drafts")}
-    return {name: module.get_parser() for name, module in modules.items()}
+    return {name: parser_of(module) for name, module in modules.items()}
+
+
+def parser_of(module) -> argparse.ArgumentParser:
+    from espnet_medusa.bin.command_line import make_parser
+
+    if hasattr(module, "get_parser"):
+        return module.get_parser()
+    return make_parser(module.__doc__, module.add_options)
 
 
 def option_names(parser: argparse.ArgumentParser) -> set[str]:
