@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,10 +41,10 @@ class MediaFile:
         import av  # takes a while
 
         self.name, self.stream = source.name, source.open()
+        # PyAV 19 has no such option: it takes any metadata.
+        lenient = {"metadata_errors": "ignore"} if _version(av) < 19 else {}
         try:
-            self.container = av.open(
-                self.stream, options={"format_whitelist": FORMATS}, metadata_errors="ignore"
-            )
+            self.container = av.open(self.stream, options={"format_whitelist": FORMATS}, **lenient)
         except (av.FFmpegError, ValueError, LookupError) as error:
             self.stream.close()
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
@@ -136,6 +137,10 @@ class MediaFile:
             raise AudioError(
                 f"{self.name}: is truncated ({reached_s:.2f} of {duration_s:.2f} s)", COPY_AGAIN
             )
+
+
+def _version(av: ModuleType) -> int:
+    return int(av.__version__.split(".")[0])
 
 
 def _samples(frame: av.AudioFrame) -> np.ndarray:

@@ -141,7 +141,7 @@ def work(args: argparse.Namespace) -> int:
         ["audio [h]", f"{args.hours:g}"],
         ["took [s]", f"{steps[-1].seconds:.0f}"],
         ["windows", str(len(steps))],
-        ["peaks of memory [MB], least and most", f"{min(memory):.0f}, {max(memory):.0f}"],
+        ["peaks of memory [MB], tenth after tenth", " ".join(f"{peak:.0f}" for peak in memory)],
         ["memory grew by [%]", f"{100 * grown:.1f}"],
         ["open files, least and most", f"{min(files)}, {max(files)}"],
         ["progress off by [%] at most", f"{100 * off:.1f}"],
