@@ -47,14 +47,14 @@ class Passage:
     """A part of a recording whose windows follow one another.
 
     Attributes:
-        recording: Its own.
+        recording: Its own; None: which is done.
         window: Its way.
         last_frame: Where nothing more of it is worth a window, in frames of 10 ms.
         segments: So far.
         reported: How many of them steps have told.
     """
 
-    recording: RunningRecording = field(repr=False, compare=False)
+    recording: RunningRecording | None = field(repr=False, compare=False)
     window: MovingWindow
     last_frame: int
     segments: list[Segment] = field(default_factory=list)
@@ -62,7 +62,9 @@ class Passage:
 
     def next(self) -> Window | None:
         """Its next window; None: there is none."""
-        window = None if self.recording.error is not None else self.window.next()
+        if self.recording is None or self.recording.error is not None:
+            return None
+        window = self.window.next()
         return window if window is not None and window.seek < self.last_frame else None
 
     @property
@@ -142,7 +144,9 @@ class RunningRecording:
             passage.reported = len(passage.segments)
         if done:
             self.statistics.words = len(self.text.split())  # made of all tokens anew
-            self.features = None  # of hours; passages would keep them until garbage is collected
+            self.features = None
+            for passage in self.passages:  # or hours would wait until garbage is collected
+                passage.recording = None
         return LongFormStep(self, new, done)
 
     def _running(self) -> Passage | None:

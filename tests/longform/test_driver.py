@@ -1,6 +1,8 @@
 """The moving window against openai-whisper's, over decodings that are made up at random."""
 
+import gc
 import random
+import weakref
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -271,6 +273,24 @@ def test_what_fails_before_the_first_window_stops_nobody_else(batch_size):
     assert str(ended[3].error) == "language: xx; allowed: en"
     assert all(ended[key].error is None and ended[key].segments for key in (0, 2, 4))
     assert [*LongForm(Unready(), LongFormOptions())(recordings[1:2])][0].done
+
+
+def test_what_is_done_with_leaves_no_garbage():
+    """Hours of audio would wait for a search that counts objects, not bytes."""
+    samples = noise(70, 0)
+    samples[0] = 0
+    run = LongForm(Decoder(), LongFormOptions(no_speech_threshold=None))
+    gc.disable()
+    try:
+        held = []
+        for step in run([LongRecording(row, samples) for row in range(3)]):
+            if step.done:
+                assert step.recording.segments
+                held.append(weakref.ref(step.recording))
+            del step
+        assert [ref() for ref in held] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
