@@ -11,10 +11,10 @@ was off by more than 10 % (--most_off).
 """
 
 import argparse
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -52,30 +52,40 @@ class Step:
     open_files: int = 0
 
 
-def recordings(data_dir: Path, hours: float) -> Iterator[LongRecording]:
+def join_audio(data_dir: Path, path: Path) -> None:
+    """Write the samples of wav.scp, one recording behind the other, as float32.
+
+    From a file every hour is read the same way: what readers hold of recordings of different
+    lengths would be taken for what the search holds.
+    """
+    with path.open("wb") as stream:
+        for entry in read_table(data_dir / "wav.scp").values():
+            read_audio(entry)[0].astype(np.float32).tofile(stream)
+
+
+def recordings(path: Path, hours: float) -> Iterator[LongRecording]:
     """Recordings of an hour, the last one of what is left, read when they are asked for."""
-    entries = [*read_table(data_dir / "wav.scp").values()]
-    audio = (read_audio(entry)[0] for entry in chain.from_iterable(repeat(entries)))
-    left, over = round(HOUR_S * hours * RATE_HZ), np.zeros(0, np.float32)
-    number = 0
-    while left:
-        length = min(left, round(HOUR_S * RATE_HZ))
-        samples, filled = np.empty(length, np.float32), 0
-        while filled < length:
-            part = over if len(over) else next(audio)
-            taken = min(len(part), length - filled)
-            samples[filled : filled + taken] = part[:taken]
-            filled, over = filled + taken, part[taken:]
-        yield LongRecording(number, samples)
-        number, left = number + 1, left - length
+    left, number = round(HOUR_S * hours * RATE_HZ), 0
+    with path.open("rb") as stream:
+        while left:
+            length = min(left, round(HOUR_S * RATE_HZ))
+            samples, filled = np.empty(length, np.float32), 0
+            while filled < length:
+                part = samples[filled:].view(np.uint8)
+                read = stream.readinto(part)
+                filled += read // samples.itemsize
+                if read < len(part):
+                    stream.seek(0)
+            yield LongRecording(number, samples)
+            number, left = number + 1, left - length
 
 
 def run(
-    speech2text: Speech2Text, data_dir: Path, hours: float, options: LongFormOptions
+    speech2text: Speech2Text, audio: Path, hours: float, options: LongFormOptions
 ) -> Iterator[Step]:
     """Steps through the audio."""
     process, started = psutil.Process(), time.monotonic()
-    for step in speech2text.long_form(options)(recordings(data_dir, hours)):
+    for step in speech2text.long_form(options)(recordings(audio, hours)):
         if step.recording.error is not None:
             raise step.recording.error
         done_s = step.recording.key * HOUR_S + step.recording.done_s
@@ -132,7 +142,10 @@ def work(args: argparse.Namespace) -> int:
     )
     speech2text.release_weights()
     options = LongFormOptions(temperature_increment_on_fallback=None)
-    steps = [*run(speech2text, args.data_dir, args.hours, options)]
+    with tempfile.TemporaryDirectory() as folder:
+        audio = Path(folder, "audio.float32")
+        join_audio(args.data_dir, audio)
+        steps = [*run(speech2text, audio, args.hours, options)]
     settled = [step for step in steps if step.done >= SETTLED]
     memory = [peak / MEGABYTE for peak in peaks(settled)]
     grown, off = growth(memory), furthest_off(settled)

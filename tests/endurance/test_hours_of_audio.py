@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 from checks_table import read_rows
-from hours_of_audio import Step, furthest_off, growth, main, peaks, recordings
+from hours_of_audio import Step, furthest_off, growth, join_audio, main, peaks, recordings
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.bin import convert
@@ -57,7 +57,8 @@ def test_audio_goes_round_and_is_cut_into_hours(tmp_path, monkeypatch):
         soundfile.write(path, np.full(seconds * 16000, value / 4), 16000, subtype="FLOAT")
         with (tmp_path / "wav.scp").open("a") as stream:
             stream.write(f"{value} {path}\n")
-    found = [*recordings(tmp_path, 2.6)]
+    join_audio(tmp_path, tmp_path / "audio")
+    found = [*recordings(tmp_path / "audio", 2.6)]
     assert [one.key for one in found] == [0, 1, 2]
     heard = [[*np.round(4 * one.samples[8000::16000])] for one in found]
     assert heard == [[1, 1, 2, 2, 2], [2, 1, 1, 2, 2], [2, 2, 1]]
