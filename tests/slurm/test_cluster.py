@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import kaldiio
+import psutil
 import pytest
 import torch
 from experiment import make_experiment, write_noise
@@ -85,11 +86,14 @@ def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
+def environment() -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path}
+    return {**os.environ, "PATH": path}
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=HANG_S
     )
 
 
@@ -98,16 +102,13 @@ def decode(folder: Path, tag: str, jobs: int, *options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def start_decoding(folder: Path, tag: str, jobs: int, *options: str) -> subprocess.Popen:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.Popen(
-        decode_command(tag, jobs, "--cmd_backend", "slurm", *options),
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(folder: Path, *command: str) -> subprocess.Popen:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=environment(), **pipes, text=True)
+
+
+def start_decoding(folder: Path, tag: str, jobs: int) -> subprocess.Popen:
+    return start(folder, *decode_command(tag, jobs, "--cmd_backend", "slurm"))
 
 
 def logdir(folder: Path, tag: str) -> Path:
@@ -235,15 +236,25 @@ def trained_here(tmp_path_factory):
     return folder
 
 
-def train(folder: Path, tag: str, *options: str) -> subprocess.CompletedProcess:
-    done = run(
-        folder, "./asr.sh", "--data_dir", "own", "--train_set", "train", "--valid_set", "dev",
+def train_command(tag: str, *options: str) -> list[str]:
+    return [
+        "./asr.sh", "--data_dir", "own", "--train_set", "train", "--valid_set", "dev",
         "--skip_eval", "true", "--stop_stage", "11", "--ngpu", "0", "--nj", "2",
         "--token_type", "word", "--asr_config", "conf/train.yaml", "--asr_tag", tag,
         "--asr_stats_dir", f"exp/stats_{tag}", "--train_module", "espnet2.bin.asr_train", *options,
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def train(folder: Path, tag: str, *options: str) -> None:
+    done = run(folder, *train_command(tag, *options))
     assert done.returncode == 0, done.stdout + done.stderr
-    return done
+
+
+def assert_same_weights(folder: Path, one: str, other: str) -> None:
+    paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in (one, other)]
+    first, second = map(torch.load, paths)
+    for name, weight in first.items():
+        torch.testing.assert_close(second[name], weight, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +269,7 @@ def test_statistics_and_training_by_torchrun_are_those_of_this_machine(trained_h
     log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
     assert "torch.distributed.run" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
     assert ":0/2]" in log, "rank 0 of 2"
-    weights = [
-        torch.load(folder / "exp" / f"asr_{one}" / "valid.acc.ave.pth") for one in ("here", tag)
-    ]
-    for name, weight in weights[0].items():
-        torch.testing.assert_close(weights[1][name], weight, msg=name)
+    assert_same_weights(folder, "here", tag)
     epochs = [read_epochs(folder / "exp" / f"asr_{one}" / "train.log") for one in ("here", tag)]
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]
 
@@ -276,6 +283,37 @@ def test_training_goes_on_behind_the_last_epoch(trained_here):
     log = (folder / "exp" / "asr_longer" / "train.log").read_text()
     assert [*read_epochs(folder / "exp" / "asr_longer" / "train.log")] == [1, 2, 3]
     assert log.count("1epoch results") == 1
+
+
+def test_processes_of_all_nodes_start_again_where_one_dies(trained_here):
+    folder, module, last = trained_here, "espnet_medusa.bin.asr_train", 20
+    options = ["--stage", "11", "--train_module", module, "--asr_args", f"--max_epoch {last}"]
+    for tag in ("undisturbed", "killed"):
+        shutil.copytree(folder / "exp" / "stats_here", folder / "exp" / f"stats_{tag}")
+    train(folder, "undisturbed", *options, "--train_nj", "2")
+    options += ["--cmd_backend", "slurm", "--num_nodes", "2", "--max_restarts", "2"]
+    stage = start(folder, *train_command("killed", *options))
+    log = folder / "exp" / "asr_killed" / "train.log"
+    wait_for(lambda: log.is_file() and 2 in read_epochs(log))
+    victims = training_processes(module, "exp/asr_killed")
+    assert len(victims) == 2
+    victims[1].kill()
+    output, said = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, output + said
+    assert "The training was resumed using" in log.read_text()
+    assert [*read_epochs(log)] == [*range(1, last + 1)]
+    assert_same_weights(folder, "undisturbed", "killed")
+
+
+def training_processes(module: str, experiment: str) -> list[psutil.Process]:
+    """Those that torchrun started, on whatever node."""
+    found = psutil.process_iter(["cmdline"])
+    commands = [(process, process.info["cmdline"] or []) for process in found]
+    return [
+        process
+        for process, words in commands
+        if words[1:3] == ["-m", module] and experiment in words
+    ]
 
 
 def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monkeypatch):
