@@ -61,6 +61,10 @@ EOF
 
 stop() {
     scancel --user="${user}" 2> /dev/null || true
+    for _ in $(seq 60); do  # else what a failed test left running would outlive the cluster
+        [ -n "$(squeue --noheader 2> /dev/null)" ] || break
+        sleep 0.5
+    done
     scontrol shutdown 2> /dev/null || true
     cat "${folder}"/slurm*.pid 2> /dev/null | while read -r process; do
         timeout 10 tail --pid="${process}" -f /dev/null || kill -KILL "${process}" || true
