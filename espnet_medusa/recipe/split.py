@@ -13,6 +13,7 @@ def split_keys(
     outputs: Sequence[str],
     jobs: int,
     work_dir: Path | str | None = None,
+    resume: bool = True,
 ) -> int:
     """Split each input over the same number of jobs, in runs of neighbouring lines.
 
@@ -22,6 +23,7 @@ def split_keys(
         jobs: Most jobs wanted.
         work_dir: Folder of what the jobs write; emptied when the split is not that of last time,
             kept otherwise, so that interrupted jobs resume.
+        resume: False: it is emptied anyhow.
 
     Returns:
         Number of jobs: `jobs`, or fewer when an input has fewer utterances.
@@ -40,7 +42,7 @@ def split_keys(
         for table, pattern in zip(tables, outputs, strict=True)
         for job, keys in enumerate(split_scp(list(table), count), 1)
     }
-    if work_dir is not None and not _same_parts(parts, outputs):
+    if work_dir is not None and not (resume and _same_parts(parts, outputs)):
         shutil.rmtree(work_dir, ignore_errors=True)
     for path, part in parts.items():
         write_table(path, part)

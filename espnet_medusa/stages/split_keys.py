@@ -7,7 +7,7 @@ python -m espnet_medusa.stages.split_keys \\
 import argparse
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_main, positive
+from espnet_medusa.bin.command_line import make_main, positive, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.split import split_keys
 from espnet_medusa.slurm.run import refuse_active_jobs
@@ -23,6 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work_dir", help="folder of the jobs' outputs, emptied when the split has changed"
     )
+    parser.add_argument("--resume", type=str2bool, default=True, help="false: emptied anyhow")
 
 
 def work(args: argparse.Namespace) -> None:
@@ -36,7 +37,7 @@ def work(args: argparse.Namespace) -> None:
         raise InputError("give one --output for each --keys")
     if args.work_dir is not None:
         refuse_active_jobs(Path(args.work_dir))
-    print(split_keys(args.keys, args.output, args.nj, args.work_dir))
+    print(split_keys(args.keys, args.output, args.nj, args.work_dir, args.resume))
 
 
 main = make_main("split_keys", __doc__, add_options, work)

@@ -180,9 +180,9 @@ def test_the_same_split_keeps_what_jobs_wrote_and_another_empties_it(tmp_path):
     write_table(tmp_path / "wav.scp", {f"u{i}": f"{i}.wav" for i in range(5)})
     logs = tmp_path / "logdir"
 
-    def split(jobs: int) -> None:
+    def split(jobs: int, *more: str) -> None:
         options = ["--keys", f"{tmp_path}/wav.scp", "--output", f"{logs}/keys.JOB.scp"]
-        split_keys.main(["--nj", str(jobs), *options, "--work_dir", str(logs)])
+        split_keys.main(["--nj", str(jobs), *options, "--work_dir", str(logs), *more])
 
     split(3)
     (logs / "output.1").mkdir()
@@ -193,4 +193,7 @@ def test_the_same_split_keeps_what_jobs_wrote_and_another_empties_it(tmp_path):
     (logs / "output.1").mkdir()
     write_table(tmp_path / "wav.scp", {f"v{i}": f"{i}.wav" for i in range(5)})
     split(2)
+    assert not (logs / "output.1").exists()
+    (logs / "output.1").mkdir()
+    split(2, "--resume", "false")
     assert not (logs / "output.1").exists()

@@ -145,6 +145,7 @@ def test_nothing_of_a_running_job_is_removed(slurm, capsys):
     for main, options in (
         (run_jobs.main, ["JOB=1:1", "logdir/x.JOB.log", "--", "true"]),
         (split_keys.main, [*split, "--work_dir", "logdir"]),
+        (split_keys.main, [*split, "--work_dir", "logdir", "--resume", "false"]),
     ):
         with pytest.raises(SystemExit):
             main(options)

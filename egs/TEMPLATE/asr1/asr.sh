@@ -482,8 +482,7 @@ lm_common=("${tokens[@]}" --use_preprocessor true
 [ -z "${lm_config}" ] || lm_common+=(--config "${lm_config}")
 
 if active 6 "LM statistics: ${lm_stats_dir}"; then
-    rm -rf "${lm_stats_dir}/logdir"
-    jobs=$(tool split_keys --nj "${nj}" \
+    jobs=$(tool split_keys --nj "${nj}" --work_dir "${lm_stats_dir}/logdir" --resume false \
         --keys "${lm_train_text}" --output "${lm_stats_dir}/logdir/train.JOB.scp" \
         --keys "${lm_dev_text}" --output "${lm_stats_dir}/logdir/valid.JOB.scp")
     tool run_jobs --title "LM statistics" --cmd "${train_cmd}" \
@@ -547,8 +546,7 @@ whisper_shapes() { # as ESPnet's statistics, but no job loads the model
 
 statistics() {
     local jobs sum_stats=false
-    rm -rf "${asr_stats_dir}/logdir"
-    jobs=$(tool split_keys --nj "${nj}" \
+    jobs=$(tool split_keys --nj "${nj}" --work_dir "${asr_stats_dir}/logdir" --resume false \
         --keys "${features}/${train_set}/wav.scp" --output "${asr_stats_dir}/logdir/train.JOB.scp" \
         --keys "${features}/${valid_set}/wav.scp" --output "${asr_stats_dir}/logdir/valid.JOB.scp")
     tool run_jobs --title statistics --cmd "${train_cmd}" \
