@@ -22,7 +22,7 @@ from espnet_medusa.whisper.sizes import config_of_hugging_face, config_of_openai
 ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
+SHARD = re.compile(r"[\w-][\w.-]{,200}\.safetensors", re.ASCII)  # file systems take 255 bytes
 HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
 HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # of nothing but Whispers
 OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # where there are no safetensors

@@ -2,6 +2,7 @@
 
 import json
 import re
+import reprlib
 
 import numpy as np
 import pytest
@@ -175,7 +176,9 @@ def test_dims_that_no_whisper_has(tmp_path, dims):
 
 
 @pytest.mark.parametrize(
-    "file", ["/etc/passwd", "../model.safetensors", "a/b.safetensors", "model.bin", "..", 5, None]
+    "file",
+    ["/etc/passwd", "../model.safetensors", "a/b.safetensors", "model.bin", "..", 5, None]
+    + [f"{'a' * 300}.safetensors", "\ud800.safetensors"],
 )
 def test_an_index_names_files_beside_it_alone(tmp_path, file):
     folder = save_tiny_whisper(tmp_path / "whisper")
@@ -184,7 +187,7 @@ def test_an_index_names_files_beside_it_alone(tmp_path, file):
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
     assert open_whisper(str(folder)).weights(DECODER)
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": file}}))
-    message = f"index.json: weight_map: {re.escape(repr(file))}; allowed"
+    message = f"index.json: weight_map: {re.escape(reprlib.repr(file))}; allowed"
     with pytest.raises(InputError, match=message):
         open_whisper(str(folder))
     for text in ("{}", '{"weight_map": []}', "[]", "{"):
