@@ -30,6 +30,8 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
+        # ESPnet 202611 counts errors with it in training, and leaves it to an extra.
+        "editdistance; python_version < '3.13'",
         "torch>=2.4",
         # ESPnet imports torchaudio without declaring it.
         "torchaudio",

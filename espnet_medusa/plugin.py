@@ -13,8 +13,10 @@ def register() -> None:
     Raises:
         RuntimeError: ESPnet or another plugin has the name already.
     """
+    import kaldiio
     from espnet2.tasks import asr
     from espnet2.tasks.abs_task import optim_classes
+    from espnet2.train.dataset import DATA_TYPES
     from transformers.optimization import Adafactor
 
     from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -34,6 +36,10 @@ def register() -> None:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
     # Not torch's: its steps follow the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
+    # What a frozen model computed, in float16, which matrices of Kaldi do not know; ESPnet 202611
+    # reads nothing else as kaldi_ark.
+    numpy_ark = {"func": kaldiio.load_scp, "kwargs": ["max_cache_fd"], "help": "arrays of numpy"}
+    DATA_TYPES.setdefault("numpy_ark", numpy_ark)
     _suit_our_networks(asr.ASRTask)
 
 

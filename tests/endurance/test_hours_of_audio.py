@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 import soundfile
 from checks_table import read_rows
-from hours_of_audio import Step, furthest_off, growth, join_audio, main, peaks, recordings
+from hours_of_audio import (
+    Step,
+    furthest_off,
+    growth,
+    join_audio,
+    main,
+    memory_in_use,
+    peaks,
+    recordings,
+)
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.bin import convert
@@ -21,7 +30,17 @@ def test_growth_is_from_the_least_before(memory, expected):
 
 def test_peaks_are_those_of_tenths():
     sizes = [(0.11, 5), (0.15, 9), (0.2, 4), (0.29, 8), (0.95, 7), (1.0, 3)]
-    assert peaks([Step(done, 1.0, size) for done, size in sizes]) == [9, 8, 7]
+    steps = [Step(done, 1.0, size, 2 * size) for done, size in sizes]
+    assert peaks(steps, lambda step: step.memory_bytes) == [9e-6, 8e-6, 7e-6]
+    assert peaks(steps, lambda step: step.resident_bytes) == [18e-6, 16e-6, 14e-6]
+
+
+def test_memory_in_use_is_what_was_asked_for():
+    before = memory_in_use()
+    array = np.ones(50_000_000, np.uint8)
+    assert memory_in_use() - before == pytest.approx(array.nbytes, rel=0.02)
+    del array
+    assert memory_in_use() - before < 1_000_000
 
 
 def test_promises_are_held_against_what_it_took():

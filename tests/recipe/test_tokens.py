@@ -58,6 +58,7 @@ def test_characters_write_blanks_as_espnet_does(text):
 
 
 def test_the_cleaner_changes_the_tokens(text):
+    pytest.importorskip("tacotron_cleaner", reason="ESPnet 202611 leaves it to an extra")
     tokens = make(text, "--token_type", "word", "--cleaner", "tacotron")
     assert "THREE" in tokens and "three" not in tokens
 

@@ -84,7 +84,7 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
     exps = []
     for name, data in (
         ("audio", (corpus / "wav.scp", "speech", "sound")),
-        ("memory", (kept / "memory.scp", "memory", "kaldi_ark")),
+        ("memory", (kept / "memory.scp", "memory", "numpy_ark")),
     ):
         output = tmp_path / name / "exp"
         command = command_of(corpus, output, kind, model_conf=model_conf)
@@ -101,7 +101,7 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
 
 def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
     exp = train(
-        corpus, tmp_path / "exp", (kept / "memory.scp", "memory", "kaldi_ark"),
+        corpus, tmp_path / "exp", (kept / "memory.scp", "memory", "numpy_ark"),
         command_of(corpus, tmp_path / "exp", "_latent", max_epoch=1),
     )  # fmt: skip
     speech2text = Speech2Text(
@@ -159,7 +159,7 @@ def test_what_changes_in_every_epoch_is_not_kept(corpus, tmp_path, changes, told
     ],
 )  # fmt: skip
 def test_memory_that_does_not_fit_is_refused(corpus, kept, tmp_path, changes, with_memory, told):
-    data = (kept / "memory.scp", "memory", "kaldi_ark") if with_memory else None
+    data = (kept / "memory.scp", "memory", "numpy_ark") if with_memory else None
     with pytest.raises(SystemExit, match=told):
         train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 

@@ -87,8 +87,8 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     for name in data:
         place = command.index(name)
         del command[place : place + 2]
-    names = [("states.scp", "speech", "kaldi_ark"), ("text_int", "text", "text_int")]
-    names += [("memory.scp", "memory", "kaldi_ark")] if memory else []
+    names = [("states.scp", "speech", "numpy_ark"), ("text_int", "text", "text_int")]
+    names += [("memory.scp", "memory", "numpy_ark")] if memory else []
     for part in ("train", "valid"):
         for file, name, kind in names:
             option = f"--{part}_data_path_and_name_and_type"

@@ -296,7 +296,7 @@ if [ -n "${states_dir}" ]; then
     asr_data=()
     for part in "train ${train_set}" "valid ${valid_set}"; do
         states=${states_dir}/${part#* }
-        for entry in states.scp,speech,kaldi_ark "${states_memory}.scp,memory,kaldi_ark" \
+        for entry in states.scp,speech,numpy_ark "${states_memory}.scp,memory,numpy_ark" \
             text_int,text,text_int; do
             [ ! -f "${states}/${entry%%,*}" ] ||
                 asr_data+=("--${part% *}_data_path_and_name_and_type" "${states}/${entry}")
@@ -305,7 +305,7 @@ if [ -n "${states_dir}" ]; then
 fi
 memory_data=()
 for part in "train ${train_set}" "valid ${valid_set}"; do
-    for entry in "${memory_dir}/${part#* }/memory.scp,memory,kaldi_ark" \
+    for entry in "${memory_dir}/${part#* }/memory.scp,memory,numpy_ark" \
         "${features}/${part#* }/text,text,text"; do
         memory_data+=("--${part% *}_data_path_and_name_and_type" "${entry}")
     done
