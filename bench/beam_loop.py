@@ -31,7 +31,6 @@ from espnet2.asr.ctc import CTC
 from inputs import enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
-from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
@@ -39,6 +38,7 @@ from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.search.build import SearchOptions, build_beam
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 
 WHISPER_SHAPES = {  # layers, hidden size
     "tiny": (4, 384),
@@ -250,8 +250,8 @@ def make_ways(
 
         def run(memory):
             frames, prompt = torch.tensor([len(memory)]), torch.tensor([[model.sos]])
-            walks = search(memory[None], frames, prompt, LengthLimits(maxlenratio))
-            return [([model.sos, *ended.tokens], ended.score) for ended in walks[0].ended]
+            search_states = search(memory[None], frames, prompt, LengthLimits(maxlenratio))
+            return [([model.sos, *ended.tokens], ended.score) for ended in search_states[0].ended]
 
         return run
 

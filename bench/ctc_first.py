@@ -158,10 +158,10 @@ def run(
     """Search one utterance (1, S, D)."""
     limits = LengthLimits(speech2text.maxlenratio, speech2text.minlenratio)
     started = clock.now()
-    [walk] = search(memory, frames, prompt, limits)
+    [state] = search(memory, frames, prompt, limits)
     seconds = clock.now() - started
-    decoding = speech2text.writer.write(walk, prompt[0].tolist(), search.strategy.scoring.names)
-    return Outcome(decoding.results[0][0], walk.statistics.decoder_calls, seconds)
+    decoding = speech2text.writer.write(state, prompt[0].tolist(), search.strategy.scoring.names)
+    return Outcome(decoding.results[0][0], state.statistics.decoder_calls, seconds)
 
 
 def make_row(

@@ -26,9 +26,9 @@ from tqdm import tqdm
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamWalk
+from espnet_medusa.search.beam import BeamSearch, BeamState
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
-from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.greedy import GreedySearch, GreedyState
 from espnet_medusa.search.limits import LengthLimits
 
 LIMITS = LengthLimits()  # ESPnet's defaults
@@ -162,7 +162,7 @@ def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | Be
     # What decode options offer for a language model alone.
     drafter = built.drafter
     shape = replace(drafter.shape, left_out=frozenset(setting.left_out))
-    built.drafter = RunAhead(built.strategy, drafter.surrogate, shape)
+    built.drafter = RunAhead(built.strategy, drafter.proposer, shape)
     return built
 
 
@@ -174,25 +174,25 @@ def run_once(
     frames = [len(one.memory) for one in encoded]
     prompt = torch.full((len(encoded), 1), model.asr_model.sos)
     started = time.perf_counter()
-    walks = search(memory, torch.tensor(frames), prompt, LIMITS)
+    states = search(memory, torch.tensor(frames), prompt, LIMITS)
     seconds = (time.perf_counter() - started) / len(encoded)
     outcomes = []
-    for one, walk in zip(encoded, walks, strict=True):
-        nbest, text = read_walk(walk, model)
-        cost = walk.statistics
-        outcome = Outcome(setting, one.utterance.id, cost, walk.steps, seconds, nbest, text, batch)
+    for one, state in zip(encoded, states, strict=True):
+        nbest, text = read_walk(state, model)
+        cost = state.statistics
+        outcome = Outcome(setting, one.utterance.id, cost, state.steps, seconds, nbest, text, batch)
         outcomes.append(outcome)
     return outcomes
 
 
-def read_walk(walk: GreedyWalk | BeamWalk, model: Speech2Text) -> tuple[NBest, str]:
-    """The whole n-best list of a finished walk, and the text of the best."""
+def read_walk(state: GreedyState | BeamState, model: Speech2Text) -> tuple[NBest, str]:
+    """The whole n-best list of a finished state, and the text of the best."""
     eos = model.asr_model.eos
-    if isinstance(walk, BeamWalk):
-        nbest = [(tuple(ended.tokens), ended.score) for ended in walk.ended]
+    if isinstance(state, BeamState):
+        nbest = [(tuple(ended.tokens), ended.score) for ended in state.ended]
     else:
-        tokens = [*walk.tokens, eos] if walk.ended else walk.tokens
-        nbest = [(tuple(tokens), walk.hypothesis.score)]
+        tokens = [*state.tokens, eos] if state.ended else state.tokens
+        nbest = [(tuple(tokens), state.hypothesis.score)]
     hidden = {eos, *model.writer.hidden_ids}
     best = [token for token in nbest[0][0] if token not in hidden] if nbest else []
     return nbest, model.tokenizer.tokens2text(model.converter.ids2tokens(best))

@@ -30,7 +30,7 @@ COLUMNS = (
 )
 NOTES = """
 - *fewer calls*: decoder calls of the plain search over these. A plain search, ESPnet's
-  `BatchBeamSearch` too, makes one call a step; {equal} of {searched} plain walks made exactly as
+  `BatchBeamSearch` too, makes one call a step; {equal} of {searched} plain states made exactly as
   many calls as steps. In a batch each utterance counts the calls that it took part in.
 - *same n-best*: utterances whose n-best list (tokens and order) is that of the plain search at
   batch 1; scores differ by at most {score_gap:.1e}.

@@ -49,7 +49,7 @@ def get_parser() -> argparse.ArgumentParser:
 def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Callable[[], None]:
     """One iteration behind ten tokens."""
     runtime, device = build_runtime(decoder, precision), decoder.projection.device
-    surrogate = runtime.surrogate()
+    proposer = runtime.proposer()
     memory = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
     state = runtime.start(memory, torch.tensor([FRAMES], device=device))
     runtime.extend(state, [[1] * 10], [chain_parents(10, ROOT, 0)])
@@ -58,9 +58,9 @@ def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Calla
     def call() -> None:
         outputs = runtime.extend(state, [[2] * tokens], [chain_parents(tokens, 9, 10)])
         best = runtime.logits(outputs.hidden).max(dim=-1).indices
-        if surrogate is not None:
-            states = surrogate.advance(surrogate.start_from(outputs.head_input[-1:]), best[-1:])
-            surrogate.logits(states)
+        if proposer is not None:
+            states = proposer.advance(proposer.start_from(outputs.head_input[-1:]), best[-1:])
+            proposer.logits(states)
         best.tolist()
         runtime.keep(state, known)
 

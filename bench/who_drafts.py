@@ -76,14 +76,14 @@ class Contestant:
         inputs = draft_inputs(model, audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(frames)
         limits = LengthLimits(model.maxlenratio, model.minlenratio)
-        walks = model.search(memory, frames, prompt, limits, inputs)
-        for walk in walks:
-            walk.statistics.draft_seconds += reading
-            walk.statistics.decoder_seconds += reading
+        states = model.search(memory, frames, prompt, limits, inputs)
+        for state in states:
+            state.statistics.draft_seconds += reading
+            state.statistics.decoder_seconds += reading
         scorers = model.search.strategy.scoring.names
         return [
-            model.writer.write(walk, tokens, scorers)
-            for walk, tokens in zip(walks, prompt.tolist(), strict=True)
+            model.writer.write(state, tokens, scorers)
+            for state, tokens in zip(states, prompt.tolist(), strict=True)
         ]
 
 

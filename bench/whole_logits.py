@@ -5,9 +5,9 @@ Head 0 is the base head. Head k, at the position that predicts label t, predicts
 
 import torch
 
-from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.training.asr_model import MedusaASRModel
 from espnet_medusa.training.projection_loss import IGNORE
+from espnet_medusa.upstream.compat import add_sos_eos
 
 
 class WholeLogitsModel(MedusaASRModel):

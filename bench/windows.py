@@ -72,7 +72,7 @@ def ways_of(experiment: Path) -> Iterator[Way]:
     """
     path = experiment / "config.yaml"
     config = read_config(path, "give an experiment's folder")
-    trained = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf").window_heard
+    trained = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf").window_kind
     windows = dict.fromkeys((trained, AUDIO_WINDOW))
     for precision, window in product(PRECISIONS, windows):
         yield Way(experiment, precision, window)
@@ -86,9 +86,9 @@ def decode(model: Speech2Text, utterance: Utterance) -> Decoded:
     encoded = time.process_time()
     prompt = model.prompts(memory, frames, [None])
     limits = LengthLimits(model.maxlenratio, model.minlenratio)
-    [walk] = model.search(memory, frames, prompt, limits)
+    [state] = model.search(memory, frames, prompt, limits)
     done = time.process_time()
-    decoding = model.writer.write(walk, prompt[0].tolist(), model.search.strategy.scoring.names)
+    decoding = model.writer.write(state, prompt[0].tolist(), model.search.strategy.scoring.names)
     nbest = [Hypothesis(text, [], [], "") for text, *_ in decoding.results]
     statistics = replace(
         decoding.statistics,

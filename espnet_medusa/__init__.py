@@ -11,11 +11,12 @@ Dimensions that docstrings name:
     D  hidden size                           V  vocabulary size
 """
 
+from espnet_medusa.plugin import register
+from espnet_medusa.runtime.openmp_spin import wait_briefly
 from espnet_medusa.upstream.hooks import install
-from espnet_medusa.waiting import wait_briefly
 
 wait_briefly()
-install()
+install(register)
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.yaml_text import load_yaml
+from espnet_medusa.files.yaml_text import load_yaml
 
 Options = TypeVar("Options")
 WORDS = {

@@ -2,7 +2,7 @@
 
 import argparse
 
-WHISPER = "whisper"
+from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
 
 def register() -> None:
@@ -29,7 +29,7 @@ def register() -> None:
         (asr.decoder_choices, "whisper_medusa", ScoringWhisperDecoder),
         (asr.decoder_choices, "speech_llama", ScoringLlamaDecoder),
         (asr.model_choices, "medusa", MedusaASRModel),
-        (asr.preprocessor_choices, WHISPER, WhisperPreprocessor),
+        (asr.preprocessor_choices, WHISPER_PREPROCESSOR, WhisperPreprocessor),
     ):
         taken = table.classes.setdefault(name, kind)
         if taken is not kind:

@@ -13,8 +13,8 @@ from espnet2.tasks.asr import ASRTask
 from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
 from espnet2.train.trainer import Trainer
 
-from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.training.trainer import ResumableTrainer
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from beam_loop import UncachedScorer
 
-from espnet_medusa.compat import BatchBeamSearch
+from espnet_medusa.upstream.compat import BatchBeamSearch
 from peers.contestant import Contestant, Decoded, Setup
 from peers.memories import until_end
 from peers.ours import load_decoder, max_length_ratio

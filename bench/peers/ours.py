@@ -11,16 +11,16 @@ import torch
 from decoder_calls import TreeCalls, call_seconds
 from espnet2.asr.ctc import CTC as CTCBranch
 
-from espnet_medusa.checkpoint import load_weights
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
+from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.beam import BeamSearch, BeamWalk
+from espnet_medusa.search.beam import BeamSearch, BeamState
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.greedy import GreedySearch, GreedyState
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from peers.contestant import Contestant, Decoded, Setup
@@ -122,10 +122,10 @@ class Ours(Contestant):
         """The CTC branch, float32: it reads the memory once an input."""
         return load_ctc(self.subject).to(self.setup.device)
 
-    def _draft_model(self) -> DraftModelSurrogate:
+    def _draft_model(self) -> DraftModelProposer:
         """The draft model with the decoder's type of weights."""
         decoder = load_draft_decoder(self.subject).to(self.setup.device)
-        return DraftModelSurrogate(build_runtime(decoder, self.weights), self.subject.eos)
+        return DraftModelProposer(build_runtime(decoder, self.weights), self.subject.eos)
 
     def decode(self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]) -> Decoded:
         if way.drafts == REPLAYED:
@@ -135,7 +135,7 @@ class Ours(Contestant):
     @torch.no_grad()
     def _run(
         self, search: GreedySearch | BeamSearch, memories: Sequence[np.ndarray]
-    ) -> list[GreedyWalk] | list[BeamWalk]:
+    ) -> list[GreedyState] | list[BeamState]:
         device = self.setup.device
         memory = torch.from_numpy(pad_memories(memories)).to(device)
         frames = torch.tensor([len(one) for one in memories], device=device)
@@ -143,10 +143,10 @@ class Ours(Contestant):
         limits = LengthLimits(max_length_ratio(self.subject))
         return search(memory, frames, prompt, limits)
 
-    def _decoded(self, walks: Sequence[GreedyWalk | BeamWalk]) -> Decoded:
-        statistics = sum((walk.statistics for walk in walks), DecodingStatistics())
+    def _decoded(self, states: Sequence[GreedyState | BeamState]) -> Decoded:
+        statistics = sum((state.statistics for state in states), DecodingStatistics())
         return Decoded(
-            [until_end(_tokens(walk), self.subject.eos) for walk in walks],
+            [until_end(_tokens(state), self.subject.eos) for state in states],
             statistics.decoder_calls,
             statistics.nodes,
             calls_by_tokens(statistics),
@@ -199,10 +199,10 @@ def calls_by_tokens(statistics: DecodingStatistics) -> dict[int, int]:
     return dict(+Counter(calls))
 
 
-def _tokens(walk: GreedyWalk | BeamWalk) -> list[int]:
-    if isinstance(walk, GreedyWalk):
-        return walk.tokens
-    return walk.ended[0].tokens if walk.ended else []
+def _tokens(state: GreedyState | BeamState) -> list[int]:
+    if isinstance(state, GreedyState):
+        return state.tokens
+    return state.ended[0].tokens if state.ended else []
 
 
 build = Ours

@@ -20,7 +20,7 @@ import torch
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.search.state import SearchState, Strategy
 from espnet_medusa.tree.prefix import Prefix
 
 Tokens = tuple[int, ...]
@@ -88,35 +88,37 @@ class Hooked:
         self.drafter = self.drafter.begin(*utterances)
         return self
 
-    def name(self, walk: Walk) -> str:
-        """Which input a walk decodes; walks first appear in the inputs' order."""
-        if id(walk) not in self.names:
-            self.names[id(walk)] = self.waiting[len(self.names)]
-        return self.names[id(walk)]
+    def name(self, state: SearchState) -> str:
+        """Which input a state decodes; states first appear in the inputs' order."""
+        if id(state) not in self.names:
+            self.names[id(state)] = self.waiting[len(self.names)]
+        return self.names[id(state)]
 
-    def draft_prompt(self, walks: Sequence[Walk]) -> None:
+    def draft_prompt(self, states: Sequence[SearchState]) -> None:
         """As ``Drafter.draft_prompt``; heads draft nothing before the first call."""
-        self.drafter.draft_prompt(walks)
+        self.drafter.draft_prompt(states)
 
-    def draft(self, walks: Sequence[Walk]) -> None:
+    def draft(self, states: Sequence[SearchState]) -> None:
         """The drafter's work, then the listener's."""
-        self.drafter.draft(walks)
+        self.drafter.draft(states)
         started = time.perf_counter()
-        for walk in walks:
-            self.drafted(walk)
+        for state in states:
+            self.drafted(state)
         self.seconds += time.perf_counter() - started
 
-    def _judge(self, walks: Sequence[Walk], logits: torch.Tensor) -> None:
+    def _judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
         started = time.perf_counter()
-        prefixes = [(walk, prefix) for walk in walks for prefix in walk.draft.nodes]
+        prefixes = [(state, prefix) for state in states for prefix in state.draft.nodes]
         logits = self.said(prefixes, logits)
         self.seconds += time.perf_counter() - started
-        self.judge(walks, logits)
+        self.judge(states, logits)
 
-    def drafted(self, walk: Walk) -> None:
-        """A walk has its draft."""
+    def drafted(self, state: SearchState) -> None:
+        """A state has its draft."""
 
-    def said(self, prefixes: Sequence[tuple[Walk, Prefix]], logits: torch.Tensor) -> torch.Tensor:
+    def said(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
         """The decoder has said what follows some prefixes (R, V); what the search shall hear."""
         return logits
 
@@ -133,13 +135,15 @@ class Recorder(Hooked):
         super().__init__(search)
         self.records = records
 
-    def drafted(self, walk: Walk) -> None:
-        record = self.records.setdefault(self.name(walk), Record())
-        record.beams[walk.steps] = [_tokens(hypothesis.prefix) for hypothesis in walk.running]
+    def drafted(self, state: SearchState) -> None:
+        record = self.records.setdefault(self.name(state), Record())
+        record.beams[state.steps] = [_tokens(hypothesis.prefix) for hypothesis in state.running]
 
-    def said(self, prefixes: Sequence[tuple[Walk, Prefix]], logits: torch.Tensor) -> torch.Tensor:
-        for (walk, prefix), row in zip(prefixes, logits, strict=True):
-            record = self.records.setdefault(self.name(walk), Record())
+    def said(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
+        for (state, prefix), row in zip(prefixes, logits, strict=True):
+            record = self.records.setdefault(self.name(state), Record())
             record.logits[_tokens(prefix)] = row.clone()
         return logits
 
@@ -171,13 +175,13 @@ class Replayer(Hooked):
             start = random.Random(name).randrange(len(self.steps))
             self.counts[name] = itertools.islice(itertools.cycle(self.steps), start, None)
 
-    def drafted(self, walk: Walk) -> None:
-        name, draft = self.name(walk), walk.draft
+    def drafted(self, state: SearchState) -> None:
+        name, draft = self.name(state), state.draft
         record, room = self.records[name], len(draft.nodes)
-        nodes = [h.prefix for h in walk.running if not h.prefix.evaluated]
-        known = {_tokens(hypothesis.prefix): hypothesis.prefix for hypothesis in walk.running}
-        last = walk.steps + next(self.counts[name])
-        for step in range(walk.steps + 1, last):
+        nodes = [h.prefix for h in state.running if not h.prefix.evaluated]
+        known = {_tokens(hypothesis.prefix): hypothesis.prefix for hypothesis in state.running}
+        last = state.steps + next(self.counts[name])
+        for step in range(state.steps + 1, last):
             for tokens in record.beams.get(step, []):
                 if tokens not in known and tokens[:-1] in known:
                     known[tokens] = known[tokens[:-1]].child(tokens[-1])
@@ -198,9 +202,11 @@ class Replayer(Hooked):
             wrong.append(prefix)
         return wrong
 
-    def said(self, prefixes: Sequence[tuple[Walk, Prefix]], logits: torch.Tensor) -> torch.Tensor:
-        for row, (walk, prefix) in enumerate(prefixes):
-            recorded = self.records[self.name(walk)].logits.get(_tokens(prefix))
+    def said(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
+        for row, (state, prefix) in enumerate(prefixes):
+            recorded = self.records[self.name(state)].logits.get(_tokens(prefix))
             if recorded is not None:
                 logits[row] = recorded
         return logits

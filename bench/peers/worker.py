@@ -88,7 +88,7 @@ def load_encoder(subject: Subject, setup: Setup) -> Encode | None:
         return None
     import torch
 
-    from espnet_medusa.checkpoint import load_weights
+    from espnet_medusa.files.checkpoint import load_weights
     from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 
     torch.set_num_threads(setup.threads)

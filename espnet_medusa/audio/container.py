@@ -59,7 +59,7 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
 
 
 def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) -> int:
-    """Walk the chunks of a RIFF or AIFF file to the sample data; 0 if there are none."""
+    """SearchState the chunks of a RIFF or AIFF file to the sample data; 0 if there are none."""
     position = 12
     while position + 8 <= size_bytes:
         stream.seek(position)

@@ -16,9 +16,9 @@ import espnet_medusa  # noqa: F401  (installs the import hooks)
 OURS = {
     "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
     "espnet2.bin.asr_inference": "espnet_medusa.bin.asr_inference",
-    "espnet2.bin.whisper_export_vocabulary": "espnet_medusa.upstream.whisper_export_vocabulary",
+    "espnet2.bin.whisper_export_vocabulary": "espnet_medusa.bin.whisper_export_vocabulary",
     "espnet2.bin.hugging_face_export_vocabulary": (
-        "espnet_medusa.upstream.hugging_face_export_vocabulary"
+        "espnet_medusa.bin.hugging_face_export_vocabulary"
     ),
 }
 NO_REDIRECT = "--no-redirect"

@@ -34,7 +34,7 @@ from espnet_medusa.bin.long_form_options import (
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import build_preprocess
 from espnet_medusa.inference.progress import Progress
-from espnet_medusa.inference.whisper_windows import long_form_obstacle
+from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
@@ -99,8 +99,8 @@ def work(args: argparse.Namespace) -> int:
     speech2text = asr_inference.load(options)
     speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)
-    obstacle = long_form_obstacle(speech2text)
-    formats, timestamps = choose_formats(args.output_format, options, obstacle)
+    reason = why_not_long_form(speech2text)
+    formats, timestamps = choose_formats(args.output_format, options, reason)
     batch_size = options["batch_size"]
     transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
     loaded = time.perf_counter()
@@ -124,27 +124,27 @@ def work(args: argparse.Namespace) -> int:
 
 
 def choose_formats(
-    asked: str, options: Mapping[str, Any], obstacle: str | None
+    asked: str, options: Mapping[str, Any], reason: str | None
 ) -> tuple[list[str], bool]:
     """What is written, and whether short audio is decoded with times, too.
 
     Args:
         asked: The format.
         options: Of long audio.
-        obstacle: Why the model writes no timestamps; None: it does.
+        reason: Why the model writes no timestamps; None: it does.
 
     Raises:
         InputError: A format needs times that the model does not write.
     """
     formats, without = [asked], options["without_timestamps"]
     if asked == ALL:
-        formats = [*(OPENAI if obstacle is None else UNTIMED)]
+        formats = [*(OPENAI if reason is None else UNTIMED)]
     need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
     if asked == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
-    if need_times and obstacle is not None:
-        raise InputError(f"output_format: {asked}; {obstacle}; allowed here: {', '.join(UNTIMED)}")
-    if obstacle is not None or without:
+    if need_times and reason is not None:
+        raise InputError(f"output_format: {asked}; {reason}; allowed here: {', '.join(UNTIMED)}")
+    if reason is not None or without:
         return formats, need_times
     return formats, formats != ["txt"] or without is False
 
@@ -185,7 +185,7 @@ def transcribe(
     probed = [*map(probe_recording, todo)]
     total_s = before_s + sum(one.duration_s or 0.0 for one in probed)
     with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
-        transcriber = replace(transcriber, heard=lambda seconds: progress.update(seconds / 60))
+        transcriber = replace(transcriber, on_decoded=lambda seconds: progress.update(seconds / 60))
         for transcript in chain([*done.values()], transcriber(probed)):
             folder.add(transcript)
             if transcript.error is None:

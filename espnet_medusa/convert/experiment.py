@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 import yaml
 
-from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.convert.checkpoint import (
     GENERATION,
     RECORDS,
@@ -21,6 +20,8 @@ from espnet_medusa.convert.generation import ALIGNMENT
 from espnet_medusa.convert.names import COUNTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import check_shapes, load_weights
+from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
@@ -37,7 +38,6 @@ from espnet_medusa.whisper.text import (
 )
 from espnet_medusa.whisper.token_types import WHISPER_TYPES
 from espnet_medusa.whisper.tokens import TRANSCRIBE, default_symbols
-from espnet_medusa.yaml_text import DUMPER
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ def write_yaml(path: Path, fields: Mapping) -> None:
 
 def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions) -> dict:
     """ESPnet's training config: its defaults, and what makes this model."""
-    from espnet_medusa.task import MedusaASRTask  # Slow to import.
+    from espnet2.tasks.asr import ASRTask  # Slow to import.
 
-    config = vars(MedusaASRTask.get_parser().parse_args([]))
-    config = {name: config[name] for name in config if name not in MedusaASRTask.exclude_opts()}
+    config = vars(ASRTask.get_parser().parse_args([]))
+    config = {name: config[name] for name in config if name not in ASRTask.exclude_opts()}
     architecture, text = checkpoint.architecture, checkpoint.text
     decoder_conf = decoder_sizes(architecture.whisper)
     pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
@@ -212,7 +212,7 @@ def _architecture(config: dict, path: Path) -> Architecture:
             f"{path}: encoder_conf.subsampling: {encoder.subsampling}; allowed: 2, as other "
             "programs compute Whisper; this model cannot be converted"
         )
-    if encoder.window_heard == AUDIO_WINDOW:
+    if encoder.window_kind == AUDIO_WINDOW:
         logger.warning(
             f"{path}: trained with window: {AUDIO_WINDOW}; others always hear Whisper's 30 s"
         )

@@ -18,7 +18,7 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import SearchOptions, check_options, draft_shape
 from espnet_medusa.search.draft_defaults import read_draft_conf, with_draft_defaults
-from espnet_medusa.search.drafters import DraftSources, build_surrogate
+from espnet_medusa.search.drafters import DraftSources, build_proposer
 from espnet_medusa.search.statistics import read_report
 from espnet_medusa.whisper.fingerprint import digests, fingerprint
 from espnet_medusa.whisper.sizes import decoder_sizes
@@ -131,8 +131,8 @@ def check_draft_conf(
         options = with_draft_defaults(SearchOptions(search=search), draft_conf)
         check_options(options, BEAM_SIZE)
         vocab_size = decoder.projection.size(0)
-        surrogate = build_surrogate(options, runtime, vocab_size, end, sources)
-        draft_shape(options, runtime, surrogate, BEAM_SIZE)
+        proposer = build_proposer(options, runtime, vocab_size, end, sources)
+        draft_shape(options, runtime, proposer, BEAM_SIZE)
 
 
 @torch.no_grad()
@@ -151,7 +151,7 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     drafts = []
     for decoder in (left, right):
         states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
-        logits = decoder.unroll_heads(states.head_input, tokens, states.heard)
+        logits = decoder.unroll_heads(states.head_input, tokens, states.cross_keys_values)
         drafts.append(torch.cat([each.argmax(dim=-1).flatten() for each in logits]))
     return float((drafts[0] == drafts[1]).double().mean())
 

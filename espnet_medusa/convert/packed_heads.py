@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import save
 from transformers import WhisperConfig
 
-from espnet_medusa.checkpoint import open_safetensors
 from espnet_medusa.convert.checkpoint import Architecture
 from espnet_medusa.convert.heads_card import CARD, HeadsCard, read_card
 from espnet_medusa.convert.names import COUNTS, HEADS
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import open_safetensors
 
 TENSORS = "heads.safetensors"
 IDS, TIMES = "token_ids", "token_counts"

@@ -8,7 +8,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import WhisperConfig
 
-from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.convert.checkpoint import (
     CONFIG,
     FEATURES,
@@ -21,6 +20,7 @@ from espnet_medusa.convert.checkpoint import (
 from espnet_medusa.convert.generation import generation_of_ctranslate2
 from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
 from espnet_medusa.whisper.json_file import read_json

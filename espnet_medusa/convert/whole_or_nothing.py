@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from espnet_medusa.whole_file import naming
+from espnet_medusa.files.atomic import naming
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Attending heads as a surrogate: a state per drafted prefix, which hears its utterance."""
+"""Attending heads as a proposer: a state per drafted prefix, which hears its utterance."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from typing import Any, Protocol
 import torch
 
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate, head_inputs
+from espnet_medusa.tree.proposer import DraftInput, Proposer, head_inputs
 
 
 class AttendingLayer(Protocol):
     """Attending heads with weights laid out for drafting."""
 
-    def hear(self, heard: Any) -> Any:
-        """What all steps attend to, as they read it, of ``TreeState.heard``."""
+    def prepare(self, cross_keys_values: Any) -> Any:
+        """What all steps attend to, as they read it, of ``TreeState.cross_keys_values``."""
 
     def advance(
-        self, states: torch.Tensor, embedded: torch.Tensor, heard: Any, utterances: Sequence[int]
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        cross_keys_values: Any,
+        utterances: Sequence[int],
     ) -> torch.Tensor:
         """One token further: (R, D) and its embeddings (R, D) of R rows' utterances to (R, D).
 
-        ``heard`` is what ``hear`` returns.
+        ``cross_keys_values`` is what ``prepare`` returns.
         """
 
     def chain(
-        self, states: torch.Tensor, heard: Any, utterances: Sequence[int], depth: int
+        self, states: torch.Tensor, cross_keys_values: Any, utterances: Sequence[int], depth: int
     ) -> torch.Tensor | None:
         """(R, depth) best columns of logits behind (R, D), each read by the next step; or None."""
 
@@ -59,14 +63,14 @@ class AttendingStates:
         return AttendingStates(hidden, self.utterances + others.utterances)
 
 
-class AttendingHeadsSurrogate(Surrogate):
+class AttendingHeadsProposer(Proposer):
     """Attending heads in the decoder's place.
 
     Args:
         layer: The heads.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
-        vocabulary: As ``Surrogate``'s.
+        vocabulary: As ``Proposer``'s.
     """
 
     max_steps = None
@@ -80,7 +84,7 @@ class AttendingHeadsSurrogate(Surrogate):
     ):
         self.layer, self.embed = layer, embed
         self.projection, self.vocabulary = projection, vocabulary
-        self.heard: Any = None
+        self.cross_keys_values: Any = None
         self._rows: dict[Prefix, int] = {}
 
     def begin(
@@ -89,10 +93,10 @@ class AttendingHeadsSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> AttendingHeadsSurrogate:
+        cross_keys_values: Any = None,
+    ) -> AttendingHeadsProposer:
         begun = copy.copy(self)
-        begun.heard = self.layer.hear(heard)
+        begun.cross_keys_values = self.layer.prepare(cross_keys_values)
         begun._rows = {root: row for row, root in enumerate(roots)}
         return begun
 
@@ -102,12 +106,12 @@ class AttendingHeadsSurrogate(Surrogate):
 
     def advance(self, states: AttendingStates, tokens: torch.Tensor) -> AttendingStates:
         hidden = self.layer.advance(
-            states.hidden, self.embed(tokens), self.heard, states.utterances
+            states.hidden, self.embed(tokens), self.cross_keys_values, states.utterances
         )
         return AttendingStates(hidden, states.utterances)
 
     def chain(self, states: AttendingStates, depth: int) -> torch.Tensor | None:
-        columns = self.layer.chain(states.hidden, self.heard, states.utterances, depth)
+        columns = self.layer.chain(states.hidden, self.cross_keys_values, states.utterances, depth)
         return None if columns is None else self.token_ids(columns)
 
     def logits(self, states: AttendingStates) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""CTC as a surrogate: its greedy hypothesis drafts, behind mismatches too.
+"""CTC as a proposer: its greedy hypothesis drafts, behind mismatches too.
 
 Where a prefix stands in the hypothesis is a matter of alignment: behind the beginning of it that
 is nearest by edit distance. What follows there is drafted. So a word that CTC has wrong, left out
@@ -20,12 +20,12 @@ from espnet_medusa.draft.ctc_hypothesis import (
     HYPOTHESIS,
     NONE,
     CTCHypothesis,
-    Spelling,
+    Retokenization,
     greedy_hypothesis,
-    spelt_hypothesis,
+    retokenized_hypothesis,
 )
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.tree.upload import upload
 
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
@@ -186,7 +186,7 @@ class Hypotheses:
         return found[:, :-1].add(found[:, -1:], alpha=1 / self.width).log()
 
 
-class CTCSurrogate(Surrogate):
+class CTCProposer(Proposer):
     """The greedy hypothesis of a CTC branch in the decoder's place.
 
     Args:
@@ -194,8 +194,8 @@ class CTCSurrogate(Surrogate):
         vocab_size: Of the decoder.
         eos: The decoder's end symbol.
         blank: The branch's blank.
-        vocabulary: As ``Surrogate``'s.
-        spelling: Where the branch's units are not the decoder's; its blank is 0 then.
+        vocabulary: As ``Proposer``'s.
+        retokenization: Where the branch's units are not the decoder's; its blank is 0 then.
     """
 
     max_steps = None
@@ -208,10 +208,10 @@ class CTCSurrogate(Surrogate):
         eos: int,
         blank: int = 0,
         vocabulary: torch.Tensor | None = None,
-        spelling: Spelling | None = None,
+        retokenization: Retokenization | None = None,
     ):
         self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
-        self.vocabulary, self.spelling = vocabulary, spelling
+        self.vocabulary, self.retokenization = vocabulary, retokenization
         self.hypotheses: Hypotheses | None = None
         self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # and in which of their rows
 
@@ -221,29 +221,29 @@ class CTCSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> CTCSurrogate:
+        cross_keys_values: Any = None,
+    ) -> CTCProposer:
         if draft_inputs is None:
             memories = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         else:
-            memories = [one.heard for one in draft_inputs]
+            memories = [one.ctc_input for one in draft_inputs]
         hypotheses = [
-            root.memo.get(HYPOTHESIS) or self.hear(rows)[0]
+            root.memo.get(HYPOTHESIS) or self.greedy_hypothesis(rows)[0]
             for root, rows in zip(roots, memories, strict=True)
         ]
-        write = None if self.spelling is None else self.spelling.write
+        write = None if self.retokenization is None else self.retokenization.write
         begun = copy.copy(self)
         begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, write)
         states = begun.hypotheses.start()
         begun.known = {root: (states, row) for row, root in enumerate(roots)}
         return begun
 
-    def hear(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
+    def greedy_hypothesis(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
         """What the branch says of an utterance (S, D), and its log-probabilities (S', V')."""
         log_probs = self.ctc(memory[None])[0]
-        if self.spelling is None:
+        if self.retokenization is None:
             return greedy_hypothesis(log_probs, self.blank, self.eos), log_probs
-        return spelt_hypothesis(log_probs, self.eos, self.spelling), log_probs
+        return retokenized_hypothesis(log_probs, self.eos, self.retokenization), log_probs
 
     def start(self, prefixes: Sequence[Prefix]) -> CTCStates:
         generations, missing = [], self._unknown(prefixes)

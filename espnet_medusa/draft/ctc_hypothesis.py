@@ -59,7 +59,7 @@ def frame_entropies(log_probs: torch.Tensor) -> torch.Tensor:
     return torch.special.entr(log_probs.float().exp()).sum(dim=-1)
 
 
-class Spelling:
+class Retokenization:
     """A CTC branch's units and the decoder's tokens, by the bytes that they write.
 
     Args:
@@ -99,7 +99,7 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
         blank: Its blank.
         eos: The decoder's end symbol.
     """
-    tokens, probabilities, ended = _heard(log_probs, [blank, eos])
+    tokens, probabilities, ended = _greedy_tokens(log_probs, [blank, eos])
     places = torch.arange(len(tokens) + 1, device=tokens.device)
     return CTCHypothesis(
         tokens[:, 0],
@@ -109,23 +109,25 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
     )
 
 
-def spelt_hypothesis(log_probs: torch.Tensor, eos: int, spelling: Spelling) -> CTCHypothesis:
+def retokenized_hypothesis(
+    log_probs: torch.Tensor, eos: int, retokenization: Retokenization
+) -> CTCHypothesis:
     """The same of a branch over other units, in bytes: tokens go on anywhere in a word.
 
     Args:
         log_probs: (S, N + 1) of the branch.
         eos: The decoder's end symbol.
-        spelling: What both write.
+        retokenization: What both write.
     """
-    labels, probabilities, ended = _heard(log_probs, [0])
-    pieces = [spelling.units[label - 1] for label in labels[:, 0].tolist()]
+    labels, probabilities, ended = _greedy_tokens(log_probs, [0])
+    pieces = [retokenization.units[label - 1] for label in labels[:, 0].tolist()]
     text = b"".join(pieces)
     # A unit's probability is paid at its first byte.
     paid = torch.zeros(len(text) + 1, dtype=torch.double)
     starts = torch.tensor([0, *map(len, pieces)]).cumsum(0)[:-1]
     paid[starts + 1] = probabilities[:, 0].double().log().cpu()
     paid = paid.cumsum(0)
-    steps = [step for word in BEFORE_WORD.split(text) for step in spelling.places(word)]
+    steps = [step for word in BEFORE_WORD.split(text) for step in retokenization.places(word)]
     tokens, sizes = torch.tensor(steps).long().reshape(-1, 2).unbind(dim=1)
     following = torch.arange(len(text)) + sizes
     shares = (paid[following] - paid[:-1]).exp().float()
@@ -138,7 +140,9 @@ def spelt_hypothesis(log_probs: torch.Tensor, eos: int, spelling: Spelling) -> C
     )
 
 
-def _heard(log_probs: torch.Tensor, silent: list[int]) -> tuple[torch.Tensor, torch.Tensor, float]:
+def _greedy_tokens(
+    log_probs: torch.Tensor, silent: list[int]
+) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Labels (n, K) of what was said, the best first, their probabilities; that of the end.
 
     Probabilities are means over the frames of a place.

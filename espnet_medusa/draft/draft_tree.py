@@ -8,7 +8,7 @@ import torch
 
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftCost, DraftInput, head_inputs
+from espnet_medusa.tree.proposer import DraftCost, DraftInput, head_inputs
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.tree.upload import upload
 

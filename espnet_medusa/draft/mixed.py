@@ -1,4 +1,4 @@
-"""Two surrogates as one, such as CTC and heads: the surer one is heard."""
+"""Two proposers as one, such as CTC and heads: the surer one is cross_keys_values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftCost, DraftInput, States, Surrogate
+from espnet_medusa.tree.proposer import DraftCost, DraftInput, Proposer, States
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MixedStates:
     """What both know of R prefixes.
 
     Attributes:
-        first: One surrogate's states.
+        first: One proposer's states.
         second: The other's.
         steps: (R,) how often they have been advanced.
     """
@@ -39,13 +39,13 @@ class MixedStates:
         )
 
 
-class MixedSurrogate(Surrogate):
+class MixedProposer(Proposer):
     """A linear mixture: who has nothing to say spreads its share thinly, and the other decides.
 
     Where the steps of one are at an end, the other goes on alone.
 
     Args:
-        first: One surrogate.
+        first: One proposer.
         second: The other, over the same vocabulary.
         weight: Share of the first, in [0, 1].
 
@@ -53,19 +53,19 @@ class MixedSurrogate(Surrogate):
         InputError: A weight that is no share, or two vocabularies.
     """
 
-    def __init__(self, first: Surrogate, second: Surrogate, weight: float = 0.3):
+    def __init__(self, first: Proposer, second: Proposer, weight: float = 0.3):
         if not 0 <= weight <= 1:
-            raise InputError(f"weight of the first of two surrogates: {weight}; allowed: 0 to 1")
+            raise InputError(f"weight of the first of two proposers: {weight}; allowed: 0 to 1")
         sizes = [None if v is None else v.tolist() for v in (first.vocabulary, second.vocabulary)]
         if sizes[0] != sizes[1]:
-            raise InputError("two surrogates draft over different vocabularies; give both the same")
+            raise InputError("two proposers draft over different vocabularies; give both the same")
         self.first, self.second, self.weight = first, second, weight
         self.vocabulary = first.vocabulary
         self.needs_head_input = first.needs_head_input or second.needs_head_input
         self.device: torch.device | None = None
 
     @property
-    def early(self) -> Surrogate | None:
+    def early(self) -> Proposer | None:
         if not self.needs_head_input:
             return self
         parts = (self.first, self.weight), (self.second, 1 - self.weight)
@@ -83,13 +83,13 @@ class MixedSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> MixedSurrogate:
+        cross_keys_values: Any = None,
+    ) -> MixedProposer:
         begun = copy.copy(self)
         begun.device = memory.device
         begun.first, begun.second = (
-            surrogate.begin(roots, memory, memory_lengths, draft_inputs, heard)
-            for surrogate in (self.first, self.second)
+            proposer.begin(roots, memory, memory_lengths, draft_inputs, cross_keys_values)
+            for proposer in (self.first, self.second)
         )
         return begun
 
@@ -107,11 +107,11 @@ class MixedSurrogate(Surrogate):
 
     def logits(self, states: MixedStates) -> torch.Tensor:
         parts = [(self.first, states.first), (self.second, states.second)]
-        reached = [_reached(surrogate, states.steps) for surrogate, _ in parts]
+        reached = [_reached(proposer, states.steps) for proposer, _ in parts]
         share = torch.where(reached[0] & reached[1], self.weight, reached[0].float())[:, None]
         first, second = (
-            _log_probs(surrogate, part, rows)
-            for (surrogate, part), rows in zip(parts, reached, strict=True)
+            _log_probs(proposer, part, rows)
+            for (proposer, part), rows in zip(parts, reached, strict=True)
         )
         return torch.logaddexp(share.log() + first, (1 - share).log() + second)
 
@@ -124,17 +124,17 @@ class MixedSurrogate(Surrogate):
         return DraftCost(*map(sum, zip(*costs, strict=True)))
 
 
-def _reached(surrogate: Surrogate, steps: torch.Tensor) -> torch.Tensor:
+def _reached(proposer: Proposer, steps: torch.Tensor) -> torch.Tensor:
     """(R,) whether it has something to say after so many steps."""
-    most = surrogate.max_steps
+    most = proposer.max_steps
     return torch.ones_like(steps, dtype=torch.bool) if most is None else steps <= most
 
 
-def _log_probs(surrogate: Surrogate, states: States, reached: torch.Tensor) -> torch.Tensor:
+def _log_probs(proposer: Proposer, states: States, reached: torch.Tensor) -> torch.Tensor:
     """(R, V'), -inf in rows that it does not reach."""
-    if surrogate.max_steps is None or bool(reached.all()):
-        return surrogate.logits(states).float().log_softmax(dim=-1)
-    said = surrogate.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)
+    if proposer.max_steps is None or bool(reached.all()):
+        return proposer.logits(states).float().log_softmax(dim=-1)
+    said = proposer.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)
     found = said.new_full((len(reached), said.size(1)), -torch.inf)
     found[reached] = said
     return found

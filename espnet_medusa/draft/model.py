@@ -11,9 +11,9 @@ import torch
 
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
-from espnet_medusa.draft.respelling import Respelling
+from espnet_medusa.draft.retokenizer import Retokenizer
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftCost, DraftInput, Surrogate
+from espnet_medusa.tree.proposer import DraftCost, DraftInput, Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.tree.upload import upload
 from espnet_medusa.vocabulary.translation import Translation
@@ -39,7 +39,7 @@ class PlaceStates:
         return PlaceStates(self.places + others.places, self.asked + others.asked)
 
 
-class DraftModelSurrogate(Surrogate):
+class DraftModelProposer(Proposer):
     """Any decoder drafts, of the same vocabulary or of another one.
 
     What was accepted since the last draft is evaluated together with the first token of the next
@@ -72,8 +72,8 @@ class DraftModelSurrogate(Surrogate):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> DraftModelSurrogate:
+        cross_keys_values: Any = None,
+    ) -> DraftModelProposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, draft_inputs)
         begun._interpreter = interpret(begun.tree, self.eos, self.translation)
@@ -124,7 +124,7 @@ class DraftModelSurrogate(Surrogate):
 
 
 def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
-    """How one run of a search walks the draft model's tree.
+    """How one run of a search search_states the draft model's tree.
 
     Args:
         tree: The draft model's.
@@ -135,4 +135,4 @@ def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Int
         return OneToOne(tree, eos)
     if translation.forth.same_text:
         return OneToOne(tree, translation.feed[eos], translation.feed, translation.columns)
-    return Respelling(tree, translation, eos)
+    return Retokenizer(tree, translation, eos)

@@ -1,4 +1,4 @@
-"""Parallel heads as a surrogate: step k behind an evaluated prefix is head k's."""
+"""Parallel heads as a proposer: step k behind an evaluated prefix is head k's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.tree.surrogate import HeadsSurrogate
+from espnet_medusa.tree.proposer import HeadsProposer
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class ParallelStates:
         )
 
 
-class ParallelHeadsSurrogate(HeadsSurrogate):
+class ParallelHeadsProposer(HeadsProposer):
     """Parallel heads in the decoder's place; they do not see which tokens were drafted.
 
     Args:
         tables: Logits of all heads at once, (R, D) to (R, K, V').
         num_heads: K.
-        vocabulary: As ``Surrogate``'s.
+        vocabulary: As ``Proposer``'s.
     """
 
     def __init__(

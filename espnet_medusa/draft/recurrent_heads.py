@@ -1,4 +1,4 @@
-"""Recurrent heads as a surrogate: a state per drafted prefix, fed with its tokens."""
+"""Recurrent heads as a proposer: a state per drafted prefix, fed with its tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.tree.surrogate import HeadsSurrogate
+from espnet_medusa.tree.proposer import HeadsProposer
 
 
 class Cell(Protocol):
@@ -38,14 +38,14 @@ class RecurrentStates:
         return RecurrentStates(torch.cat([self.hidden, others.hidden]))
 
 
-class RecurrentHeadsSurrogate(HeadsSurrogate):
+class RecurrentHeadsProposer(HeadsProposer):
     """Recurrent heads in the decoder's place.
 
     Args:
         heads: The cell and its output.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
-        vocabulary: As ``Surrogate``'s.
+        vocabulary: As ``Proposer``'s.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.obstacles import beam_obstacle, check_greedy
+from espnet_medusa.inference.option_checks import check_greedy, why_not_beam
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import GREEDY, build_beam, build_greedy
@@ -43,19 +43,19 @@ def choose_search(
     Raises:
         InputError: The model cannot do what the options ask for.
     """
-    obstacle = next(
+    reason = next(
         (f"{name}: true" for name in ("multi_asr", "enh_s2t_task") if espnet_options.get(name)),
         unknown_part(model.decoder),
     )
     greedy, sizes = options.search == GREEDY, (len(model.token_list), model.eos)
     if greedy:
-        check_greedy(obstacle, espnet_options)
+        check_greedy(reason, espnet_options)
     else:
-        obstacle = obstacle or beam_obstacle(espnet)
-    if obstacle is not None:
+        reason = reason or why_not_beam(espnet)
+    if reason is not None:
         logger.warning(
             "ESPnet's own search decodes, one utterance at a time and without drafts; the "
-            f"reason: {obstacle}"
+            f"reason: {reason}"
         )
         return None
     decoder = build_runtime(searchable(model.decoder), options.decoder_precision)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.compat import Hypothesis
 from espnet_medusa.longform.segment import Segment
+from espnet_medusa.search.state import EndedHypothesis, SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.search.walk import EndedHypothesis, Walk
+from espnet_medusa.upstream.compat import Hypothesis
 
 logger = logging.getLogger(__name__)
 
@@ -49,21 +49,21 @@ class TextWriter:
     hidden_ids: frozenset[int]
     nbest: int
 
-    def write(self, walk: Walk, prompt: list[int], scorers: list[str]) -> Decoding:
+    def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
         """Of one utterance.
 
         Args:
-            walk: Of a search that is over.
+            state: Of a search that is over.
             prompt: P tokens that it started from.
             scorers: Names of its scores' parts.
         """
-        results = [self._result(ended, prompt, scorers) for ended in walk.n_best[: self.nbest]]
+        results = [self._result(ended, prompt, scorers) for ended in state.n_best[: self.nbest]]
         if results:
             text = results[0][0]
-            walk.statistics.words = 0 if text is None else len(text.split())
+            state.statistics.words = 0 if text is None else len(text.split())
         else:
             logger.warning("there is no N-best result; allow shorter ones with minlenratio")
-        return Decoding(results, walk.statistics)
+        return Decoding(results, state.statistics)
 
     def _result(self, ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Result:
         scores = {name: torch.tensor(part) for name, part in zip(scorers, ended.parts, strict=True)}

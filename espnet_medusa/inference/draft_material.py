@@ -8,14 +8,14 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.draft.ctc_hypothesis import Spelling
+from espnet_medusa.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.open_draft_model import MainModel, open_draft_model_for
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.search.drafters import CTC_MODEL, DraftSources, hide_tokens
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.vocabulary.tokenizers import token_list_vocabulary
 from espnet_medusa.whisper.prompts import WhisperPrompts
 
@@ -30,13 +30,13 @@ class DraftedModel(MainModel, Protocol):
 
 def draft_sources(main: DraftedModel) -> DraftSources:
     """What could draft beside heads; a draft model is opened when it is asked for."""
-    model, ctc, spelling = main.asr_model, None, None
+    model, ctc, retokenization = main.asr_model, None, None
     if getattr(model, "ctc", None) is not None:
         ctc = model.ctc.log_softmax
         if isinstance(model.ctc, UnitCTC):
 
-            def spelling() -> Spelling:
-                return _spelling(main)
+            def retokenization() -> Retokenization:
+                return _retokenization(main)
 
         elif main.whisper is not None:  # labels of CTC hold the prompt
             ctc = hide_tokens(ctc, main.whisper.tokens.prompts, model.blank_id)
@@ -47,7 +47,7 @@ def draft_sources(main: DraftedModel) -> DraftSources:
         model.blank_id,
         (lambda: _open_draft_model(main)) if given else None,
         None if decoder is None else decoder.draft_vocabulary,
-        spelling,
+        retokenization,
     )
 
 
@@ -64,30 +64,30 @@ def draft_inputs(
     if main.draft_model is None:
         if main.encoder.whisper is None:
             return None
-        rows = zip(frames_heard(main, audio, *audio.encode(main.encoder)), prompts, strict=True)
+        rows = zip(unpadded_frames(main, audio, *audio.encode(main.encoder)), prompts, strict=True)
         return [DraftInput(speech, tokens) for speech, tokens in rows]
     tokens = None if main.whisper is None else main.whisper.tokens
     inputs = main.draft_model.read(audio, prompts, tokens)
     if main.search_options.drafter != CTC_MODEL:
         return inputs
-    rows = zip(inputs, frames_heard(main, audio, *audio.encode(main.encoder)), strict=True)
+    rows = zip(inputs, unpadded_frames(main, audio, *audio.encode(main.encoder)), strict=True)
     return [replace(one, speech=speech) for one, speech in rows]
 
 
-def _spelling(main: DraftedModel) -> Spelling:
+def _retokenization(main: DraftedModel) -> Retokenization:
     model, args = main.asr_model, main.asr_train_args
     tokens = token_list_vocabulary(model.token_list, args.token_type, args.bpemodel)
-    return Spelling(model.ctc.units.contents, tokens)
+    return Retokenization(model.ctc.units.contents, tokens)
 
 
-def _open_draft_model(main: DraftedModel) -> Surrogate:
-    surrogate, main.draft_model = open_draft_model_for(main)
+def _open_draft_model(main: DraftedModel) -> Proposer:
+    proposer, main.draft_model = open_draft_model_for(main)
     windows = (main.window_s, main.draft_model.window_s)
     main.window_s = min((window for window in windows if window is not None), default=None)
-    return surrogate
+    return proposer
 
 
-def frames_heard(
+def unpadded_frames(
     main: DraftedModel, audio: AudioBatch, memory: torch.Tensor, frames: torch.Tensor
 ) -> list[torch.Tensor]:
     """Memories (S', D) without the silence that fills Whisper's window: CTC hears nothing there.
@@ -100,4 +100,4 @@ def frames_heard(
     """
     if main.encoder.whisper is None:
         return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
-    return main.encoder.whisper.heard(memory, frames, audio.lengths)
+    return main.encoder.whisper.unpadded(memory, frames, audio.lengths)

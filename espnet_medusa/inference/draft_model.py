@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
 from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens
@@ -45,13 +45,13 @@ class DraftModel:
     sample_rate_hz: int
     window_s: float | None
 
-    def surrogate(
+    def proposer(
         self,
         tokens: Sequence[str],
         eos: int,
         vocabulary: Callable[[], Vocabulary],
         precision: str | None,
-    ) -> DraftModelSurrogate:
+    ) -> DraftModelProposer:
         """It as searches ask it; of another vocabulary, with a translation.
 
         Args:
@@ -66,7 +66,7 @@ class DraftModel:
         translation = None
         if self.tokens != [*tokens] or self.end != eos:
             translation = Translation.between(vocabulary(), self.vocabulary(), len(tokens))
-        return DraftModelSurrogate(build_runtime(self.decoder, precision), eos, translation)
+        return DraftModelProposer(build_runtime(self.decoder, precision), eos, translation)
 
     def read(
         self, audio: AudioBatch, prompts: Sequence[Sequence[int]], whisper: WhisperTokens | None
@@ -102,6 +102,6 @@ class DraftModel:
         return self.whisper.prompt(language, task, timed)
 
     def release(self) -> None:
-        """Give back the memory of weights that surrogate and encoder have laid out anew."""
+        """Give back the memory of weights that proposer and encoder have laid out anew."""
         self.decoder.release()
         self.encoder.release()

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch.overrides import TorchFunctionMode
 
-from espnet_medusa.checkpoint import check_shapes, load_weights
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 
 CHECKPOINTS = (  # what conversion and training leave; the first that is there

@@ -28,7 +28,7 @@ from espnet_medusa.inference.long_utterances import LongUtterances
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.timing_log import log_decoded
-from espnet_medusa.inference.whisper_windows import long_form_obstacle
+from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import read_table, scan_table
 from espnet_medusa.longform.options import LongFormOptions
@@ -260,10 +260,10 @@ class UtteranceDecoder:
         self, job: JobInput, too_long: Mapping[str, TooLongError]
     ) -> Iterator[Outcome]:
         """Decode what is beyond the model's window, or say why it is not."""
-        obstacle = long_form_obstacle(self.speech2text)
-        if self.long_form is None or obstacle is not None:
+        reason = why_not_long_form(self.speech2text)
+        if self.long_form is None or reason is not None:
             for key, error in too_long.items():
-                yield _outcome(job, key, _refusal(error, self.long_form, obstacle))
+                yield _outcome(job, key, _refusal(error, self.long_form, reason))
             return
         limits = self.batch_size, self.max_batch_frames
         long = LongUtterances(self.speech2text, self.long_form, *limits)
@@ -298,14 +298,14 @@ def _outcome(job: JobInput, key: str, found: Decoding | Exception) -> Outcome:
 
 
 def _refusal(
-    error: TooLongError, options: LongFormOptions | None, obstacle: str | None
+    error: TooLongError, options: LongFormOptions | None, reason: str | None
 ) -> TooLongError:
     """Why audio beyond the model's window is not decoded, and what to do."""
-    if obstacle is None:
+    if reason is None:
         return TooLongError(error.message, f"{error.remedy}, or decode with longform: true")
     if options is None:
         return error
-    return TooLongError(error.message, f"{error.remedy}; longform: {obstacle}")
+    return TooLongError(error.message, f"{error.remedy}; longform: {reason}")
 
 
 class AudioModel(Protocol):

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.longform.segment import Segment, read_segment
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.whole_file import naming, write_atomically
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import torch
 
-from espnet_medusa.compat import Hypothesis
 from espnet_medusa.inference.batches import FRAMES_PER_S, Utterance
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, RunLongForm, RunningRecording
 from espnet_medusa.search.scores import DECODER
+from espnet_medusa.upstream.compat import Hypothesis
 
 
 class LongFormModel(Protocol):

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.checkpoint import load_weights
 from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.audio_batch import (
     SpeechEncoder,
     audio_limits,
@@ -49,7 +49,7 @@ class MainModel(Protocol):
     dtype: str
 
 
-def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftModel]:
+def open_draft_model_for(main: MainModel) -> tuple[DraftModelProposer, DraftModel]:
     """Open what the options name, and refuse what cannot draft for the main model.
 
     Raises:
@@ -68,10 +68,10 @@ def open_draft_model_for(main: MainModel) -> tuple[DraftModelSurrogate, DraftMod
         )
     vocabulary = partial(token_list_vocabulary, model.token_list, args.token_type, args.bpemodel)
     precision = options.draft_precision or options.decoder_precision
-    surrogate = draft.surrogate(model.token_list, model.eos, vocabulary, precision)
+    proposer = draft.proposer(model.token_list, model.eos, vocabulary, precision)
     if encode_alike(main.encoder, draft.encoder):
         draft = replace(draft, encoder=main.encoder)
-    return surrogate, draft
+    return proposer, draft
 
 
 def open_draft_model(

@@ -11,9 +11,9 @@ import torch
 import yaml
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import naming
 from espnet_medusa.inference.packed_model import CONFIGS, META, ROLES, each_name, is_there
 from espnet_medusa.options import read_config
-from espnet_medusa.whole_file import naming
 
 
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from espnet_medusa.archive import unpack
-from espnet_medusa.cache_folder import cache_folder
 from espnet_medusa.convert.experiment import write_yaml
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.archive import unpack
+from espnet_medusa.files.cache_folder import cache_folder
 from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.options import read_config
 

@@ -21,7 +21,7 @@ from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
 from espnet_medusa.inference.draft_material import draft_inputs, draft_sources
 from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.experiment import Unwritten, put_weights, read_weights, refusing
-from espnet_medusa.inference.obstacles import (
+from espnet_medusa.inference.option_checks import (
     check_batch,
     check_encoder,
     check_espnets_own,
@@ -247,11 +247,11 @@ class Speech2Text(ESPnetSpeech2Text):
         prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
         inputs = draft_inputs(self, audio, prompt.tolist())
         limits = LengthLimits(self.maxlenratio, self.minlenratio)
-        walks = self.search(memory, frames, prompt, limits, inputs)
+        states = self.search(memory, frames, prompt, limits, inputs)
         scorers = self.search.strategy.scoring.names
         decodings = [
-            self.writer.write(walk, tokens, scorers)
-            for walk, tokens in zip(walks, prompt.tolist(), strict=True)
+            self.writer.write(state, tokens, scorers)
+            for state, tokens in zip(states, prompt.tolist(), strict=True)
         ]
         self._log(speeches, decodings, began, time.perf_counter() - started)
         return decodings

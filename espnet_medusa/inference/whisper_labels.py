@@ -3,8 +3,7 @@
 from argparse import Namespace
 from typing import NamedTuple
 
-from espnet_medusa.plugin import WHISPER
-from espnet_medusa.whisper.token_types import WHISPER_TYPES
+from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
 from espnet_medusa.whisper.tokens import TRANSCRIBE
 
 
@@ -25,7 +24,7 @@ def whisper_labels(train_args: Namespace) -> Labels | None:
         None where labels are text alone.
     """
     conf = getattr(train_args, "preprocessor_conf", None) or {}
-    if getattr(train_args, "preprocessor", None) == WHISPER:
+    if getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR:
         return Labels(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
     if getattr(train_args, "token_type", None) in WHISPER_TYPES:
         return Labels(conf.get("whisper_language") or "en", conf.get("whisper_task") or TRANSCRIBE)

@@ -23,9 +23,9 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.patient_beam import PatientBeamSearch
 from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
-from espnet_medusa.search.walk import Walk, Watched
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
 from espnet_medusa.whisper.transcript_text import TranscriptText
@@ -113,8 +113,8 @@ class WhisperWindows:
         rows = [row for row, code in enumerate(codes) if code == DETECT and own.tokens.languages]
         if rows:
             batch = WindowBatch([windows[row] for row in rows], self.window_frames)
-            heard = batch.encode(self.main.encoder)
-            found = own.choose_languages(self.main.search.decoder, *heard, [DETECT] * len(rows))
+            encoded = batch.encode(self.main.encoder)
+            found = own.choose_languages(self.main.search.decoder, *encoded, [DETECT] * len(rows))
             for row, code in zip(rows, found, strict=True):
                 codes[row] = code
         return [own.known(code) for code in codes]
@@ -137,8 +137,8 @@ class WhisperWindows:
         memory, frames = batch.encode(self.main.encoder)
         draws = []
         for search in self._searches(temperature):
-            drafted = search.drafter.surrogate is not None
-            walks = search(
+            drafted = search.drafter.proposer is not None
+            states = search(
                 memory,
                 frames,
                 [torch.tensor(start, device=memory.device) for start in starts],
@@ -146,7 +146,7 @@ class WhisperWindows:
                 draft_inputs(self.main, batch, starts) if drafted else None,
                 watched,
             )
-            draws.append(walks)
+            draws.append(states)
         return [self._likeliest(drawn, temperature) for drawn in zip(*draws, strict=True)]
 
     def align(
@@ -179,31 +179,31 @@ class WhisperWindows:
                 SamplingSearch(own.decoder, self.constraints, temperature, seed)
                 for seed in range(self.best_of)
             ]
-        parts = self.constraints, own.drafter.surrogate, own.drafter.shape
+        parts = self.constraints, own.drafter.proposer, own.drafter.shape
         if isinstance(own, BeamSearch):
             options = self.main.search_options
             return [PatientBeamSearch(own.decoder, own.strategy.beam_size, *parts, options)]
         return [GreedySearch(own.decoder, own.strategy.rule, *parts)]
 
     def _likeliest(
-        self, drawn: Sequence[Walk], temperature: float
+        self, drawn: Sequence[SearchState], temperature: float
     ) -> tuple[WindowDecoding, DecodingStatistics]:
         """Of the texts drawn for a window, by the mean over their tokens; what all of them cost."""
-        walk = max(drawn, key=lambda walk: walk.n_best[0].score / max(_written(walk), 1))
-        tokens = tuple(walk.n_best[0].tokens[:-1])
+        state = max(drawn, key=lambda state: state.n_best[0].score / max(_written(state), 1))
+        tokens = tuple(state.n_best[0].tokens[:-1])
         decoding = WindowDecoding(
             tokens,
             self.text.decode(tokens),
             temperature,
-            walk.n_best[0].score / (len(tokens) + 1),
-            walk.watched.probability,
+            state.n_best[0].score / (len(tokens) + 1),
+            state.watched.probability,
         )
         return decoding, sum((one.statistics for one in drawn), DecodingStatistics())
 
 
-def _written(walk: Walk) -> int:
+def _written(state: SearchState) -> int:
     """Tokens of the best hypothesis without its end."""
-    return len(walk.n_best[0].tokens) - 1
+    return len(state.n_best[0].tokens) - 1
 
 
 def check_long_form(main: WindowModel, options: LongFormOptions) -> None:
@@ -212,13 +212,13 @@ def check_long_form(main: WindowModel, options: LongFormOptions) -> None:
     Raises:
         InputError: Says what is allowed.
     """
-    obstacle = long_form_obstacle(main)
-    if obstacle is not None:
-        raise InputError(obstacle)
+    reason = why_not_long_form(main)
+    if reason is not None:
+        raise InputError(reason)
     check_word_times(main.asr_model, options)
 
 
-def long_form_obstacle(main: WindowModel) -> str | None:
+def why_not_long_form(main: WindowModel) -> str | None:
     """Why a model or its search does not decode windows with timestamps; None: it does."""
     if main.search is None or main.whisper is None or main.encoder.whisper is None:
         return (

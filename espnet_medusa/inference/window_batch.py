@@ -58,8 +58,8 @@ class WindowBatch(AudioBatch):
             padded = torch.full_like(frames, window_frames) if kind.padded else frames
             features = like.new_zeros(len(windows), int(padded.max()), kind.num_mel_bins)
             for row, (recording, window) in enumerate(windows):
-                heard = recording.kinds[kind][window.seek : window.seek + window.frames]
-                features[row, : len(heard)] = heard
+                part = recording.kinds[kind][window.seek : window.seek + window.frames]
+                features[row, : len(part)] = part
             self._features[kind] = features, padded
 
     def select(self, rows: Sequence[int]) -> WindowBatch:

@@ -90,15 +90,17 @@ class CTCAligner:
         self, memory: torch.Tensor, frames: int, words: Sequence[WordTokens], language: str | None
     ) -> list[TimedWord]:
         """As ``WordAligner``'s."""
-        heard = self.log_probs(memory[:, :frames])[0]
+        log_probs = self.log_probs(memory[:, :frames])[0]
         labels = [[one for token in own for one in self.spell(token)] for _, own in words[:-1]]
         named = [self.blank, *(one for own in labels for one in own)]
         # Of Whisper's tokens as labels a text has few.
         columns, (blank, *units) = np.unique(named, return_inverse=True)
-        spans = align_units(heard[:, columns.tolist()].double().cpu().numpy(), units, blank)
+        spans = align_units(log_probs[:, columns.tolist()].double().cpu().numpy(), units, blank)
         duration_s = frames / self.frames_per_s
         sizes = [*map(len, labels)]
-        return time_words_by_units(words[:-1], sizes, spans, len(heard) / duration_s, duration_s)
+        return time_words_by_units(
+            words[:-1], sizes, spans, len(log_probs) / duration_s, duration_s
+        )
 
 
 def build_word_aligner(model: DraftedModel, source: str, frames_per_s: float) -> WordAligner:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.problem import DataProblem
 from espnet_medusa.kaldi.table import TableError, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import NOTES
-from espnet_medusa.whole_file import write_atomically
 
 FEATS_TYPE = "raw"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from espnet_medusa.whole_file import naming
+from espnet_medusa.files.atomic import naming
 
 STAMP = ".stamp.json"
 

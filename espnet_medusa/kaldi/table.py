@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.whole_file import write_atomically
 
 FIX_REMEDY = "run python -m espnet_medusa.stages.validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"

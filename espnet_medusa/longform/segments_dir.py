@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.longform.ctm import ctm_lines
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.whole_file import write_atomically
 
 SEGMENTS = "segments"  # the folder, beside texts of whole recordings
 TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt")

@@ -29,7 +29,7 @@ def pack_speech(
         speech: Starts and ends, in order, without overlap.
         clip: Start and end of what may be heard at all.
         most: No chunk is longer, unless speech without a pause is.
-        margin: Heard before and behind the speech of a chunk, up to the middle between two chunks.
+        margin: Audio before and after the speech of a chunk, up to the middle between two chunks.
     """
     groups: list[tuple[int, int]] = []
     for start, end in speech:

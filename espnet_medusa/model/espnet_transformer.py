@@ -6,7 +6,9 @@ import torch
 from espnet2.asr.decoder.transformer_decoder import TransformerDecoder
 from torch.nn import Dropout, Identity, Linear, ReLU
 
-from espnet_medusa.compat import (
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.upstream.compat import (
     DecoderLayer,
     LayerNorm,
     LearnableFourierPosEnc,
@@ -16,8 +18,6 @@ from espnet_medusa.compat import (
     PositionwiseFeedForward,
     ScaledPositionalEncoding,
 )
-from espnet_medusa.errors import InputError
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
 TOKEN_SCALES = {  # what each positional encoding multiplies token embeddings with
     PositionalEncoding: lambda encoding: encoding.xscale,

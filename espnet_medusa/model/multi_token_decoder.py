@@ -9,7 +9,7 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
-from espnet_medusa.model.heads.base import Heard
+from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.options import build_options
 
 TOKEN_COUNTS = "token_counts"
@@ -22,13 +22,13 @@ class HiddenStates(NamedTuple):
         hidden: (B, L, D).
         head_input: (B, L, D); ``hidden`` itself without an own block.
         last_layer_input: (B, L, D), what the last layer reads.
-        heard: The audio, where heads listen; else None.
+        cross_keys_values: The audio, where heads listen; else None.
     """
 
     hidden: torch.Tensor
     head_input: torch.Tensor
     last_layer_input: torch.Tensor
-    heard: Heard | None = None
+    cross_keys_values: CrossKeysValues | None = None
 
 
 class MultiTokenDecoder(AbsDecoder):
@@ -128,16 +128,18 @@ class MultiTokenDecoder(AbsDecoder):
             raise InputError("memory: missing; these heads read it: keep it with the states")
         if self.heads is not None and self.heads.block is not None:
             head_input = self._run_block(hidden, memory, memory_lengths)
-        return HiddenStates(hidden, head_input, hidden, self._heard(memory, memory_lengths))
+        return HiddenStates(
+            hidden, head_input, hidden, self._cross_keys_values(memory, memory_lengths)
+        )
 
-    def _heard(
+    def _cross_keys_values(
         self, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
-    ) -> Heard | None:
+    ) -> CrossKeysValues | None:
         if self.heads is None or not self.heads.listens:
             return None
-        return self.hear(memory, memory_lengths)
+        return self.project_memory(memory, memory_lengths)
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Heard:
+    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         """Memory (B, S, D) of (B,) frames as the last layer attends to it.
 
         Raises:
@@ -203,25 +205,28 @@ class MultiTokenDecoder(AbsDecoder):
         hidden = [self.base_hidden(outputs.hidden)]
         if self.heads is not None:
             hidden += self.heads.unroll(
-                outputs.head_input, labels, self.embed_tokens, outputs.heard
+                outputs.head_input, labels, self.embed_tokens, outputs.cross_keys_values
             )
         return hidden
 
     def unroll_heads(
-        self, head_input: torch.Tensor, labels: torch.Tensor, heard: Heard | None = None
+        self,
+        head_input: torch.Tensor,
+        labels: torch.Tensor,
+        cross_keys_values: CrossKeysValues | None = None,
     ) -> Iterator[torch.Tensor]:
         """Logits of one head after the other, so that one can be freed before the next.
 
         Args:
             head_input: (B, L, D) of ``hidden_states``.
             labels: (B, L) the token that follows each position; any token where padded.
-            heard: Of ``hidden_states``.
+            cross_keys_values: Of ``hidden_states``.
 
         Yields:
             For k = 1 to K: (B, L - k, V) for the token k behind the next one.
         """
         if self.heads is not None:
-            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, heard)
+            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
             for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
                 yield torch.nn.functional.linear(hidden, projection)
 
@@ -279,7 +284,7 @@ class MultiTokenDecoder(AbsDecoder):
     def release(self) -> None:
         """Give back the memory of weights: what was made of them stays, nothing more can be.
 
-        Runtimes and surrogates hold what they need themselves.
+        Runtimes and proposers hold what they need themselves.
         """
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.data = tensor.new_empty(0)

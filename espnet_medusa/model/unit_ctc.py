@@ -87,10 +87,12 @@ class UnitCTC(torch.nn.Module):
         """(B, S', N + 1) for memory (B, S, D) without padding."""
         size = memory.size(1)
         lengths = torch.full(memory.shape[:1], size, device=memory.device)
-        heard = self.ctc.log_softmax(self._read(memory, lengths)[0])
+        log_probs = self.ctc.log_softmax(self._read(memory, lengths)[0])
         if self.block is None or size >= SHORTEST:
-            return heard
-        return heard[:, : math.ceil(heard.size(1) * size / SHORTEST)]  # not what fills it up
+            return log_probs
+        return log_probs[
+            :, : math.ceil(log_probs.size(1) * size / SHORTEST)
+        ]  # not what fills it up
 
     def argmax(self, memory: torch.Tensor) -> torch.Tensor:
         """(B, S') best labels, likewise."""

@@ -8,7 +8,7 @@ from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
-from espnet_medusa.model.heads.base import Heard
+from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.options import build_options
@@ -127,15 +127,15 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         outputs = self._through_layers(
             hidden, lambda layers, hidden: _run_layers(layers, hidden, *seen)
         )
-        return outputs._replace(heard=self._heard(memory, memory_lengths))
+        return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
 
-    def hear(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> Heard:
+    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         attention = self.layers[-1].encoder_attn
         keys, values = (
             project(memory).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
             for project in (attention.k_proj, attention.v_proj)
         )
-        return Heard(keys, values, padding_mask(memory, memory_lengths))
+        return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
 
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor

@@ -46,7 +46,7 @@ class EncoderOptions:
     specaug_conf: dict | None = field(default_factory=dict)
 
     @property
-    def window_heard(self) -> str:
+    def window_kind(self) -> str:
         """One of ``WINDOWS``."""
         return self.window or (AUDIO_WINDOW if self.whisper_model is None else WHISPER_WINDOW)
 
@@ -116,14 +116,14 @@ class HFWhisperEncoder(AbsEncoder):
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
         self.specaug = SpecAug(**options.specaug_conf or {}) if options.use_specaug else None
         self.subsampling = options.subsampling
-        self.window = options.window_heard
+        self.window = options.window_kind
         self.crop_to_audio = options.crop_to_audio
 
     @property
     def conf(self) -> dict[str, int | str | bool]:
         """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
-        heard = {"window": self.window, "crop_to_audio": self.crop_to_audio}
-        return encoder_sizes(self.whisper.config) | heard
+        own = {"window": self.window, "crop_to_audio": self.crop_to_audio}
+        return encoder_sizes(self.whisper.config) | own
 
     def output_size(self) -> int:
         """Hidden size D."""
@@ -148,7 +148,7 @@ class HFWhisperEncoder(AbsEncoder):
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
-    def heard(
+    def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
         """Memories (S', D) without the silence that fills the window.

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.whole_file import is_full
+from espnet_medusa.files.atomic import is_full
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n

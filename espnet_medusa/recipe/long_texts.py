@@ -7,7 +7,7 @@ such utterance would end it.
 from collections.abc import Mapping
 from pathlib import Path
 
-from espnet_medusa.whole_file import write_atomically
+from espnet_medusa.files.atomic import write_atomically
 
 LONG_TEXTS = "long_texts"
 N_SHOWN = 5

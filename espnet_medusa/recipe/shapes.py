@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.whole_file import write_atomically
 
 
 def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> Path:

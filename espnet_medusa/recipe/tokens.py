@@ -8,9 +8,9 @@ from pathlib import Path
 from espnet2.text.char_tokenizer import CharTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
+from espnet_medusa.files.atomic import write_atomically
+from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.token_list import write_token_list
-from espnet_medusa.whole_file import write_atomically
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 

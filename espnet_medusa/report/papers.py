@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.options import check_choice
 from espnet_medusa.report.figures.draw import FILE_WORDS, draw_figure
 from espnet_medusa.report.measures.decodings import Decoding
@@ -17,7 +18,6 @@ from espnet_medusa.report.tables.paper_tables import (
     report_markdown,
     table_markdown,
 )
-from espnet_medusa.whole_file import write_atomically
 
 
 def write_papers(

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.recipe.train_log import has_epochs
 from espnet_medusa.report.figures.decoding import plot_decodings
 from espnet_medusa.report.figures.training import plot_experiment
 from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
 from espnet_medusa.report.tables.error_rates import results_markdown
-from espnet_medusa.whole_file import write_atomically
 
 
 def default_output(exp_dirs: Sequence[Path]) -> Path:

@@ -12,7 +12,7 @@ from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.upload import upload
 
 
-class HeardMemory(NamedTuple):
+class EncoderKeysValues(NamedTuple):
     """U utterances as the decoder's last layer attends to them.
 
     Attributes:
@@ -49,15 +49,15 @@ class PackedAttendingHeads:
         )
         self.inner = pack_module(layer.fc1, precision, GELU)
 
-    def hear(self, heard: HeardMemory) -> HeardMemory:
-        """What all steps attend to, as they read it, of ``TreeState.heard``."""
-        return heard
+    def prepare(self, cross_keys_values: EncoderKeysValues) -> EncoderKeysValues:
+        """What all steps attend to, as they read it, of ``TreeState.cross_keys_values``."""
+        return cross_keys_values
 
     def advance(
         self,
         states: torch.Tensor,
         embedded: torch.Tensor,
-        heard: HeardMemory,
+        cross_keys_values: EncoderKeysValues,
         utterances: Sequence[int],
     ) -> torch.Tensor:
         """One token further.
@@ -65,7 +65,7 @@ class PackedAttendingHeads:
         Args:
             states: (R, D).
             embedded: (R, D) tokens.
-            heard: What all steps attend to.
+            cross_keys_values: What all steps attend to.
             utterances: R, whose states they are.
 
         Returns:
@@ -74,11 +74,15 @@ class PackedAttendingHeads:
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
         queries = self.queries(self.cross_norm(hidden))
-        hidden = self.found(self._ask(queries, heard, utterances), hidden)
+        hidden = self.found(self._ask(queries, cross_keys_values, utterances), hidden)
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
     def chain(
-        self, states: torch.Tensor, heard: HeardMemory, utterances: Sequence[int], depth: int
+        self,
+        states: torch.Tensor,
+        cross_keys_values: EncoderKeysValues,
+        utterances: Sequence[int],
+        depth: int,
     ) -> torch.Tensor | None:
         """As ``AttendingLayer``'s: step by step here."""
         return None
@@ -88,14 +92,18 @@ class PackedAttendingHeads:
         return self.norm(states)
 
     def _ask(
-        self, queries: torch.Tensor, heard: HeardMemory, utterances: Sequence[int]
+        self, queries: torch.Tensor, cross_keys_values: EncoderKeysValues, utterances: Sequence[int]
     ) -> torch.Tensor:
-        order, sizes = by_utterance(utterances, heard.utterances)
+        order, sizes = by_utterance(utterances, cross_keys_values.utterances)
         packing = Packing.of(sizes, queries.device)
         if order is None:
-            return ask_memory(queries, packing, heard.keys_values, heard.mask)
+            return ask_memory(
+                queries, packing, cross_keys_values.keys_values, cross_keys_values.mask
+            )
         order = upload(order, queries.device)
-        found = ask_memory(queries[order], packing, heard.keys_values, heard.mask)
+        found = ask_memory(
+            queries[order], packing, cross_keys_values.keys_values, cross_keys_values.mask
+        )
         return torch.empty_like(found).index_copy_(0, order, found)
 
 

@@ -4,7 +4,7 @@ from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.captured import CapturedWhisperRuntime
+from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.espnet_transformer import ESPnetTransformerRuntime
 from espnet_medusa.runtime.llama import LlamaRuntime
 from espnet_medusa.runtime.precision import resolve_precision
@@ -16,7 +16,7 @@ RUNTIMES: dict[type, type[TreeRuntime]] = {
     SpeechLlamaDecoder: LlamaRuntime,
     ESPnetTransformerDecoder: ESPnetTransformerRuntime,
 }
-CAPTURED = {WhisperRuntime: CapturedWhisperRuntime}  # what has CUDA graphs
+WITH_CUDA_GRAPHS = {WhisperRuntime: CudaGraphWhisperRuntime}  # what has CUDA graphs
 
 
 def build_runtime(
@@ -39,5 +39,5 @@ def build_runtime(
     weight = decoder.projection
     kind = next(RUNTIMES[known] for known in type(decoder).__mro__ if known in RUNTIMES)
     if lasting and weight.device.type == "cuda":
-        kind = CAPTURED.get(kind, kind)
+        kind = WITH_CUDA_GRAPHS.get(kind, kind)
     return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))

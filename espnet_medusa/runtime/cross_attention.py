@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.runtime.attending_heads import HeardMemory
+from espnet_medusa.runtime.attending_heads import EncoderKeysValues
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, PackedLayer, Packing
 from espnet_medusa.runtime.native_layer import NativeStack, visible_bits
 from espnet_medusa.runtime.precision import Precision
@@ -37,7 +37,9 @@ class CrossAttentionRuntime(TreeRuntime):
         state.memory = [layer.attend_memory(memory) for layer in layers]
         state.memory_mask = padding_mask(memory, memory_lengths)
         if with_heads and isinstance(self.heads, AttendingHeads):
-            state.heard = HeardMemory(state.memory[-1], state.memory_mask, len(memory))
+            state.cross_keys_values = EncoderKeysValues(
+                state.memory[-1], state.memory_mask, len(memory)
+            )
         return state
 
     def _compute(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.compat import BatchScorerInterface
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
+from espnet_medusa.upstream.compat import BatchScorerInterface
 
 
 @dataclass

@@ -6,13 +6,13 @@ import copy
 
 import torch
 
-from espnet_medusa.compat import DecoderLayer
 from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, ESPnetTransformerDecoder
 from espnet_medusa.runtime.cross_attention import CrossAttentionRuntime, pack_layers
 from espnet_medusa.runtime.layer import AttentionWeights, LayerWeights
 from espnet_medusa.runtime.linear import RELU, pack_norm
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.node_cache import GROWTH
+from espnet_medusa.upstream.compat import DecoderLayer
 
 FIRST_POSITIONS = 512
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.runtime.attending_heads import HeardMemory, by_utterance
+from espnet_medusa.runtime.attending_heads import EncoderKeysValues, by_utterance
 from espnet_medusa.runtime.linear import GELU, pack_module
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
@@ -46,18 +46,20 @@ class NativeAttendingHeads:
         ]
         self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
 
-    def hear(self, heard: HeardMemory) -> HeardMemory:
+    def prepare(self, cross_keys_values: EncoderKeysValues) -> EncoderKeysValues:
         """What all steps attend to, in the kernels' layout."""
-        if isinstance(heard.keys_values, NativeMemory):
-            return heard
-        mask = None if heard.mask is None else heard.mask.float()
-        return HeardMemory(NativeMemory.pack(heard.keys_values), mask, heard.utterances)
+        if isinstance(cross_keys_values.keys_values, NativeMemory):
+            return cross_keys_values
+        mask = None if cross_keys_values.mask is None else cross_keys_values.mask.float()
+        return EncoderKeysValues(
+            NativeMemory.pack(cross_keys_values.keys_values), mask, cross_keys_values.utterances
+        )
 
     def advance(
         self,
         states: torch.Tensor,
         embedded: torch.Tensor,
-        heard: HeardMemory,
+        cross_keys_values: EncoderKeysValues,
         utterances: Sequence[int],
     ) -> torch.Tensor:
         """As ``PackedAttendingHeads``'s."""
@@ -68,10 +70,14 @@ class NativeAttendingHeads:
             kernels().advance_states(self.arguments, call, *pointers)
             return advanced
 
-        return in_order(advance, heard, utterances, 1, states, embedded)
+        return in_order(advance, cross_keys_values, utterances, 1, states, embedded)
 
     def chain(
-        self, states: torch.Tensor, heard: HeardMemory, utterances: Sequence[int], depth: int
+        self,
+        states: torch.Tensor,
+        cross_keys_values: EncoderKeysValues,
+        utterances: Sequence[int],
+        depth: int,
     ) -> torch.Tensor:
         """(R, depth) best columns of the projection behind (R, D), one after the other."""
 
@@ -81,12 +87,12 @@ class NativeAttendingHeads:
             kernels().draft_chain(self.arguments, self.projection.arguments, call, *pointers)
             return columns
 
-        return in_order(draft, heard, utterances, depth, states)
+        return in_order(draft, cross_keys_values, utterances, depth, states)
 
 
 def in_order(
     work: Callable[..., torch.Tensor],
-    heard: HeardMemory,
+    cross_keys_values: EncoderKeysValues,
     utterances: Sequence[int],
     steps: int,
     *rows: torch.Tensor,
@@ -95,22 +101,22 @@ def in_order(
 
     Args:
         work: Calls a kernel.
-        heard: Of ``NativeAttendingHeads.hear``.
+        cross_keys_values: Of ``NativeAttendingHeads.prepare``.
         utterances: R, whose the rows are, in any order.
         steps: That the kernel takes.
         rows: (R, D) each.
     """
-    count = heard.utterances
+    count = cross_keys_values.utterances
     order, sizes = by_utterance(utterances, count)
     order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
     width = rows[0].size(1)
     first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
-    memory = heard.keys_values
+    memory = cross_keys_values.keys_values
     num_heads = memory.packed.size(1)
     call = ChainArguments(
         *(count, num_heads, width // num_heads, addressof(first_rows)),
-        *(pointer(memory.packed), memory.frames, pointer(heard.mask)),
+        *(pointer(memory.packed), memory.frames, pointer(cross_keys_values.mask)),
         *(steps, torch.get_num_threads()),
     )
     found = work(call, *rows)

@@ -9,7 +9,7 @@ from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
 
 Linear = type[NativeLinear] | type[NativeRoundedLinear]
-HEARD_FRAMES = 12  # more than a row of the stem hears, at every subsampling
+RECEPTIVE_FRAMES = 12  # more than a row of the stem hears, at every subsampling
 
 
 class NativeConvolution:
@@ -59,7 +59,7 @@ class NativeStem:
         """Features (B, T, bins) and frames (B,) to hidden (B, S, D) and its frames (B,)."""
         features, again = features.float(), 0
         if int(frames.min()) == features.size(1):
-            again = max(silent_frames(features) - HEARD_FRAMES, 0) // self.subsampling
+            again = max(silent_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
         left_out = again * self.subsampling
         hidden = features[:, : features.size(1) - left_out]
         hidden, lengths = self._convolve(hidden, frames - left_out)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_medusa.draft.attending_heads import AttendingHeadsSurrogate
-from espnet_medusa.draft.parallel_heads import ParallelHeadsSurrogate
-from espnet_medusa.draft.recurrent_heads import RecurrentHeadsSurrogate
+from espnet_medusa.draft.attending_heads import AttendingHeadsProposer
+from espnet_medusa.draft.parallel_heads import ParallelHeadsProposer
+from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer
 from espnet_medusa.model.heads import AttendingHeads, RecurrentHeads
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
@@ -24,7 +24,7 @@ from espnet_medusa.runtime.native_attending_heads import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
 from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
@@ -189,12 +189,12 @@ class TreeRuntime(TreeDecoder):
         native = self._has_kernels and logits.dtype == torch.float32
         return (native_top_tokens if native else top_tokens)(logits, count, restriction)
 
-    def surrogate(
+    def proposer(
         self,
         vocabulary: torch.Tensor | None = None,
         precision: str | None = None,
         verified: bool = False,
-    ) -> Surrogate | None:
+    ) -> Proposer | None:
         if self.heads is None:
             return None
         native = isinstance(self.heads, AttendingHeads) and self._has_kernels
@@ -211,15 +211,15 @@ class TreeRuntime(TreeDecoder):
             projection = pack_projection(weight, chosen)
         if isinstance(self.heads, RecurrentHeads):
             cell = PackedRecurrentHeads(self.heads, chosen)
-            return RecurrentHeadsSurrogate(cell, self.embed_tokens, projection, vocabulary)
+            return RecurrentHeadsProposer(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
             if chosen.int8_layers:
                 layer = NativeAttendingHeads(self.heads, projection)
             else:
                 layer = PackedAttendingHeads(self.heads, chosen)
-            return AttendingHeadsSurrogate(layer, self.embed_tokens, projection, vocabulary)
+            return AttendingHeadsProposer(layer, self.embed_tokens, projection, vocabulary)
         tables = pack_tables(self.heads, projection, vocabulary, chosen)
-        return ParallelHeadsSurrogate(tables, self.num_heads, vocabulary)
+        return ParallelHeadsProposer(tables, self.num_heads, vocabulary)
 
     @property
     def _has_kernels(self) -> bool:

@@ -235,14 +235,14 @@ def read_joined(
         return line.id.translate(_ASCII_LOWER) if fold else line.id
 
     by_key = {key(line): line for line in references}
-    heard = {key(line) for line in hypotheses}
+    given = {key(line) for line in hypotheses}
     unknown = [line.id for line in hypotheses if key(line) not in by_key]
     if unknown:
         raise ValueError(
             f"{hypothesis}: ids without a reference in {reference}: {list_some(unknown)}; "
             f"add the references or remove these lines"
         )
-    missing = [line for name, line in by_key.items() if name not in heard]
+    missing = [line for name, line in by_key.items() if name not in given]
     if missing and not allow_missing:
         raise ValueError(
             f"{hypothesis}: no hypothesis for {list_some(line.id for line in missing)}; decode "

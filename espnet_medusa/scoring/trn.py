@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.whole_file import write_atomically
+from espnet_medusa.files.atomic import write_atomically
 
 # sclite splits at these only: a no-break or an ideographic space belongs to the word.
 ASCII_SPACE = " \t\n\v\f\r"

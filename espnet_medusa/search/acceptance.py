@@ -1,6 +1,6 @@
 """Acceptance rules: which drafted tokens stand.
 
-Pure functions of E drafted tokens, each judged on its own; the search walks the tree. All but
+Pure functions of E drafted tokens, each judged on its own; the search states the tree. All but
 ``threshold`` verify: they see the base head's logits, already constrained (forbidden tokens at
 -inf), and no token is written that the base head did not allow.
 """
@@ -114,13 +114,13 @@ def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
 
 
 def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
-    """Allow a draft to which the surrogate itself gave a probability of tau or more.
+    """Allow a draft to which the proposer itself gave a probability of tau or more.
 
-    The only rule that NOTHING VERIFIES: the base head is not asked, so a surrogate that is sure
+    The only rule that NOTHING VERIFIES: the base head is not asked, so a proposer that is sure
     and wrong writes errors (multi-token Speech-LLaMA's threshold decoding).
 
     Args:
-        draft_log_probs: (E,) the surrogate's log-probability of each drafted token.
+        draft_log_probs: (E,) the proposer's log-probability of each drafted token.
         tau: Least probability, in (0, 1].
 
     Returns:

@@ -27,16 +27,16 @@ from espnet_medusa.search.scores import (
     UtteranceScorers,
 )
 from espnet_medusa.search.search import Search
-from espnet_medusa.search.walk import (
+from espnet_medusa.search.state import (
     EndedHypothesis,
     Hypothesis,
+    SearchState,
     Strategy,
-    Walk,
     Watched,
     best_continuations,
 )
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
@@ -56,7 +56,7 @@ class BeamSearch(Search):
         weights: By scorer name; those at 0 do not count.
         beam_size: B.
         constraints: Which tokens may come where.
-        surrogate: Drafts; None with ``shape.depth`` 0.
+        proposer: Drafts; None with ``shape.depth`` 0.
         shape: How far and how wide to draft.
         normalize_length: Rank finished hypotheses by score over length.
         nbest: Hypotheses asked for; the search ends when they are decided. None: all that end.
@@ -70,7 +70,7 @@ class BeamSearch(Search):
         weights: Mapping[str, float],
         beam_size: int,
         constraints: Constraints,
-        surrogate: Surrogate | None = None,
+        proposer: Proposer | None = None,
         shape: DraftShape = PLAIN,
         normalize_length: bool = False,
         nbest: int | None = None,
@@ -79,7 +79,7 @@ class BeamSearch(Search):
         weights = {name: weights[name] for name in names if weights.get(name, 0) != 0}
         scoring = Scoring(weights, constraints.eos, constraints, top_tokens=decoder.top_tokens)
         strategy = BeamStrategy(scoring, beam_size, shape.width)
-        super().__init__(decoder, RunAhead(strategy, surrogate, shape))
+        super().__init__(decoder, RunAhead(strategy, proposer, shape))
         self.scorers = {name: scorer for name, scorer in scorers.items() if name in weights}
         self.ctc = ctc if CTC in weights else None
         self.ranking = Ranking(nbest, strategy.gain, normalize_length)
@@ -92,14 +92,14 @@ class BeamSearch(Search):
         limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
         watched: Sequence[Watched] | None = None,
-    ) -> list["BeamWalk"]:
+    ) -> list["BeamState"]:
         limits = for_each(limits, len(memory))
-        walks = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs, watched)
+        states = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs, watched)
         # As ESPnet: where nothing was long enough, shorter ones may do.
         empty = [
             row
-            for row, walk in enumerate(walks)
-            if not walk.ended and limits[row].minlenratio >= SHORTER
+            for row, state in enumerate(states)
+            if not state.ended and limits[row].minlenratio >= SHORTER
         ]
         if empty:
             shorter = [
@@ -108,14 +108,14 @@ class BeamSearch(Search):
             inputs = draft_inputs and [draft_inputs[row] for row in empty]
             prompts = [prompt[row] for row in empty]
             again = self(memory[empty], memory_lengths[empty], prompts, shorter, inputs)
-            for row, walk in zip(empty, again, strict=True):
-                walk.statistics += walks[row].statistics
-                walks[row] = walk
-        return walks
+            for row, state in zip(empty, again, strict=True):
+                state.statistics += states[row].statistics
+                states[row] = state
+        return states
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> "BeamWalk":
+    ) -> "BeamState":
         frames = len(memory)
         ctc = None
         if self.ctc is not None:
@@ -123,7 +123,7 @@ class BeamSearch(Search):
             ctc = CTCPrefix(log_probs, 0, self.strategy.scoring.eos, len(prompt))
         root = Prefix(int(prompt[-1]))
         nothing = (0.0,) * len(self.strategy.scoring.names)
-        return BeamWalk(
+        return BeamState(
             root,
             UtteranceScorers(self.scorers, memory, prompt, ctc),
             max_length=self._most_tokens(frames, len(prompt), limits),
@@ -135,13 +135,13 @@ class BeamSearch(Search):
             detect_end=limits.maxlenratio == 0,
         )
 
-    def _finish(self, walk: "BeamWalk") -> None:
-        walk.ended = self.ranking.best(walk.ended)
-        walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
+    def _finish(self, state: "BeamState") -> None:
+        state.ended = self.ranking.best(state.ended)
+        state.statistics.tokens = len(state.ended[0].tokens) if state.ended else 0
 
 
 @dataclass
-class BeamWalk(Walk):
+class BeamState(SearchState):
     """An utterance under beam search.
 
     Attributes:
@@ -223,9 +223,9 @@ class BeamStrategy(Strategy):
         if not falling or scoring.constraints.can_raise:
             self.gain = math.inf
 
-    def judge(self, walks: Sequence[BeamWalk], logits: torch.Tensor) -> None:
+    def judge(self, states: Sequence[BeamState], logits: torch.Tensor) -> None:
         """Candidates at once where the decoder alone scores; others are asked when it is time."""
-        requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
+        requests = [Request(state.scorers, state.draft.asked) for state in states]
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
             candidates = self.scoring.candidates(requests, logits, self.width)
@@ -235,13 +235,13 @@ class BeamStrategy(Strategy):
             for prefix, row in zip(nodes, logits, strict=True):
                 prefix.logits = row
 
-    def advance(self, walks: Sequence[BeamWalk]) -> None:
-        walks = [walk for walk in walks if not walk.done]
-        while walks:
+    def advance(self, states: Sequence[BeamState]) -> None:
+        states = [state for state in states if not state.done]
+        while states:
             self.scoring.find_candidates(
-                [Request(walk.scorers, _evaluated(walk.running)) for walk in walks], self.width
+                [Request(state.scorers, _evaluated(state.running)) for state in states], self.width
             )
-            walks = [walk for walk in walks if self._step(walk) and not walk.done]
+            states = [state for state in states if self._step(state) and not state.done]
 
     def best(
         self, beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
@@ -250,19 +250,19 @@ class BeamStrategy(Strategy):
         kept = best_continuations(beam, candidates, self.beam_size, self.scoring.eos)
         return kept, len(kept) == self.beam_size
 
-    def _step(self, walk: BeamWalk) -> bool:
+    def _step(self, state: BeamState) -> bool:
         """Take a step; False when an unevaluated hypothesis could still matter."""
-        known = [hyp for hyp in walk.running if hyp.prefix.evaluated]
+        known = [hyp for hyp in state.running if hyp.prefix.evaluated]
         candidates = [hyp.prefix.memo[CANDIDATES] for hyp in known]
         beam, enough = self.best(known, candidates)
-        if len(known) < len(walk.running):
-            unknown = max(hyp.score for hyp in walk.running if not hyp.prefix.evaluated)
+        if len(known) < len(state.running):
+            unknown = max(hyp.score for hyp in state.running if not hyp.prefix.evaluated)
             # Scores only fall: who is below the worst survivor needs no evaluation.
             if not enough or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:
-            walk.scorers.settle(hypothesis.prefix)
-        walk.finish_step(beam)
+            state.scorers.settle(hypothesis.prefix)
+        state.finish_step(beam)
         return True
 
 

@@ -20,7 +20,7 @@ from espnet_medusa.search.drafters import (
     DraftSources,
     build_ctc,
     build_lookahead,
-    build_surrogate,
+    build_proposer,
     check_drafter,
     default_budget,
     default_depth,
@@ -28,7 +28,7 @@ from espnet_medusa.search.drafters import (
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.patient_beam import PatienceOptions, PatientBeamSearch
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 BEAM, GREEDY = "beam", "greedy"
@@ -152,34 +152,34 @@ def _check_patience(options: SearchOptions, beam_size: int) -> None:
 
 
 def draft_shape(
-    options: SearchOptions, decoder: TreeDecoder, surrogate: Surrogate | None, width: int
+    options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
     """What is drafted with this model.
 
     Args:
         options: As given.
         decoder: Says how many heads there are.
-        surrogate: Drafts.
+        proposer: Drafts.
         width: The search's own.
 
     Raises:
         InputError: Deeper than the heads, or unverified drafts of heads that were never trained.
     """
     greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
-    most = 0 if surrogate is None else surrogate.max_steps
+    most = 0 if proposer is None else proposer.max_steps
     choices = tuple(options.medusa_choices or ())[1:] or None
     depth, name = options.draft_depth, "draft_depth"
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
     if depth is None:
-        depth = default_depth(surrogate, decoder, greedy)
+        depth = default_depth(proposer, decoder, greedy)
         if options.lookahead != FIXED and depth > 0:
             furthest = max(depth, LOOKAHEAD_DEPTH)
             depth = furthest if most is None else min(furthest, most)
     if most is not None and depth > most:
         why = "the heads of this model" if most else "this model has no heads; see drafter"
         raise InputError(f"{name}: {depth}; allowed: at most {most}, {why}")
-    by_heads = surrogate is not None and surrogate.needs_head_input
+    by_heads = proposer is not None and proposer.needs_head_input
     if unverified and depth > 0 and by_heads and not decoder.heads_trained:
         raise InputError(
             "acceptance: threshold; this model's heads were never trained and nothing would verify "
@@ -187,7 +187,7 @@ def draft_shape(
         )
     budget = options.draft_budget
     if budget is None and not unverified:
-        budget = default_budget(surrogate, greedy)
+        budget = default_budget(proposer, greedy)
     return DraftShape(
         depth=depth,
         width=options.draft_width or width,
@@ -215,10 +215,10 @@ def build_greedy(
     Raises:
         InputError: The model cannot draft like that, or has no CTC branch to decide.
     """
-    surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
-    shape = draft_shape(options, decoder, surrogate, width=1)
+    proposer = build_proposer(options, decoder, vocab_size, eos, sources)
+    shape = draft_shape(options, decoder, proposer, width=1)
     constraints = build_constraints(options, vocab_size, eos, device)
-    parts = decoder, build_rule(options), constraints, surrogate, shape
+    parts = decoder, build_rule(options), constraints, proposer, shape
     if not options.ctc_thresholds:
         return GreedySearch(*parts)
     if sources.ctc is None:
@@ -265,14 +265,14 @@ def build_beam(
         if options.is_patient:
             why = "patience or length_penalty, which rank by the decoder's probabilities"
         _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights, why)
-    surrogate = build_surrogate(options, decoder, vocab_size, eos, sources)
-    shape = draft_shape(options, decoder, surrogate, width=beam_size)
+    proposer = build_proposer(options, decoder, vocab_size, eos, sources)
+    shape = draft_shape(options, decoder, proposer, width=beam_size)
     constraints = build_constraints(options, vocab_size, eos, device)
     if options.acceptance == THRESHOLD:
         return ThresholdBeamSearch(
             decoder,
             constraints,
-            surrogate,
+            proposer,
             options.threshold,
             beam_size,
             shape.depth,
@@ -280,7 +280,7 @@ def build_beam(
             nbest,
         )
     if options.is_patient:
-        return PatientBeamSearch(decoder, beam_size, constraints, surrogate, shape, options, nbest)
+        return PatientBeamSearch(decoder, beam_size, constraints, proposer, shape, options, nbest)
     return BeamSearch(
         decoder,
         scorers,
@@ -288,7 +288,7 @@ def build_beam(
         weights,
         beam_size,
         constraints,
-        surrogate,
+        proposer,
         shape,
         normalize_length,
         nbest,

@@ -29,17 +29,17 @@ from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy, GreedyWalk
+from espnet_medusa.search.greedy import GreedySearch, GreedyState, GreedyStrategy
 from espnet_medusa.search.loop import share_seconds
-from espnet_medusa.search.walk import Draft, prompt_draft
+from espnet_medusa.search.state import Draft, prompt_draft
 
 if TYPE_CHECKING:
-    from espnet_medusa.draft.ctc import CTCSurrogate
-    from espnet_medusa.tree.surrogate import Surrogate
+    from espnet_medusa.draft.ctc import CTCProposer
+    from espnet_medusa.tree.proposer import Proposer
     from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
-HEARD = "heard"  # in the memo of a root: CTC's tokens as far as they may come
+CTC_TOKENS = "ctc_tokens"  # in the memo of a root: CTC's tokens as far as they may come
 
 
 @dataclass(frozen=True)
@@ -68,36 +68,36 @@ class CTCFirst:
         rule: Of the call that verifies; None: no such call.
     """
 
-    def __init__(self, ctc: CTCSurrogate, constraints: Constraints, options: CTCFirstOptions):
+    def __init__(self, ctc: CTCProposer, constraints: Constraints, options: CTCFirstOptions):
         self.ctc, self.constraints = ctc, constraints
         self.entropy_threshold = options.ctc_entropy_threshold
         least, self.rule = options.ctc_likelihood_threshold, None
         if least is not None:
             self.rule = AcceptanceRule(partial(likelihood, least=least), prefix_only=True)
 
-    def hear(self, walks: Sequence[GreedyWalk], memories: Sequence[torch.Tensor]) -> None:
+    def decide(self, states: Sequence[GreedyState], memories: Sequence[torch.Tensor]) -> None:
         """Write what stands by entropy, note for the others what is to be verified.
 
         The score of what stands is CTC's: of each token the mean over its frames.
 
         Args:
-            walks: U, at their roots.
+            states: U, at their roots.
             memories: U times (S, D) encoder output.
         """
         started = time.perf_counter()
-        for walk, memory in zip(walks, memories, strict=True):
-            hypothesis, log_probs = self.ctc.hear(memory)
+        for state, memory in zip(states, memories, strict=True):
+            hypothesis, log_probs = self.ctc.greedy_hypothesis(memory)
             path = hypothesis.path()
             # The end has no place behind the longest text.
-            tokens = [token for token, _ in path[: walk.max_length]]
-            allowed = self.constraints.count_allowed(tokens, walk.scorers.min_length)
-            spelt = path[-1:] and path[-1][0] == walk.eos
+            tokens = [token for token, _ in path[: state.max_length]]
+            allowed = self.constraints.count_allowed(tokens, state.scorers.min_length)
+            spelt = path[-1:] and path[-1][0] == state.eos
             whole = spelt and allowed == len(tokens) >= len(path) - 1
             if whole and self._is_sure(log_probs):
-                for token, log_prob in path[: walk.max_length]:
-                    walk.write(walk.hypothesis.prefix.child(token), log_prob)
-            walk.root.memo |= {HYPOTHESIS: hypothesis, HEARD: tokens[:allowed]}
-        share_seconds(walks, started, drafting=True)
+                for token, log_prob in path[: state.max_length]:
+                    state.write(state.hypothesis.prefix.child(token), log_prob)
+            state.root.memo |= {HYPOTHESIS: hypothesis, CTC_TOKENS: tokens[:allowed]}
+        share_seconds(states, started, drafting=True)
 
     def _is_sure(self, log_probs: torch.Tensor) -> bool:
         """Whether all frames (S, V) are below the threshold."""
@@ -110,7 +110,7 @@ class CTCFirstSearch(GreedySearch):
     """Greedy search behind what stands of CTC's hypothesis.
 
     Args:
-        decoder, rule, constraints, surrogate, shape: As ``GreedySearch``'s.
+        decoder, rule, constraints, proposer, shape: As ``GreedySearch``'s.
         ctc_first: Hears CTC before the decoder is asked.
     """
 
@@ -119,21 +119,23 @@ class CTCFirstSearch(GreedySearch):
         decoder: TreeDecoder,
         rule: AcceptanceRule,
         constraints: Constraints,
-        surrogate: Surrogate | None,
+        proposer: Proposer | None,
         shape: DraftShape,
         ctc_first: CTCFirst,
     ):
-        super().__init__(decoder, rule, constraints, surrogate, shape)
+        super().__init__(decoder, rule, constraints, proposer, shape)
         self.ctc_first = ctc_first
         if ctc_first.rule is not None:
             strategy = self.strategy
             parts = strategy.scoring, rule, strategy.best_tokens, strategy.width
             strategy = VerifyingStrategy(*parts, first_rule=ctc_first.rule)
-            self.drafter = VerifyingRunAhead(strategy, surrogate, shape)
+            self.drafter = VerifyingRunAhead(strategy, proposer, shape)
 
-    def _undecided(self, walks: Sequence[GreedyWalk], heard: Sequence[torch.Tensor]) -> list[int]:
-        self.ctc_first.hear(walks, heard)
-        return [row for row, walk in enumerate(walks) if not walk.done]
+    def _undecided(
+        self, states: Sequence[GreedyState], ctc_inputs: Sequence[torch.Tensor]
+    ) -> list[int]:
+        self.ctc_first.decide(states, ctc_inputs)
+        return [row for row, state in enumerate(states) if not state.done]
 
 
 class VerifyingStrategy(GreedyStrategy):
@@ -148,26 +150,26 @@ class VerifyingStrategy(GreedyStrategy):
         super().__init__(*parts)
         self.first_rule = first_rule
 
-    def rule_of(self, walks: Sequence[GreedyWalk]) -> AcceptanceRule:
-        # Walks begin together, and each call writes a token of each.
-        return self.rule if walks[0].steps else self.first_rule
+    def rule_of(self, states: Sequence[GreedyState]) -> AcceptanceRule:
+        # SearchStates begin together, and each call writes a token of each.
+        return self.rule if states[0].steps else self.first_rule
 
 
 class VerifyingRunAhead(RunAhead):
     """Drafts what was heard for the first call, for later ones as it is told."""
 
-    def draft_prompt(self, walks: Sequence[GreedyWalk]) -> None:
+    def draft_prompt(self, states: Sequence[GreedyState]) -> None:
         constraints = self.strategy.scoring.constraints
-        for walk in walks:
-            walk.draft = prompt_draft(walk, constraints.forced_prefix)
-            add_chain(walk.draft, walk, walk.root.memo[HEARD])
+        for state in states:
+            state.draft = prompt_draft(state, constraints.forced_prefix)
+            add_chain(state.draft, state, state.root.memo[CTC_TOKENS])
 
 
-def add_chain(draft: Draft, walk: GreedyWalk, tokens: Sequence[int]) -> None:
+def add_chain(draft: Draft, state: GreedyState, tokens: Sequence[int]) -> None:
     """Draft these tokens behind the prompt, the end symbol or ``max_length`` the last."""
-    prefix = walk.root
+    prefix = state.root
     for token in tokens:
         prefix = prefix.child(token)
-        last = token == walk.eos or prefix.length == walk.max_length
+        last = token == state.eos or prefix.length == state.max_length
         (draft.ends if last else draft.nodes).setdefault(prefix, 0.0)
     draft.depth = len(tokens)

@@ -1,4 +1,4 @@
-"""Who drafts, how far, and what a model has to draft with: decode options to surrogates."""
+"""Who drafts, how far, and what a model has to draft with: decode options to proposers."""
 
 import logging
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.ctc_hypothesis import Spelling
-from espnet_medusa.draft.mixed import MixedSurrogate
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.ctc import CTCProposer
+from espnet_medusa.draft.ctc_hypothesis import Retokenization
+from espnet_medusa.draft.mixed import MixedProposer
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
 from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 logger = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ class DraftSources:
         model: Opens the draft model; None where none is given.
         frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
             ascending, the end symbol among them.
-        spelling: Opens what CTC needs where its units are not the decoder's tokens.
+        retokenization: Opens what CTC needs where its units are not the decoder's tokens.
     """
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0
-    model: Callable[[], Surrogate] | None = None
+    model: Callable[[], Proposer] | None = None
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
-    spelling: Callable[[], Spelling] | None = None
+    retokenization: Callable[[], Retokenization] | None = None
 
 
 NO_SOURCES = DraftSources()
@@ -80,9 +80,9 @@ def check_drafter(options: DrafterOptions) -> None:
         raise InputError(f"ctc_draft_share: {options.ctc_draft_share}; allowed: 0 to 1")
 
 
-def build_surrogate(
+def build_proposer(
     options: DrafterOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
-) -> Surrogate | None:
+) -> Proposer | None:
     """What drafts; None where nothing does.
 
     Args:
@@ -109,7 +109,7 @@ def build_surrogate(
     main = None
     if HEADS in names:
         verified = options.acceptance != THRESHOLD
-        main = decoder.surrogate(vocabulary, options.draft_precision, verified)
+        main = decoder.proposer(vocabulary, options.draft_precision, verified)
         if main is None and options.drafter is not None:
             raise InputError(
                 f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
@@ -124,12 +124,12 @@ def build_surrogate(
             f"{_allowed(sources, decoder)}"
         )
     ctc = build_ctc(sources, vocab_size, eos, vocabulary)
-    return ctc if main is None else MixedSurrogate(ctc, main, options.ctc_draft_share)
+    return ctc if main is None else MixedProposer(ctc, main, options.ctc_draft_share)
 
 
 def build_ctc(
     sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
-) -> CTCSurrogate:
+) -> CTCProposer:
     """What drafts by the model's CTC branch, which it has.
 
     Args:
@@ -138,11 +138,11 @@ def build_ctc(
         eos: End symbol.
         vocabulary: (V',) tokens that may be drafted; None: all.
     """
-    spelling = None if sources.spelling is None else sources.spelling()
-    return CTCSurrogate(sources.ctc, vocab_size, eos, sources.blank, vocabulary, spelling)
+    retokenization = None if sources.retokenization is None else sources.retokenization()
+    return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
 
 
-def _draft_model(options: DrafterOptions, sources: DraftSources) -> Surrogate:
+def _draft_model(options: DrafterOptions, sources: DraftSources) -> Proposer:
     if sources.model is None:
         raise InputError(
             f"drafter: {options.drafter or MODEL} needs draft_model: an experiment folder of "
@@ -163,33 +163,33 @@ def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
     return f"allowed here: {', '.join([*found, MODEL])} (with draft_model)"
 
 
-def default_depth(surrogate: Surrogate | None, decoder: TreeDecoder, greedy: bool) -> int:
+def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool) -> int:
     """Steps to run ahead where nobody says how many.
 
     Args:
-        surrogate: Drafts.
+        proposer: Drafts.
         decoder: Says how many heads there are.
         greedy: Whether the search has one hypothesis.
     """
-    if _has_model(surrogate):
+    if _has_model(proposer):
         return MODEL_DEPTH
-    if _has_ctc(surrogate):
+    if _has_ctc(proposer):
         return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
     return decoder.num_heads
 
 
-def default_budget(surrogate: Surrogate | None, greedy: bool) -> int | None:
+def default_budget(proposer: Proposer | None, greedy: bool) -> int | None:
     """Most nodes in a call where nobody says how many; None without limit."""
-    return CTC_BEAM_BUDGET if _has_ctc(surrogate) and not greedy else None
+    return CTC_BEAM_BUDGET if _has_ctc(proposer) and not greedy else None
 
 
-def _has_ctc(surrogate: Surrogate | None) -> bool:
-    return isinstance(surrogate, CTCSurrogate | MixedSurrogate)
+def _has_ctc(proposer: Proposer | None) -> bool:
+    return isinstance(proposer, CTCProposer | MixedProposer)
 
 
-def _has_model(surrogate: Surrogate | None) -> bool:
-    found = surrogate.second if isinstance(surrogate, MixedSurrogate) else surrogate
-    return isinstance(found, DraftModelSurrogate)
+def _has_model(proposer: Proposer | None) -> bool:
+    found = proposer.second if isinstance(proposer, MixedProposer) else proposer
+    return isinstance(found, DraftModelProposer)
 
 
 def build_lookahead(name: str, most: int) -> Lookahead | None:

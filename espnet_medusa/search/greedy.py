@@ -15,10 +15,10 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
-from espnet_medusa.search.walk import Draft, EndedHypothesis, Hypothesis, Strategy, Walk
+from espnet_medusa.search.state import Draft, EndedHypothesis, Hypothesis, SearchState, Strategy
 from espnet_medusa.tree.best_token import BestTokens, Restriction
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.tree.upload import upload
 
@@ -31,7 +31,7 @@ class GreedySearch(Search):
     Args:
         decoder: Evaluates nodes.
         rule: Says which drafts stand.
-        surrogate: Drafts; None with ``shape.depth`` 0.
+        proposer: Drafts; None with ``shape.depth`` 0.
         shape: How far and how wide to draft.
         constraints: Which tokens may come where.
     """
@@ -41,18 +41,18 @@ class GreedySearch(Search):
         decoder: TreeDecoder,
         rule: AcceptanceRule,
         constraints: Constraints,
-        surrogate: Surrogate | None = None,
+        proposer: Proposer | None = None,
         shape: DraftShape = PLAIN,
     ):
         scoring = Scoring({DECODER: 1.0}, constraints.eos, constraints, constrain_logits=True)
         strategy = GreedyStrategy(scoring, rule, decoder.best_tokens, shape.width)
-        super().__init__(decoder, RunAhead(strategy, surrogate, shape))
+        super().__init__(decoder, RunAhead(strategy, proposer, shape))
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> "GreedyWalk":
+    ) -> "GreedyState":
         frames, root = len(memory), Prefix(int(prompt[-1]))
-        return GreedyWalk(
+        return GreedyState(
             root,
             UtteranceScorers(min_length=limits.least(frames)),
             self._most_tokens(frames, len(prompt), limits),
@@ -61,12 +61,12 @@ class GreedySearch(Search):
             eos=self.strategy.scoring.eos,
         )
 
-    def _finish(self, walk: "GreedyWalk") -> None:
-        walk.statistics.tokens = walk.steps
+    def _finish(self, state: "GreedyState") -> None:
+        state.statistics.tokens = state.steps
 
 
 @dataclass
-class GreedyWalk(Walk):
+class GreedyState(SearchState):
     """An utterance under greedy search; ``running`` is its one hypothesis.
 
     Attributes:
@@ -129,21 +129,21 @@ class GreedyStrategy(Strategy):
         self.rule, self.best_tokens = rule, best_tokens
         self.needs_draft_scores = not rule.verifies
 
-    def rule_of(self, walks: Sequence[GreedyWalk]) -> AcceptanceRule:
-        """The rule of the call that these walks have just had, which all have together."""
+    def rule_of(self, states: Sequence[GreedyState]) -> AcceptanceRule:
+        """The rule of the call that these states have just had, which all have together."""
         return self.rule
 
-    def judge(self, walks: Sequence[GreedyWalk], logits: torch.Tensor) -> None:
+    def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
         """What the base head says of new prefixes: its best token, and which drafts it allows."""
-        rule = self.rule_of(walks)
-        requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
+        rule = self.rule_of(states)
+        requests = [Request(state.scorers, state.draft.asked) for state in states]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.constraints.logits_first:
             logits, restriction = self.scoring.constrain(requests, logits), None
         else:
             restriction = self.scoring.restrict(requests, logits)
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
-        drafts = [*prefixes, *(end for walk in walks for end in walk.draft.ends)]
+        drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
         pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
         parents, tokens = upload(pairs, logits.device, torch.long).view(-1, 2).unbind(1)
@@ -163,35 +163,35 @@ class GreedyStrategy(Strategy):
         table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
         for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
             prefix.memo[BEST] = (int(token), log_prob)
-        reached = {walk.hypothesis.prefix for walk in walks}
+        reached = {state.hypothesis.prefix for state in states}
         for prefix, (_, log_prob, stands) in zip(drafts, table[len(prefixes) :], strict=True):
             if stands and (prefix.parent in reached or not rule.prefix_only):
                 prefix.memo[ALLOWED] = log_prob
                 reached.add(prefix)
 
-    def advance(self, walks: Sequence[GreedyWalk]) -> None:
-        for walk in walks:
-            while not walk.done and walk.hypothesis.prefix.evaluated:
-                for prefix in longest_allowed(walk.hypothesis.prefix):
-                    walk.write(prefix, prefix.memo[ALLOWED])
-                if not walk.done:
-                    token, log_prob = walk.hypothesis.prefix.memo[BEST]
-                    walk.write(walk.hypothesis.prefix.child(token), log_prob)
+    def advance(self, states: Sequence[GreedyState]) -> None:
+        for state in states:
+            while not state.done and state.hypothesis.prefix.evaluated:
+                for prefix in longest_allowed(state.hypothesis.prefix):
+                    state.write(prefix, prefix.memo[ALLOWED])
+                if not state.done:
+                    token, log_prob = state.hypothesis.prefix.memo[BEST]
+                    state.write(state.hypothesis.prefix.child(token), log_prob)
 
-    def accept_unverified(self, walks: Sequence[GreedyWalk]) -> None:
-        """Write the drafts that the surrogate itself is sure of, drop the others."""
+    def accept_unverified(self, states: Sequence[GreedyState]) -> None:
+        """Write the drafts that the proposer itself is sure of, drop the others."""
         if self.rule.verifies:
             return
-        for walk in walks:
-            drafted = [*(walk.draft.nodes | walk.draft.ends).items()]
-            sofar, nodes, steps = drafted[0][1], dict(drafted[:1]), walk.steps
+        for state in states:
+            drafted = [*(state.draft.nodes | state.draft.ends).items()]
+            sofar, nodes, steps = drafted[0][1], dict(drafted[:1]), state.steps
             for prefix, score in drafted[1:]:
                 if not self.rule.accepts_draft(torch.tensor(score - sofar)):
                     break
-                walk.write(prefix, score - sofar)
+                state.write(prefix, score - sofar)
                 sofar = nodes[prefix] = score
-            walk.statistics.count_drafts(walk.draft.depth, walk.steps - steps)
-            walk.draft = Draft([], nodes, silent={*[*nodes][:-1]})
+            state.statistics.count_drafts(state.draft.depth, state.steps - steps)
+            state.draft = Draft([], nodes, silent={*[*nodes][:-1]})
 
 
 def longest_allowed(prefix: Prefix) -> list[Prefix]:

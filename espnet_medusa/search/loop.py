@@ -1,4 +1,4 @@
-"""The loop of every search: draft, one decoder call for all utterances, walk on, forget.
+"""The loop of every search: draft, one decoder call for all utterances, state on, forget.
 
 Utterances advance at their own pace and leave when they are done; nobody waits for the slowest.
 """
@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
-from espnet_medusa.search.walk import Strategy, Walk
+from espnet_medusa.search.state import SearchState, Strategy
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 from espnet_medusa.tree.upload import upload
 
@@ -24,7 +24,7 @@ class Drafter(Protocol):
     """Says what the next decoder call evaluates.
 
     Attributes:
-        strategy: How walks go on.
+        strategy: How states go on.
         needs_head_input: Whether it drafts from what the decoder computes for heads.
     """
 
@@ -33,49 +33,49 @@ class Drafter(Protocol):
 
     def begin(
         self,
-        walks: Sequence[Walk],
+        states: Sequence[SearchState],
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
-        heard: Any,
+        cross_keys_values: Any,
     ) -> Drafter:
-        """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
+        """What drafts for these utterances; arguments as ``Proposer.begin``'s."""
 
-    def draft_prompt(self, walks: Sequence[Walk]) -> None:
-        """Set each walk's first ``draft``: its prompt and what may follow it."""
+    def draft_prompt(self, states: Sequence[SearchState]) -> None:
+        """Set each state's first ``draft``: its prompt and what may follow it."""
 
-    def draft(self, walks: Sequence[Walk]) -> None:
-        """Set each walk's ``draft``: its unevaluated hypotheses and what may follow them."""
+    def draft(self, states: Sequence[SearchState]) -> None:
+        """Set each state's ``draft``: its unevaluated hypotheses and what may follow them."""
 
 
 class Row(Placement):
-    """A walk and its places in the token tree.
+    """A state and its places in the token tree.
 
     Args:
-        walk: The utterance.
+        state: The utterance.
         prompt: Its prompt tokens.
     """
 
-    def __init__(self, walk: Walk, prompt: list[int]):
+    def __init__(self, state: SearchState, prompt: list[int]):
         super().__init__(prompt)
-        self.walk = walk
+        self.state = state
 
 
 def run(
     decoder: TreeDecoder,
     drafter: Drafter,
-    walks: Sequence[Walk],
+    states: Sequence[SearchState],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
     prompt: Sequence[torch.Tensor] | torch.Tensor,
     draft_inputs: Sequence[DraftInput] | None = None,
 ) -> None:
-    """Walk until everybody is done.
+    """SearchState until everybody is done.
 
     Args:
         decoder: Evaluates nodes.
-        drafter: Drafts, and knows the strategy by which walks go on.
-        walks: U, at their roots.
+        drafter: Drafts, and knows the strategy by which states go on.
+        states: U, at their roots.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,) frames.
         prompt: U times (P,) tokens to start from.
@@ -86,66 +86,68 @@ def run(
     if draft_inputs is None:
         parts = zip(memory, frames, prompts, strict=True)
         draft_inputs = [DraftInput(row[:length], tokens) for row, length, tokens in parts]
-    state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
-    share_seconds(walks, started)
+    tree_state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
+    share_seconds(states, started)
     started = time.perf_counter()
-    drafter = drafter.begin(walks, memory, memory_lengths, draft_inputs, state.heard)
-    drafter.draft_prompt(walks)
-    share_seconds(walks, started, drafting=True)
-    rows = [Row(walk, tokens) for walk, tokens in zip(walks, prompts, strict=True)]
+    drafter = drafter.begin(
+        states, memory, memory_lengths, draft_inputs, tree_state.cross_keys_values
+    )
+    drafter.draft_prompt(states)
+    share_seconds(states, started, drafting=True)
+    rows = [Row(state, tokens) for state, tokens in zip(states, prompts, strict=True)]
     while rows:
-        started, walks = time.perf_counter(), [row.walk for row in rows]
-        _evaluate(decoder, state, rows, strategy)
-        before = [walk.steps for walk in walks]
-        strategy.advance(walks)
-        for walk, steps in zip(walks, before, strict=True):
-            depth, accepted = walk.draft.depth, max(walk.steps - steps - 1, 0)
-            walk.draft.accepted = min(accepted, depth)
-            walk.statistics.count_drafts(depth, accepted)
-        rows = _leave(decoder, state, rows)
+        started, states = time.perf_counter(), [row.state for row in rows]
+        _evaluate(decoder, tree_state, rows, strategy)
+        before = [state.steps for state in states]
+        strategy.advance(states)
+        for state, steps in zip(states, before, strict=True):
+            depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
+            state.draft.accepted = min(accepted, depth)
+            state.statistics.count_drafts(depth, accepted)
+        rows = _leave(decoder, tree_state, rows)
         if rows:
-            compact(decoder, state, rows, _running(rows))
-        share_seconds(walks, started)
+            compact(decoder, tree_state, rows, _running(rows))
+        share_seconds(states, started)
         if rows:
-            started, walks = time.perf_counter(), [row.walk for row in rows]
-            drafter.draft(walks)
-            strategy.accept_unverified(walks)
-            rows = _leave(decoder, state, rows)
-            share_seconds(walks, started, drafting=True)
+            started, states = time.perf_counter(), [row.state for row in rows]
+            drafter.draft(states)
+            strategy.accept_unverified(states)
+            rows = _leave(decoder, tree_state, rows)
+            share_seconds(states, started, drafting=True)
 
 
-def share_seconds(walks: Sequence[Walk], started: float, drafting: bool = False) -> None:
+def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
     """Seconds since then, evenly among those present."""
-    seconds = (time.perf_counter() - started) / len(walks)
-    for walk in walks:
-        walk.statistics.decoder_seconds += seconds
+    seconds = (time.perf_counter() - started) / len(states)
+    for state in states:
+        state.statistics.decoder_seconds += seconds
         if drafting:
-            walk.statistics.draft_seconds += seconds
+            state.statistics.draft_seconds += seconds
 
 
 def _evaluate(
-    decoder: TreeDecoder, state: TreeState, rows: Sequence[Row], strategy: Strategy
+    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[Row], strategy: Strategy
 ) -> None:
     """One decoder call for the drafts of all rows, and what it says of them."""
-    first = state.num_nodes
-    tokens, parents = zip(*(row.place(row.walk.draft.nodes) for row in rows), strict=True)
-    outputs = decoder.extend(state, tokens, parents)
+    first = tree_state.num_nodes
+    tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
+    outputs = decoder.extend(tree_state, tokens, parents)
     placed = [prefix for row in rows for prefix in row.slots[first:]]
     for row, new in zip(rows, tokens, strict=True):
-        row.walk.statistics.decoder_calls += 1
-        row.walk.statistics.nodes += len(new)
-        row.fill(state.num_nodes)
+        row.state.statistics.decoder_calls += 1
+        row.state.statistics.nodes += len(new)
+        row.fill(tree_state.num_nodes)
     hidden = outputs.hidden
     if first == 0:
         _watch(decoder, rows, [*map(len, tokens)], hidden)
-    asked = {prefix for row in rows for prefix in row.walk.draft.asked}
+    asked = {prefix for row in rows for prefix in row.state.draft.asked}
     if len(asked) < len(placed):  # of the prompt only what follows it counts
         places = [place for place, prefix in enumerate(placed) if prefix in asked]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)
-    strategy.judge([row.walk for row in rows], decoder.logits(hidden))
+    strategy.judge([row.state for row in rows], decoder.logits(hidden))
 
 
 def _watch(
@@ -160,9 +162,9 @@ def _watch(
         hidden: (R, D) of these nodes, row by row.
     """
     places = [
-        (row.walk.watched, before + row.walk.watched.place)
+        (row.state.watched, before + row.state.watched.place)
         for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
-        if row.walk.watched is not None
+        if row.state.watched is not None
     ]
     if places:
         logits = decoder.logits(hidden[[place for _, place in places]]).float()
@@ -170,17 +172,17 @@ def _watch(
             watched.probability = float(probabilities[watched.token])
 
 
-def _leave(decoder: TreeDecoder, state: TreeState, rows: Sequence[Row]) -> list[Row]:
+def _leave(decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[Row]) -> list[Row]:
     """Let finished utterances go, with all they hold."""
-    going = [index for index, row in enumerate(rows) if not row.walk.done]
+    going = [index for index, row in enumerate(rows) if not row.state.done]
     for row in rows:
-        if row.walk.done:
+        if row.state.done:
             row.clear()
     if 0 < len(going) < len(rows):
-        decoder.select(state, going)
+        decoder.select(tree_state, going)
     return [rows[index] for index in going]
 
 
 def _running(rows: Sequence[Row]) -> list[list[Prefix]]:
-    """What each walk's hypotheses stand on."""
-    return [[hypothesis.prefix for hypothesis in row.walk.running] for row in rows]
+    """What each state's hypotheses stand on."""
+    return [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]

@@ -15,12 +15,12 @@ import torch
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
-from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
+from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER, Candidates, Scoring
-from espnet_medusa.search.walk import EndedHypothesis, Hypothesis, continuations, specialize
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.search.state import EndedHypothesis, Hypothesis, continuations, specialize
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 PATIENCE = 1.0
@@ -47,7 +47,7 @@ class PatientBeamSearch(BeamSearch):
         decoder: Evaluates nodes; it scores alone.
         beam_size: B.
         constraints: Which tokens may come where.
-        surrogate: Drafts; None with ``shape.depth`` 0.
+        proposer: Drafts; None with ``shape.depth`` 0.
         shape: How far and how wide to draft.
         options: When it ends and who wins.
         nbest: Hypotheses asked for; None: all that end.
@@ -58,7 +58,7 @@ class PatientBeamSearch(BeamSearch):
         decoder: TreeDecoder,
         beam_size: int,
         constraints: Constraints,
-        surrogate: Surrogate | None = None,
+        proposer: Proposer | None = None,
         shape: DraftShape = PLAIN,
         options: PatienceOptions = PatienceOptions(),
         nbest: int | None = None,
@@ -66,24 +66,24 @@ class PatientBeamSearch(BeamSearch):
         constraints = replace(constraints, renormalize=True)
         super().__init__(decoder, {}, None, {DECODER: 1.0}, beam_size, constraints, nbest=nbest)
         strategy = PatientStrategy(self.strategy.scoring, beam_size, shape.width)
-        self.drafter = RunAhead(strategy, surrogate, shape)
+        self.drafter = RunAhead(strategy, proposer, shape)
         self.options = options
         patience = PATIENCE if options.patience is None else options.patience
         self.most_ended = max(round(beam_size * patience), 1)
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> PatientWalk:
-        walk = super()._begin(memory, prompt, limits)
-        return specialize(walk, PatientWalk, most_ended=self.most_ended)
+    ) -> PatientState:
+        state = super()._begin(memory, prompt, limits)
+        return specialize(state, PatientState, most_ended=self.most_ended)
 
-    def _finish(self, walk: PatientWalk) -> None:
-        missing = max(self.strategy.beam_size - len(walk.ended), 0)
-        best = sorted(walk.running, key=lambda one: one.score, reverse=True)
-        walk.ended += [walk.end(one, [walk.eos]) for one in best[:missing]]
-        walk.ended.sort(key=self._rank, reverse=True)
-        walk.ended = walk.ended[: self.ranking.nbest]
-        walk.statistics.tokens = len(walk.ended[0].tokens) if walk.ended else 0
+    def _finish(self, state: PatientState) -> None:
+        missing = max(self.strategy.beam_size - len(state.ended), 0)
+        best = sorted(state.running, key=lambda one: one.score, reverse=True)
+        state.ended += [state.end(one, [state.eos]) for one in best[:missing]]
+        state.ended.sort(key=self._rank, reverse=True)
+        state.ended = state.ended[: self.ranking.nbest]
+        state.statistics.tokens = len(state.ended[0].tokens) if state.ended else 0
 
     def _rank(self, ended: EndedHypothesis) -> float:
         length, alpha = len(ended.tokens) - 1, self.options.length_penalty
@@ -91,7 +91,7 @@ class PatientBeamSearch(BeamSearch):
 
 
 @dataclass
-class PatientWalk(BeamWalk):
+class PatientState(BeamState):
     """An utterance under patient beam search.
 
     Attributes:

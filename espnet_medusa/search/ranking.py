@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from espnet_medusa.search.walk import EndedHypothesis, Hypothesis
+from espnet_medusa.search.state import EndedHypothesis, Hypothesis
 
 MARGIN = 1e-4  # rounding of scores
 AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)

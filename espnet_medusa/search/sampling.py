@@ -9,10 +9,10 @@ from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import BEST, GreedySearch, GreedyStrategy, GreedyWalk
+from espnet_medusa.search.greedy import BEST, GreedySearch, GreedyState, GreedyStrategy
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import Request
-from espnet_medusa.search.walk import specialize
+from espnet_medusa.search.state import specialize
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -39,13 +39,13 @@ class SamplingSearch(GreedySearch):
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> "SampledWalk":
-        walk = super()._begin(memory, prompt, limits)
-        return specialize(walk, SampledWalk, generator=torch.Generator().manual_seed(self.seed))
+    ) -> "SampledState":
+        state = super()._begin(memory, prompt, limits)
+        return specialize(state, SampledState, generator=torch.Generator().manual_seed(self.seed))
 
 
 @dataclass
-class SampledWalk(GreedyWalk):
+class SampledState(GreedyState):
     """An utterance whose tokens are drawn; ``generator`` draws them."""
 
     generator: torch.Generator = field(default_factory=torch.Generator)
@@ -63,14 +63,14 @@ class SamplingStrategy(GreedyStrategy):
         super().__init__(*parts)
         self.temperature = temperature
 
-    def judge(self, walks: Sequence[SampledWalk], logits: torch.Tensor) -> None:
-        requests = [Request(walk.scorers, walk.draft.asked) for walk in walks]
+    def judge(self, states: Sequence[SampledState], logits: torch.Tensor) -> None:
+        requests = [Request(state.scorers, state.draft.asked) for state in states]
         logits = self.scoring.constrain(requests, logits).float()
         # The largest of scores with Gumbel noise is a draw from their softmax.
         noise = torch.stack(
             [
-                torch.empty(logits.size(1)).exponential_(generator=walk.generator).log()
-                for walk, request in zip(walks, requests, strict=True)
+                torch.empty(logits.size(1)).exponential_(generator=state.generator).log()
+                for state, request in zip(states, requests, strict=True)
                 for _ in request.prefixes
             ]
         )

@@ -108,7 +108,7 @@ class Scoring:
         constraints: Which tokens may come where.
         constrain_logits: Greedy search constrains logits, beam search log-probabilities, each as
             transformers does.
-        vocabulary: (V',) token ids that the decoder's logits are of, which is then a surrogate
+        vocabulary: (V',) token ids that the decoder's logits are of, which is then a proposer
             with a draft vocabulary; None: all.
         top_tokens: The decoder's.
     """
@@ -143,7 +143,7 @@ class Scoring:
 
         Args:
             left_out: Scorers that shall not be asked.
-            vocabulary: The surrogate's.
+            vocabulary: The proposer's.
         """
         return replace(
             self,

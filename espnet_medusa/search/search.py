@@ -1,4 +1,4 @@
-"""What greedy and beam searches are: walks begin, the loop runs, walks have found something."""
+"""What greedy and beam searches are: states begin, the loop runs, states have found something."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
 from espnet_medusa.search.loop import Drafter, run
-from espnet_medusa.search.walk import Strategy, Walk, Watched
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.search.state import SearchState, Strategy, Watched
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -19,7 +19,7 @@ class Search(ABC):
 
     Args:
         decoder: Evaluates nodes.
-        drafter: Says which, and knows the strategy by which walks go on.
+        drafter: Says which, and knows the strategy by which states go on.
     """
 
     def __init__(self, decoder: TreeDecoder, drafter: Drafter):
@@ -27,7 +27,7 @@ class Search(ABC):
 
     @property
     def strategy(self) -> Strategy:
-        """How walks go on."""
+        """How states go on."""
         return self.drafter.strategy
 
     @torch.no_grad()
@@ -39,7 +39,7 @@ class Search(ABC):
         limits: Limits = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
         watched: Sequence[Watched] | None = None,
-    ) -> list[Walk]:
+    ) -> list[SearchState]:
         """Decode U utterances.
 
         Args:
@@ -51,32 +51,34 @@ class Search(ABC):
             watched: U, filled in by the call of the prompt; None: nothing is.
 
         Returns:
-            Walks, whose ``n_best`` lists are sorted, best first.
+            SearchStates, whose ``n_best`` lists are sorted, best first.
         """
         limits = for_each(limits, len(memory))
-        walks = [
+        states = [
             self._begin(memory[row, :frames], prompt[row], limits[row])
             for row, frames in enumerate(memory_lengths.tolist())
         ]
-        for walk, one in zip(walks, watched or [], strict=bool(watched)):
-            walk.watched = one
-        heard = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
+        for state, one in zip(states, watched or [], strict=bool(watched)):
+            state.watched = one
+        ctc_inputs = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
         if draft_inputs is not None:
-            heard = [one.heard for one in draft_inputs]
-        rows = self._undecided(walks, heard)
-        if 0 < len(rows) < len(walks):
+            ctc_inputs = [one.ctc_input for one in draft_inputs]
+        rows = self._undecided(states, ctc_inputs)
+        if 0 < len(rows) < len(states):
             memory, memory_lengths = memory[rows], memory_lengths[rows]
             prompt = [prompt[row] for row in rows]
             draft_inputs = draft_inputs and [draft_inputs[row] for row in rows]
         if rows:
-            going = [walks[row] for row in rows]
+            going = [states[row] for row in rows]
             run(self.decoder, self.drafter, going, memory, memory_lengths, prompt, draft_inputs)
-        for walk in walks:
-            self._finish(walk)
-        return walks
+        for state in states:
+            self._finish(state)
+        return states
 
     @abstractmethod
-    def _begin(self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits) -> Walk:
+    def _begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
+    ) -> SearchState:
         """An utterance at its root.
 
         Args:
@@ -85,17 +87,19 @@ class Search(ABC):
             limits: Its own.
         """
 
-    def _undecided(self, walks: Sequence[Walk], heard: Sequence[torch.Tensor]) -> list[int]:
-        """The walks that need the decoder: rows of what ``__call__`` is given.
+    def _undecided(
+        self, states: Sequence[SearchState], ctc_inputs: Sequence[torch.Tensor]
+    ) -> list[int]:
+        """The states that need the decoder: rows of what ``__call__`` is given.
 
         Args:
-            walks: U, at their roots.
-            heard: U times (S, D), what may draft.
+            states: U, at their roots.
+            ctc_inputs: U times (S, D), what may draft.
         """
-        return [*range(len(walks))]
+        return [*range(len(states))]
 
     @abstractmethod
-    def _finish(self, walk: Walk) -> None:
+    def _finish(self, state: SearchState) -> None:
         """Nothing is left to decide: sort and count what was found."""
 
     def _most_tokens(self, frames: int, num_prompt: int, limits: LengthLimits) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.whole_file import write_atomically
+from espnet_medusa.files.atomic import write_atomically
 
 
 @dataclass

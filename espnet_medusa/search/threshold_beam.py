@@ -22,11 +22,11 @@ import torch
 from espnet_medusa.search.acceptance import threshold
 from espnet_medusa.search.ahead.run_ahead import count_cost
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
+from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import CANDIDATES, DECODER
-from espnet_medusa.search.walk import (
+from espnet_medusa.search.state import (
     Draft,
     EndedHypothesis,
     Hypothesis,
@@ -34,7 +34,7 @@ from espnet_medusa.search.walk import (
     prompt_draft,
     specialize,
 )
-from espnet_medusa.tree.surrogate import DraftInput, Surrogate
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -72,7 +72,7 @@ class ThresholdBeamSearch(BeamSearch):
     Args:
         decoder: Evaluates nodes.
         constraints: Which tokens may come where.
-        surrogate: Drafts; None with ``depth`` 0.
+        proposer: Drafts; None with ``depth`` 0.
         threshold: Least probability of a draft, in (0, 1].
         beam_size: B, hypotheses that run.
         depth: Most tokens drafted behind the base head's; 0 drafts nothing.
@@ -84,7 +84,7 @@ class ThresholdBeamSearch(BeamSearch):
         self,
         decoder: TreeDecoder,
         constraints: Constraints,
-        surrogate: Surrogate | None,
+        proposer: Proposer | None,
         threshold: float,
         beam_size: int,
         depth: int,
@@ -102,18 +102,18 @@ class ThresholdBeamSearch(BeamSearch):
             nbest=beam_size if nbest is None else min(nbest, beam_size),
         )
         strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
-        self.drafter = ThresholdDrafts(strategy, surrogate, threshold, depth)
+        self.drafter = ThresholdDrafts(strategy, proposer, threshold, depth)
 
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> "ThresholdWalk":
-        walk = super()._begin(memory, prompt, limits)
-        running = [DraftedHypothesis(walk.root, 0.0, (0.0,))]
-        return specialize(walk, ThresholdWalk, running=running)
+    ) -> "ThresholdState":
+        state = super()._begin(memory, prompt, limits)
+        running = [DraftedHypothesis(state.root, 0.0, (0.0,))]
+        return specialize(state, ThresholdState, running=running)
 
 
 @dataclass
-class ThresholdWalk(BeamWalk):
+class ThresholdState(BeamState):
     """An utterance under threshold beam search."""
 
     @property
@@ -141,23 +141,23 @@ class ThresholdWalk(BeamWalk):
 class ThresholdStrategy(BeamStrategy):
     """The base head's part: the B best continuations of all running hypotheses together."""
 
-    def advance(self, walks: Sequence[ThresholdWalk]) -> None:
-        for walk in walks:
+    def advance(self, states: Sequence[ThresholdState]) -> None:
+        for state in states:
             # All of them, or none: only a forced prefix is evaluated further on.
-            while not walk.done and walk.running[0].prefix.evaluated:
-                self._expand(walk)
+            while not state.done and state.running[0].prefix.evaluated:
+                self._expand(state)
 
-    def _expand(self, walk: ThresholdWalk) -> None:
-        heads = {hypothesis.prefix: hypothesis.heads for hypothesis in walk.running}
+    def _expand(self, state: ThresholdState) -> None:
+        heads = {hypothesis.prefix: hypothesis.heads for hypothesis in state.running}
         candidates = [prefix.memo[CANDIDATES] for prefix in heads]
-        beam = best_continuations(walk.running, candidates, self.beam_size, self.scoring.eos)
+        beam = best_continuations(state.running, candidates, self.beam_size, self.scoring.eos)
         for prefix in heads:
-            walk.scorers.settle(prefix)
+            state.scorers.settle(prefix)
         longer = [
             DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
             for h in beam
         ]
-        walk.go_on(longer)
+        state.go_on(longer)
 
 
 class ThresholdDrafts:
@@ -165,97 +165,101 @@ class ThresholdDrafts:
 
     Args:
         strategy: The search.
-        surrogate: The heads; None drafts nothing.
+        proposer: The heads; None drafts nothing.
         threshold: Least probability of a draft.
         depth: Most tokens drafted.
     """
 
     def __init__(
-        self, strategy: ThresholdStrategy, surrogate: Surrogate | None, threshold: float, depth: int
+        self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int
     ):
-        self.strategy, self.surrogate, self.threshold = strategy, surrogate, threshold
+        self.strategy, self.proposer, self.threshold = strategy, proposer, threshold
         self.shape = DraftShape(depth)
         if depth > 0:
             constraints = strategy.scoring.constraints
-            self.constraints = constraints.restricted(surrogate.vocabulary)
+            self.constraints = constraints.restricted(proposer.vocabulary)
 
     @property
     def needs_head_input(self) -> bool:
         """Whether it drafts from what the decoder computes for heads."""
-        return self.shape.depth > 0 and self.surrogate.needs_head_input
+        return self.shape.depth > 0 and self.proposer.needs_head_input
 
     def begin(
         self,
-        walks: Sequence[ThresholdWalk],
+        states: Sequence[ThresholdState],
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
-        heard: Any,
+        cross_keys_values: Any,
     ) -> "ThresholdDrafts":
-        """What drafts for these utterances; arguments as ``Surrogate.begin``'s."""
+        """What drafts for these utterances; arguments as ``Proposer.begin``'s."""
         if self.shape.depth == 0:
             return self
-        begun, roots = copy.copy(self), [walk.root for walk in walks]
-        begun.surrogate = self.surrogate.begin(roots, memory, memory_lengths, draft_inputs, heard)
+        begun, roots = copy.copy(self), [state.root for state in states]
+        begun.proposer = self.proposer.begin(
+            roots, memory, memory_lengths, draft_inputs, cross_keys_values
+        )
         return begun
 
-    def draft_prompt(self, walks: Sequence[ThresholdWalk]) -> None:
+    def draft_prompt(self, states: Sequence[ThresholdState]) -> None:
         """The prompt alone: what is written first is the base head's."""
-        for walk in walks:
-            walk.draft = prompt_draft(walk, self.strategy.scoring.constraints.forced_prefix)
+        for state in states:
+            state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
-    def draft(self, walks: Sequence[ThresholdWalk]) -> None:
+    def draft(self, states: Sequence[ThresholdState]) -> None:
         """Prolong the running hypotheses; what they gained is what the next call evaluates."""
-        chains = iter(self._chains(walks))
-        for walk in walks:
-            beam = [self._prolonged(walk, hypothesis, next(chains)) for hypothesis in walk.running]
-            walk.go_on(beam)
-            walk.draft = Draft(walk.running)
-            for hypothesis in walk.running:
+        chains = iter(self._chains(states))
+        for state in states:
+            beam = [
+                self._prolonged(state, hypothesis, next(chains)) for hypothesis in state.running
+            ]
+            state.go_on(beam)
+            state.draft = Draft(state.running)
+            for hypothesis in state.running:
                 ancestors = hypothesis.prefix.ancestors()
                 path = [*takewhile(lambda prefix: not prefix.evaluated, ancestors)][::-1]
-                walk.draft.nodes |= dict.fromkeys(path, hypothesis.score)
-                walk.draft.silent |= {*path[:-1]}
+                state.draft.nodes |= dict.fromkeys(path, hypothesis.score)
+                state.draft.silent |= {*path[:-1]}
 
-    def _room(self, walk: ThresholdWalk, hypothesis: Hypothesis) -> int:
+    def _room(self, state: ThresholdState, hypothesis: Hypothesis) -> int:
         """How many drafts fit: the last place is the base head's, as in greedy search."""
-        return min(self.shape.depth, walk.max_length - hypothesis.prefix.length - 1)
+        return min(self.shape.depth, state.max_length - hypothesis.prefix.length - 1)
 
-    def _chains(self, walks: Sequence[ThresholdWalk]) -> list[list[tuple[float, float, float]]]:
+    def _chains(self, states: Sequence[ThresholdState]) -> list[list[tuple[float, float, float]]]:
         """Draft behind all running hypotheses at once, on the device, and read it once.
 
         Returns:
             For each hypothesis and step the token, its log-probability and whether it stands.
         """
-        pairs = [(walk, hypothesis) for walk in walks for hypothesis in walk.running]
+        pairs = [(state, hypothesis) for state in states for hypothesis in state.running]
         room = [self._room(*pair) for pair in pairs]
         if max(room, default=0) < 1:
             return [[]] * len(pairs)
         prefixes = [hypothesis.prefix for _, hypothesis in pairs]
         rows = {parent: row for row, parent in enumerate(dict.fromkeys(p.parent for p in prefixes))}
-        self.surrogate.keep(prefixes)
+        self.proposer.keep(prefixes)
         device = prefixes[0].parent.head_input[0].device
         table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
                  [p.length for p in prefixes], room]  # fmt: skip
         origins, tokens, lengths, places = torch.tensor(table, device=device)
-        states, going, found = self.surrogate.start([*rows]).select(origins), places > 0, []
+        draft_states, going, found = self.proposer.start([*rows]).select(origins), places > 0, []
         for step in range(max(room)):
-            states = self.surrogate.advance(states, tokens)
-            scores = self.surrogate.logits(states).float().log_softmax(dim=-1)
+            draft_states = self.proposer.advance(draft_states, tokens)
+            scores = self.proposer.logits(draft_states).float().log_softmax(dim=-1)
             log_probs, columns = self.constraints.apply(scores, lengths + step).max(dim=-1)
-            tokens = self.surrogate.token_ids(columns)
+            tokens = self.proposer.token_ids(columns)
             going = going & (step < places) & threshold(log_probs, self.threshold)
             found.append(torch.stack([tokens.double(), log_probs.double(), going.double()], dim=-1))
             going = going & (tokens != self.strategy.scoring.eos)
             # On a CPU it costs little to see that nobody goes on.
             if going.device.type == "cpu" and not bool(going.any()):
                 break
-        count_cost(self.surrogate, walks)
+        count_cost(self.proposer, states)
         return torch.stack(found, dim=1).tolist()
 
     def _prolonged(
         self,
-        walk: ThresholdWalk,
+        state: ThresholdState,
         hypothesis: DraftedHypothesis,
         chain: Sequence[tuple[float, float, float]],
     ) -> DraftedHypothesis:
@@ -266,7 +270,7 @@ class ThresholdDrafts:
             prefix, score = prefix.child(int(token)), score + log_prob
         count = prefix.length - hypothesis.prefix.length
         ended = prefix.token == self.strategy.scoring.eos
-        drafted = count if ended else max(self._room(walk, hypothesis), 0)
-        walk.statistics.count_drafts(drafted, count)
+        drafted = count if ended else max(self._room(state, hypothesis), 0)
+        state.statistics.count_drafts(drafted, count)
         heads = (*hypothesis.heads, *range(1, count + 1))
         return DraftedHypothesis(prefix, score, (score,), heads)

@@ -9,10 +9,10 @@ from pathlib import Path
 from espnet2.bin.aggregate_stats_dirs import aggregate_stats_dirs
 
 from espnet_medusa.bin.command_line import make_main, positive, str2bool
+from espnet_medusa.files.atomic import naming
 from espnet_medusa.options import read_config
 from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
 from espnet_medusa.recipe.shapes import add_vocabulary_size
-from espnet_medusa.whole_file import naming
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ not fetched again.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.archive import unpack
 from espnet_medusa.bin.command_line import make_main
+from espnet_medusa.files.archive import unpack
 from espnet_medusa.recipe.download import download
 
 

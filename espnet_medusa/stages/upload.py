@@ -4,9 +4,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.archive import unpack
 from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.archive import unpack
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,15 +7,14 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 from torch.nn.utils.rnn import pad_sequence
 
-from espnet_medusa.compat import add_sos_eos
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.options import build_options
 from espnet_medusa.training.inputs import (
-    check_kept_memory,
-    check_kept_states,
+    check_cached_memory,
+    check_cached_states,
     check_lengths,
     trains,
 )
@@ -28,6 +27,7 @@ from espnet_medusa.training.projection_loss import (
     projected_loss,
     rows_that_count,
 )
+from espnet_medusa.upstream.compat import add_sos_eos
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
 
@@ -140,12 +140,12 @@ class MedusaASRModel(ESPnetASRModel):
 
         Args:
             speech: (B, samples), or (B, L + 1, D) last hidden states of the frozen decoder, kept
-                by ``stages.keep_states``; None: ``memory`` alone was kept.
+                by ``stages.cache_states``; None: ``memory`` alone was kept.
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
             memory: (B, S, D) outputs of the frozen encoder, kept likewise or, alone, by
-                ``stages.keep_memory``; None: nothing that trains reads it.
+                ``stages.cache_memory``; None: nothing that trains reads it.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
@@ -159,10 +159,10 @@ class MedusaASRModel(ESPnetASRModel):
         text = text[:, : text_lengths.max()]
         states = None
         if speech is None:
-            check_kept_memory(memory, self.encoder)
+            check_cached_memory(memory, self.encoder)
         elif speech.dim() == 3:
             states = speech
-            check_kept_states(states, text, self.encoder, self.decoder)
+            check_cached_states(states, text, self.encoder, self.decoder)
         else:
             memory, memory_lengths = self.encode(speech, speech_lengths)
         if states is None:
@@ -172,10 +172,10 @@ class MedusaASRModel(ESPnetASRModel):
         if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC reads it: keep it with the states")
-            heard = memory, memory_lengths
+            ctc_input = memory, memory_lengths
             if speech is not None and states is None:
-                heard = self._heard(memory, memory_lengths, speech_lengths)
-            loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*heard, text, text_lengths)
+                ctc_input = self._unpadded(memory, memory_lengths, speech_lengths)
+            loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*ctc_input, text, text_lengths)
             stats["loss_ctc"] = loss_ctc.detach()
         if loss_ctc is None or trains(self.decoder) or trains(self.encoder):
             loss = self._decoder_loss(memory, memory_lengths, text, stats, states)
@@ -192,14 +192,14 @@ class MedusaASRModel(ESPnetASRModel):
         loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
         return loss, stats, weight
 
-    def _heard(
+    def _unpadded(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What a branch that can but draft reads: nothing of the silence that fills a window."""
         drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
         if not drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
-        rows = self.encoder.heard(memory, memory_lengths, speech_lengths)
+        rows = self.encoder.unpadded(memory, memory_lengths, speech_lengths)
         lengths = memory_lengths.new_tensor([*map(len, rows)])
         return pad_sequence(rows, batch_first=True), lengths
 

@@ -6,14 +6,14 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
 
-def check_kept_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -> None:
+def check_cached_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -> None:
     """Check outputs (B, S, D) of a frozen encoder, kept instead of audio.
 
     Raises:
         InputError: They are missing, the encoder trains, or gives frames of another size.
     """
     if memory is None:
-        raise InputError("speech: missing; train on audio, or on what stages.keep_memory kept")
+        raise InputError("speech: missing; train on audio, or on what stages.cache_memory kept")
     if trains(encoder):
         raise InputError(
             "memory: kept outputs are of a frozen encoder: set freeze_param: [encoder], or "
@@ -26,7 +26,7 @@ def check_kept_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -> 
         )
 
 
-def check_kept_states(
+def check_cached_states(
     states: torch.Tensor, text: torch.Tensor, encoder: torch.nn.Module, decoder: MultiTokenDecoder
 ) -> None:
     """Check last hidden states (B, L + 1, D) of a frozen decoder, kept for tokens (B, L).

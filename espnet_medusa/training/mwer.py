@@ -18,7 +18,7 @@ from rapidfuzz.distance import Levenshtein
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
-from espnet_medusa.model.heads.base import Heard
+from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
@@ -127,15 +127,15 @@ class MWERObjective:
             search = ThresholdBeamSearch(
                 runtime,
                 Constraints(self.end),
-                runtime.surrogate(),
+                runtime.proposer(),
                 self.threshold,
                 self.beam_size,
                 depth=decoder.num_heads,
             )
             prompt = torch.full((len(memory), 1), self.start, device=memory.device)
             limits = LengthLimits(maxlenratio=-float(max_length))
-            walks = search(memory.detach(), memory_lengths, prompt, limits)
-        return [walk.ended for walk in walks]
+            search_states = search(memory.detach(), memory_lengths, prompt, limits)
+        return [search_state.ended for search_state in search_states]
 
 
 def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str]:
@@ -201,7 +201,7 @@ def hypothesis_log_probs(
     inputs = inputs.view(len(n_best), -1)
     outputs = decoder.hidden_states(memory, memory_lengths, inputs, branches)
     states = (part.reshape(*tokens.shape, -1) for part in outputs[:3])
-    outputs = HiddenStates(*states, each_branch(outputs.heard, branches))
+    outputs = HiddenStates(*states, each_branch(outputs.cross_keys_values, branches))
     owners, log_probs = [], []
     unrolled = decoder.unroll_hidden(outputs, tokens)
     for head, (hidden, projection) in enumerate(zip(unrolled, decoder.projections, strict=True)):
@@ -214,11 +214,16 @@ def hypothesis_log_probs(
     return summed.view(len(n_best), -1).masked_fill(~present.to(device), -torch.inf)
 
 
-def each_branch(heard: Heard | None, branches: int) -> Heard | None:
+def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> CrossKeysValues | None:
     """The same audio for each of N sequences of an utterance."""
-    if heard is None:
+    if cross_keys_values is None:
         return None
-    return Heard(*(None if part is None else part.repeat_interleave(branches, 0) for part in heard))
+    return CrossKeysValues(
+        *(
+            None if part is None else part.repeat_interleave(branches, 0)
+            for part in cross_keys_values
+        )
+    )
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:

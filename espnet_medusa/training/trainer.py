@@ -6,8 +6,8 @@ import torch
 from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.trainer import Trainer
 
-from espnet_medusa.training.kept_checkpoint import drop, set_aside, take_up
-from espnet_medusa.training.kept_gradients import keep_gradients
+from espnet_medusa.training.accumulated_gradients import keep_gradients
+from espnet_medusa.training.resume_checkpoint import drop, set_aside, take_up
 
 
 class ResumableTrainer(Trainer):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa import __version__
-from espnet_medusa.cache_folder import cache_folder
 from espnet_medusa.convert.attach_heads import SHIPPED, attach_heads
 from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.cache_folder import cache_folder
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.whisper.text import TextOptions

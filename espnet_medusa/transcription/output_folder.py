@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.journal import FAILED, Decoded, Hypothesis, Journal
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
@@ -10,7 +11,6 @@ from espnet_medusa.search.statistics import write_statistics
 from espnet_medusa.transcription.formats import FORMATS
 from espnet_medusa.transcription.recordings import Recording
 from espnet_medusa.transcription.transcript import Transcript, output_path
-from espnet_medusa.whole_file import write_atomically
 
 TEXT, STATISTICS = "text", "statistics.json"
 

@@ -22,7 +22,7 @@ from espnet_medusa.inference.batches import (
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.whisper_windows import check_long_form, long_form_obstacle
+from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.options import build_options
@@ -145,7 +145,7 @@ class Transcriber:
         batch_size: Most recordings that are decoded together, or windows of their speech.
         options: Of audio beyond the model's window.
         timestamps: Whether all audio is decoded as if it were, with times.
-        heard: Called with seconds of audio as they are done.
+        on_decoded: Called with seconds of audio as they are done.
 
     Raises:
         InputError: The model does not write timestamps, and they are asked for.
@@ -156,7 +156,7 @@ class Transcriber:
     batch_size: int = 1
     options: LongFormOptions = LongFormOptions()
     timestamps: bool = False
-    heard: Callable[[float], None] = lambda seconds: None
+    on_decoded: Callable[[float], None] = lambda seconds: None
 
     def __post_init__(self) -> None:
         if self.in_windows:
@@ -183,7 +183,7 @@ class Transcriber:
             for batch in make_batches([one.frames for one in pool], self.batch_size):
                 together = [pool[index] for index in batch]
                 for utterance, outcome in decode_together(self.speech2text.decode, together):
-                    self.heard(len(utterance.speech) / self.speech2text.sample_rate_hz)
+                    self.on_decoded(len(utterance.speech) / self.speech2text.sample_rate_hz)
                     yield self._transcript(by_path.pop(utterance.key), outcome)
         yield from self._take(failed)
         if long:
@@ -197,7 +197,7 @@ class Transcriber:
         for step in run(self._read_long(recordings, failed)):
             yield from self._take(failed)
             found, recording = step.recording, step.recording.key
-            self.heard(found.done_s - done_s.get(recording, 0.0))
+            self.on_decoded(found.done_s - done_s.get(recording, 0.0))
             done_s[recording] = found.done_s
             if not step.done:
                 continue
@@ -241,7 +241,7 @@ class Transcriber:
     ) -> Iterator[Utterance]:
         """Those that fit into the window; the others are put aside where the model takes them."""
         own = self.speech2text
-        takes_long = long_form_obstacle(own) is None
+        takes_long = why_not_long_form(own) is None
         for probed in recordings:
             recording, key = probed.recording, str(probed.recording.path)
             try:

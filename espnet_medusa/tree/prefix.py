@@ -24,7 +24,7 @@ class Prefix:
         logits: (V,) base logits for the token that follows, once evaluated and until judged.
         head_input: Rows of a decoder call, (R, D), and the one that heads draft from, once
             evaluated.
-        memo: What scorers and surrogates have worked out for this prefix; dies with it.
+        memo: What scorers and proposers have worked out for this prefix; dies with it.
         root: The prompt that it begins with, one object for each utterance.
     """
 

@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
 from espnet_medusa.tree.upload import upload
@@ -41,8 +41,8 @@ class TreeState:
         memory_mask: (U, 1, 1, S) additive mask of what is padding in either, or None.
         with_heads: Whether ``extend`` also computes what the heads start from.
         offsets: U, positions before the first node: that prefix.
-        heard: Of all utterances that have begun, whoever leaves: what the last layer attends to,
-            as the runtime's heads read it; None where no head does.
+        cross_keys_values: Cross-attention keys and values of the last layer, for heads that attend
+            to the encoder output; rows of finished utterances stay. None without such heads.
         calls: Decoder calls so far.
         nodes: Nodes they evaluated, of all utterances.
     """
@@ -53,7 +53,7 @@ class TreeState:
     memory_mask: torch.Tensor | None
     with_heads: bool
     offsets: list[int]
-    heard: Any = None
+    cross_keys_values: Any = None
     calls: int = 0
     nodes: int = 0
 
@@ -136,12 +136,12 @@ class TreeDecoder(ABC):
         return top_tokens(logits, count, restriction)
 
     @abstractmethod
-    def surrogate(
+    def proposer(
         self,
         vocabulary: torch.Tensor | None = None,
         precision: str | None = None,
         verified: bool = False,
-    ) -> Surrogate | None:
+    ) -> Proposer | None:
         """What drafts from ``head_input``; None without heads.
 
         Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_material import draft_sources
@@ -20,10 +20,10 @@ from espnet_medusa.search.drafters import (
     CTC_MODEL,
     HEADS,
     MODEL,
-    build_surrogate,
+    build_proposer,
     default_budget,
 )
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tuning.setting import DraftSetting
 
 OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
@@ -47,7 +47,7 @@ class Drafter:
     Attributes:
         name: As tables call it.
         kind: As the decode option ``drafter`` calls it.
-        surrogates: By the option ``ctc_draft_share``; under None where nothing is mixed.
+        proposers: By the option ``ctc_draft_share``; under None where nothing is mixed.
         budget: The decode option's default.
         files: Of the draft model.
         vocabulary: The decode option ``draft_vocab_size``.
@@ -55,7 +55,7 @@ class Drafter:
 
     name: str
     kind: str
-    surrogates: dict[float | None, Surrogate]
+    proposers: dict[float | None, Proposer]
     budget: int | None = None
     files: DraftModelFiles | None = None
     vocabulary: int | None = None
@@ -74,7 +74,7 @@ class Drafter:
     @property
     def max_steps(self) -> int | None:
         """How far it can go; None without limit."""
-        return next(iter(self.surrogates.values())).max_steps
+        return next(iter(self.proposers.values())).max_steps
 
 
 @dataclass
@@ -142,9 +142,9 @@ def _add_own(found: Available, speech2text: Speech2Text, kind: str) -> None:
     for size in _vocabularies(speech2text, kind):
         reader = copy.copy(speech2text)
         reader.search_options = replace(options, draft_vocab_size=size)
-        surrogates = {share: _surrogate(reader, kind, share) for share in shares}
+        proposers = {share: _proposer(reader, kind, share) for share in shares}
         name = kind if size == options.draft_vocab_size else f"{kind}, {size} tokens"
-        drafter = _drafter(name, kind, surrogates, options)
+        drafter = _drafter(name, kind, proposers, options)
         found.drafters[name] = replace(drafter, vocabulary=size)
         if kind != HEADS:
             found.readers[name] = speech2text
@@ -173,22 +173,22 @@ def _add_model(
     reader.search_options = replace(
         options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
     )
-    model = _surrogate(reader, MODEL, None)
-    surrogates = {MODEL: {None: model}}
+    model = _proposer(reader, MODEL, None)
+    proposers = {MODEL: {None: model}}
     if CTC_MODEL in kinds:
         try:
             listener = copy.copy(speech2text)
             listener.search_options = options
-            ctc = _surrogate(listener, CTC, None)
+            ctc = _proposer(listener, CTC, None)
         except InputError as error:
             found.left_out.append(str(error))
         else:
-            surrogates[CTC_MODEL] = {
-                share: MixedSurrogate(ctc, model, share) for share in _shares(options)
+            proposers[CTC_MODEL] = {
+                share: MixedProposer(ctc, model, share) for share in _shares(options)
             }
-    for kind in [kind for kind in kinds if kind in surrogates]:
+    for kind in [kind for kind in kinds if kind in proposers]:
         full = f"{kind} {name}"
-        found.drafters[full] = _drafter(full, kind, surrogates[kind], options, files)
+        found.drafters[full] = _drafter(full, kind, proposers[kind], options, files)
         found.readers[full] = reader
 
 
@@ -200,16 +200,16 @@ def _shares(options: DecodeOptions) -> list[float]:
 def _drafter(
     name: str,
     kind: str,
-    surrogates: dict[float | None, Surrogate],
+    proposers: dict[float | None, Proposer],
     options: DecodeOptions,
     files: DraftModelFiles | None = None,
 ) -> Drafter:
-    first = next(iter(surrogates.values()))
+    first = next(iter(proposers.values()))
     budget = default_budget(first, options.search == GREEDY)
-    return Drafter(name, kind, surrogates, budget, files)
+    return Drafter(name, kind, proposers, budget, files)
 
 
-def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surrogate:
+def _proposer(speech2text: Speech2Text, kind: str, share: float | None) -> Proposer:
     """What drafts.
 
     Raises:
@@ -219,11 +219,11 @@ def _surrogate(speech2text: Speech2Text, kind: str, share: float | None) -> Surr
     if share is not None:
         options = replace(options, ctc_draft_share=share)
     model, decoder = speech2text.asr_model, speech2text.search.decoder
-    surrogate = build_surrogate(
+    proposer = build_proposer(
         options, decoder, len(model.token_list), model.eos, draft_sources(speech2text)
     )
-    draft_shape(options, decoder, surrogate, width=1)  # refuses untrained heads
-    return surrogate
+    draft_shape(options, decoder, proposer, width=1)  # refuses untrained heads
+    return proposer
 
 
 def _short_names(names: Sequence[str]) -> list[str]:

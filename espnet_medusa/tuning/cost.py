@@ -16,7 +16,7 @@ from espnet_medusa.tuning.trial import Trial
 CLASSES_PER_DOUBLING = 2  # of nodes per row
 FEW = 5  # samples of a class below which a median says little
 ROUNDS = 30  # of reweighting
-WALK_NAMES = ("iteration", "round", "step", "node")
+STEP_NAMES = ("iteration", "round", "step", "node")
 DRAFT_NAMES = ("draft", "step", "row")
 OTHER_NAMES = ("iteration", "row", "node")
 
@@ -65,7 +65,7 @@ class PartCosts:
     Attributes:
         call: Decoder calls.
         draft: Running ahead.
-        walk: Taking steps.
+        state: Taking steps.
         other: Bookkeeping.
         setup_seconds: Before the first decoder calls, of all batches.
         begin_seconds: What the drafter does once for each batch, of all.
@@ -73,7 +73,7 @@ class PartCosts:
 
     call: CallCost
     draft: LinearCost
-    walk: LinearCost
+    state: LinearCost
     other: LinearCost
     setup_seconds: float
     begin_seconds: float
@@ -85,7 +85,7 @@ class PartCosts:
             "setup": self.setup_seconds,
             "decoder calls": sum(self.call(it.rows, it.row_nodes) for it in iterations),
             "drafting": self.begin_seconds + float(self.draft(draft_quantities(iterations)).sum()),
-            "walking": float(self.walk(walk_quantities(iterations)).sum()),
+            "walking": float(self.state(step_quantities(iterations)).sum()),
             "other": float(self.other(other_quantities(iterations)).sum()),
         }
 
@@ -128,7 +128,7 @@ def _fit_parts(trials: Sequence[Trial]) -> PartCosts:
     return PartCosts(
         fit_call_cost(iterations),
         fit(DRAFT_NAMES, draft_quantities, "draft_seconds"),
-        fit(WALK_NAMES, walk_quantities, "walk_seconds"),
+        fit(STEP_NAMES, step_quantities, "step_seconds"),
         fit(OTHER_NAMES, other_quantities, "other_seconds"),
         float(np.median([trial.setup_seconds for trial in trials])),
         float(np.median([trial.begin_seconds for trial in trials])),
@@ -160,7 +160,7 @@ def _knots(by_size: dict[int, list[tuple[float, float]]]) -> list[tuple[float, f
     ]
 
 
-def walk_quantities(iterations: Sequence[Iteration]) -> np.ndarray:
+def step_quantities(iterations: Sequence[Iteration]) -> np.ndarray:
     """(N, 4): what walking costs depend on."""
     return np.array([(1, it.rounds, it.steps, it.nodes) for it in iterations], dtype=float)
 

@@ -13,8 +13,8 @@ from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.limits import LengthLimits
-from espnet_medusa.search.walk import Walk
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.search.state import SearchState
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tuning.stopwatch import Clock
 
 
@@ -52,7 +52,7 @@ class HeldOutBatch:
     encoder_seconds: float
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
-    def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[Walk]:
+    def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
         """Run a greedy or a beam search with a drafter."""
         reading = self.readings.get(drafter)
         inputs = self.memory, self.frames, self.prompt

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import yaml
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import Clock
-from espnet_medusa.whole_file import write_atomically
 
 DRAFT_KEYS = (  # that the tuning decides
     "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
@@ -236,7 +236,7 @@ def _cost_figures(parts: PartCosts) -> dict[str, Any]:
     return {
         "decoder_call": _call_figures(parts.call),
         "drafting": _linear_figures(parts.draft),
-        "walking": _linear_figures(parts.walk),
+        "walking": _linear_figures(parts.state),
         "other": _linear_figures(parts.other),
         "setup_seconds_of_all_batches": parts.setup_seconds,
         "begin_seconds_of_all_batches": parts.begin_seconds,

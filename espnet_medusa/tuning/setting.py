@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from espnet_medusa.search.drafters import CTC, CTC_HEADS, FIXED, MODEL
 
 DEPTH_SHARES = (0.25, 0.5, 1.0)  # of the heads
-DEPTH_SHARES_BEYOND = (1.5, 2.0)  # where a surrogate can go on
+DEPTH_SHARES_BEYOND = (1.5, 2.0)  # where a proposer can go on
 MODEL_DEPTHS = (1, 2, 4, 8)  # each step is a call of the draft model
 CTC_DEPTHS = (10, 20, 40)  # steps are free, nodes are not
 CTC_BEAM_DEPTHS = (2, 5, 10, 20)
@@ -76,7 +76,7 @@ def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> li
         kind: Of the drafter, as the decode option calls it.
         greedy: Whether the search has one hypothesis.
         num_heads: K, as trained.
-        max_steps: How far the surrogate can go; None without limit.
+        max_steps: How far the proposer can go; None without limit.
     """
     if MODEL in kind.split("+"):
         return [*MODEL_DEPTHS]
@@ -107,7 +107,7 @@ def between(tried: Sequence[int], best: int, max_steps: int | None) -> list[int]
     Args:
         tried: Depths, ascending.
         best: One of them.
-        max_steps: How far the surrogate can go; None without limit.
+        max_steps: How far the proposer can go; None without limit.
     """
     place = tried.index(best)
     below = tried[place - 1] if place > 0 else 0

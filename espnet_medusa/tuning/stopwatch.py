@@ -1,6 +1,6 @@
 """Timing of the parts of a search, without a change to the search.
 
-Decoder, surrogate, strategy and drafter are each replaced by one that does the same and notes
+Decoder, proposer, strategy and drafter are each replaced by one that does the same and notes
 how long it took. What is between them is left over: bookkeeping, and dropping nodes.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.walk import Walk
+from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput, States, Surrogate
+from espnet_medusa.tree.proposer import DraftInput, Proposer, States
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 
@@ -59,10 +59,10 @@ class Iteration:
         steps: Steps that utterances walked, all together.
         drafts: Times that something was run ahead: after the call, of the first one before, too.
         draft_steps: Steps run ahead.
-        draft_rows: Prefixes that the surrogate was asked about in them.
+        draft_rows: Prefixes that the proposer was asked about in them.
         begin_seconds: What the drafter does once for a batch, such as CTC's projection.
         call_seconds: ``extend`` and ``logits``.
-        walk_seconds: Judging what the call says, and taking the steps that it allows.
+        step_seconds: Judging what the call says, and taking the steps that it allows.
         draft_seconds: Running ahead.
         other_seconds: The rest.
     """
@@ -77,7 +77,7 @@ class Iteration:
     draft_rows: int = 0
     begin_seconds: float = 0.0
     call_seconds: float = 0.0
-    walk_seconds: float = 0.0
+    step_seconds: float = 0.0
     draft_seconds: float = 0.0
     other_seconds: float = 0.0
 
@@ -147,9 +147,9 @@ def timed(search: Any, log: PhaseLog) -> Any:
     search = copy.copy(search)
     drafter = search.drafter
     strategy = TimedStrategy(drafter.strategy, log)
-    surrogate = drafter.surrogate and TimedSurrogate(drafter.surrogate, log)
+    proposer = drafter.proposer and TimedProposer(drafter.proposer, log)
     search.decoder = TimedDecoder(search.decoder, log)
-    search.drafter = TimedRunAhead(RunAhead(strategy, surrogate, drafter.shape), log)
+    search.drafter = TimedRunAhead(RunAhead(strategy, proposer, drafter.shape), log)
     return search
 
 
@@ -183,8 +183,8 @@ class TimedDecoder(Timed):
         return self.log.claim("call", lambda: self.part.logits(hidden))
 
 
-class TimedSurrogate(Timed):
-    """A ``Surrogate`` whose rows are counted; ``TimedRunAhead`` times it."""
+class TimedProposer(Timed):
+    """A ``Proposer`` whose rows are counted; ``TimedRunAhead`` times it."""
 
     def begin(
         self,
@@ -192,15 +192,15 @@ class TimedSurrogate(Timed):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> Surrogate:
-        begun = self.part.begin(roots, memory, memory_lengths, draft_inputs, heard)
-        return self if begun is self.part else TimedSurrogate(begun, self.log)
+        cross_keys_values: Any = None,
+    ) -> Proposer:
+        begun = self.part.begin(roots, memory, memory_lengths, draft_inputs, cross_keys_values)
+        return self if begun is self.part else TimedProposer(begun, self.log)
 
     @property
-    def early(self) -> Surrogate | None:
+    def early(self) -> Proposer | None:
         early = self.part.early
-        return early and TimedSurrogate(early, self.log)
+        return early and TimedProposer(early, self.log)
 
     def logits(self, states: States) -> torch.Tensor:
         logits = self.part.logits(states)
@@ -211,13 +211,16 @@ class TimedSurrogate(Timed):
 class TimedStrategy(Timed):
     """A ``Strategy`` whose judging and walking are timed."""
 
-    def judge(self, walks: Sequence[Walk], logits: torch.Tensor) -> None:
-        self.log.claim("walk", lambda: self.part.judge(walks, logits))
+    def judge(self, search_states: Sequence[SearchState], logits: torch.Tensor) -> None:
+        self.log.claim("search_state", lambda: self.part.judge(search_states, logits))
 
-    def advance(self, walks: Sequence[Walk]) -> None:
-        before = [walk.steps for walk in walks]
-        self.log.claim("walk", lambda: self.part.advance(walks))
-        taken = [walk.steps - steps for walk, steps in zip(walks, before, strict=True)]
+    def advance(self, search_states: Sequence[SearchState]) -> None:
+        before = [search_state.steps for search_state in search_states]
+        self.log.claim("search_state", lambda: self.part.advance(search_states))
+        taken = [
+            search_state.steps - steps
+            for search_state, steps in zip(search_states, before, strict=True)
+        ]
         self.log.current.rounds += max(taken)
         self.log.current.steps += sum(taken)
 
@@ -227,25 +230,29 @@ class TimedRunAhead(Timed):
 
     def begin(
         self,
-        walks: Sequence[Walk],
+        search_states: Sequence[SearchState],
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
-        heard: Any,
+        cross_keys_values: Any,
     ) -> "TimedRunAhead":
-        inputs = walks, memory, memory_lengths, draft_inputs, heard
+        inputs = search_states, memory, memory_lengths, draft_inputs, cross_keys_values
         begun = self.log.claim("begin", lambda: self.part.begin(*inputs))
         return TimedRunAhead(begun, self.log)
 
-    def draft_prompt(self, walks: Sequence[Walk]) -> None:
-        self._draft(self.part.draft_prompt, walks)
+    def draft_prompt(self, search_states: Sequence[SearchState]) -> None:
+        self._draft(self.part.draft_prompt, search_states)
 
-    def draft(self, walks: Sequence[Walk]) -> None:
-        self._draft(self.part.draft, walks)
+    def draft(self, search_states: Sequence[SearchState]) -> None:
+        self._draft(self.part.draft, search_states)
 
-    def _draft(self, draft: Callable[[Sequence[Walk]], None], walks: Sequence[Walk]) -> None:
-        self.log.claim("draft", lambda: draft(walks))
-        depth = max(walk.draft.depth for walk in walks)
+    def _draft(
+        self, draft: Callable[[Sequence[SearchState]], None], search_states: Sequence[SearchState]
+    ) -> None:
+        self.log.claim("draft", lambda: draft(search_states))
+        depth = max(search_state.draft.depth for search_state in search_states)
         self.log.current.drafts += depth > 0
         self.log.current.draft_steps += depth
-        self.log.most_nodes = max(self.log.most_nodes, *(len(walk.draft.nodes) for walk in walks))
+        self.log.most_nodes = max(
+            self.log.most_nodes, *(len(search_state.draft.nodes) for search_state in search_states)
+        )

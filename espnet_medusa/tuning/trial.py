@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from tqdm import tqdm
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamStrategy, BeamWalk
+from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
 from espnet_medusa.search.build import SearchOptions, draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
 from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.search.walk import Walk
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import DraftSetting
@@ -53,16 +53,16 @@ class Trial:
         log = PhaseLog(task.clock)
         search, started = timed(search, log), task.clock.now()
         log.begin()
-        walks = batch.decode(search, task.limits, self.drafter)
+        states = batch.decode(search, task.limits, self.drafter)
         log.close()
         self.seconds += task.clock.now() - started
         self.setup_seconds += log.setup_seconds
         self.most_nodes = max(self.most_nodes, log.most_nodes)
         self.iterations += log.iterations
         self.begin_seconds += sum(iteration.begin_seconds for iteration in log.iterations)
-        for key, walk in zip(batch.keys, walks, strict=True):
-            self.outputs[key], self.scores[key] = output_of(walk, task.nbest)
-            self.statistics += walk.statistics
+        for key, state in zip(batch.keys, states, strict=True):
+            self.outputs[key], self.scores[key] = output_of(state, task.nbest)
+            self.statistics += state.statistics
 
 
 @dataclass(frozen=True)
@@ -133,26 +133,26 @@ def redraft(task: Task, setting: DraftSetting) -> Search:
     Raises:
         InputError: The model cannot draft like that.
     """
-    options, surrogate = replace(task.options, **setting.options()), None
+    options, proposer = replace(task.options, **setting.options()), None
     if setting.depth > 0:
-        surrogate = task.drafters[setting.drafter].surrogates[setting.share]
+        proposer = task.drafters[setting.drafter].proposers[setting.share]
     changed = copy.copy(task.search)
     old = task.search.strategy
-    shape = draft_shape(options, task.search.decoder, surrogate, width=task.beam_size or 1)
+    shape = draft_shape(options, task.search.decoder, proposer, width=task.beam_size or 1)
     if isinstance(task.search, GreedySearch):
         strategy = GreedyStrategy(old.scoring, old.rule, old.best_tokens, shape.width)
     else:
         strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
-    changed.drafter = RunAhead(strategy, surrogate, shape)
+    changed.drafter = RunAhead(strategy, proposer, shape)
     return changed
 
 
-def output_of(walk: Walk, nbest: int) -> tuple[Output, list[float]]:
+def output_of(state: SearchState, nbest: int) -> tuple[Output, list[float]]:
     """Token ids of the best hypotheses, and their scores."""
-    if isinstance(walk, BeamWalk):
-        ended = walk.ended[:nbest]
+    if isinstance(state, BeamState):
+        ended = state.ended[:nbest]
         return tuple(tuple(e.tokens) for e in ended), [e.score for e in ended]
-    return (tuple(walk.tokens),), [walk.hypothesis.score]
+    return (tuple(state.tokens),), [state.hypothesis.score]
 
 
 def differing(trial: Trial, plain: Trial, tie: float = 0.0) -> list[str]:

@@ -76,7 +76,7 @@ class Tuner:
     def _depths(self, drafter: Drafter) -> list[DraftSetting]:
         greedy = self.task.beam_size is None
         tried = depths(drafter.kind, greedy, self.task.search.decoder.num_heads, drafter.max_steps)
-        share, width = next(iter(drafter.surrogates)), self.task.beam_size or 1
+        share, width = next(iter(drafter.proposers)), self.task.beam_size or 1
         return [
             DraftSetting(drafter.name, depth, width, drafter.budget, share=share) for depth in tried
         ]
@@ -89,7 +89,7 @@ class Tuner:
         found = [replace(best, depth=depth) for depth in more]
         if all_ways:
             found += [replace(best, width=width) for width in self.widths]
-            found += [replace(best, share=share) for share in drafter.surrogates]
+            found += [replace(best, share=share) for share in drafter.proposers]
         return [setting for setting in found if setting != best]
 
     def _budgets(self, drafter: Drafter) -> list[DraftSetting]:

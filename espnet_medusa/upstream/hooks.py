@@ -1,7 +1,7 @@
 """Import hooks: modules of ESPnet that load otherwise in a process that has the plugin."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
@@ -26,10 +26,15 @@ class Finder(MetaPathFinder):
         return None
 
 
-def install() -> None:
-    """Take effect for what is imported from now on; of what is there, ``replaced`` is changed."""
+def install(register: Callable[[], None]) -> None:
+    """Hook ESPnet's imports; modules that ``replaced`` names and are imported already are changed.
+
+    Args:
+        register: Adds the plugin's classes to ESPnet's tables, once its ASR task is imported.
+    """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
+    replaced.Registering.register = staticmethod(register)
     sys.meta_path.insert(0, Finder())
     quiet.drop_warnings()
     for name, loader in replaced.LOADERS.items():

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 import yaml
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_yaml
-from espnet_medusa.yaml_text import DUMPER
 
 MEND = "mend the file or its path"
 
@@ -32,12 +32,12 @@ class Changing(SourceFileLoader):
 class Registering(Changing):
     """ESPnet's ASR task: its tables get the plugin's classes."""
 
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Register."""
-        from espnet_medusa.plugin import register  # imports torch, ESPnet, transformers
+    register: Callable[[], None]  # set by ``hooks.install``
 
-        register()
+    @classmethod
+    def change(cls, module: ModuleType) -> None:
+        """Register the plugin's classes."""
+        cls.register()
 
 
 class WithOurYAML(Changing):
@@ -87,7 +87,7 @@ class WithOurTokenizer(Changing):
     @staticmethod
     def change(module: ModuleType) -> None:
         """Replace the methods of its class."""
-        from espnet_medusa.upstream.whisper_text import WhisperTokenizer
+        from espnet_medusa.whisper.espnet_text import WhisperTokenizer
 
         replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
 
@@ -98,7 +98,7 @@ class WithOurConverter(Changing):
     @staticmethod
     def change(module: ModuleType) -> None:
         """Replace the methods of its class."""
-        from espnet_medusa.upstream.whisper_text import WhisperTokenIDConverter
+        from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter
 
         replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
 

@@ -8,8 +8,8 @@ from types import NoneType
 from typing import Any
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.token_list import read_token_list
 from espnet_medusa.options import read_config
-from espnet_medusa.token_list import read_token_list
 from espnet_medusa.vocabulary.byte_pairs import byte_alphabet
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE, WHISPER_TYPES

@@ -67,12 +67,12 @@ def layout(config: WhisperConfig) -> dict[str, Stored]:
 
 def _layer(side: str, layer: int, size: int, ffn: int) -> dict[str, Stored]:
     there, here = f"{side}/layer_{layer}", f"{side}.layers.{layer}"
-    heard = f"{here}.self_attn"
-    fused = [f"{heard}.{part}_proj" for part in "qkv"]
+    attention = f"{here}.self_attn"
+    fused = [f"{attention}.{part}_proj" for part in "qkv"]
     found = {
-        **_norm(f"{there}/self_attention/layer_norm", f"{heard}_layer_norm", size),
+        **_norm(f"{there}/self_attention/layer_norm", f"{attention}_layer_norm", size),
         **_linear(f"{there}/self_attention/linear_0", (size, size), *fused),
-        **_linear(f"{there}/self_attention/linear_1", (size, size), f"{heard}.out_proj"),
+        **_linear(f"{there}/self_attention/linear_1", (size, size), f"{attention}.out_proj"),
         **_norm(f"{there}/ffn/layer_norm", f"{here}.final_layer_norm", size),
         **_linear(f"{there}/ffn/linear_0", (ffn, size), f"{here}.fc1"),
         **_linear(f"{there}/ffn/linear_1", (size, ffn), f"{here}.fc2"),

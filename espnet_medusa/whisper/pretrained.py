@@ -12,8 +12,13 @@ from pathlib import Path
 import torch
 from transformers import WhisperConfig
 
-from espnet_medusa.checkpoint import check_shapes, check_state_dict, load_pickled, open_safetensors
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import (
+    check_shapes,
+    check_state_dict,
+    load_pickled,
+    open_safetensors,
+)
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.whisper.json_file import read_json

@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.token_list import read_token_list
+from espnet_medusa.files.token_list import read_token_list
 from espnet_medusa.whisper.json_file import read_json
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 from espnet_medusa.whisper.tokens import (

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.token_list import write_token_list
+from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.text import Text, TextOptions, find_text
 from espnet_medusa.whisper.token_types import ENGLISH, MULTILINGUAL

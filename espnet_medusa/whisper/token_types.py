@@ -1,5 +1,6 @@
 """ESPnet's names for Whisper's two vocabularies; light to import."""
 
+WHISPER_PREPROCESSOR = "whisper"  # the plugin's preprocessor, as ``preprocessor:`` names it
 ENGLISH, MULTILINGUAL = "whisper_en", "whisper_multilingual"
 WHISPER_TYPES = (ENGLISH, MULTILINGUAL)
 VOCAB_SIZE_OF_TYPE = {ENGLISH: 51864, MULTILINGUAL: 51865}  # large-v3 has one more

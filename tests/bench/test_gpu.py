@@ -145,7 +145,7 @@ def test_tests_by_outcome(tmp_path):
 
 def test_files_with_the_mark_are_found():
     found = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
-    assert "test_captured.py" in found and "test_greedy.py" not in found
+    assert "test_cuda_graph.py" in found and "test_greedy.py" not in found
 
 
 def test_all_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):

@@ -83,12 +83,12 @@ def test_logits_of_every_head(golden):
 
 def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
     """What each head drafts behind every position (B, L, D), as searches ask for it: (B, L, V)."""
-    surrogate, found = build_runtime(decoder).surrogate(), []
-    states = surrogate.start_from(head_input.flatten(0, 1))
+    proposer, found = build_runtime(decoder).proposer(), []
+    states = proposer.start_from(head_input.flatten(0, 1))
     for _ in range(NUM_HEADS):
         # Parallel heads do not look at the tokens.
-        states = surrogate.advance(states, torch.zeros(head_input[..., 0].numel()).long())
-        found.append(surrogate.logits(states).unflatten(0, head_input.shape[:2]))
+        states = proposer.advance(states, torch.zeros(head_input[..., 0].numel()).long())
+        found.append(proposer.logits(states).unflatten(0, head_input.shape[:2]))
     return found
 
 
@@ -133,7 +133,7 @@ def search(golden, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
     memory = golden.memory[sample : sample + 1]
     decoder = build_runtime(golden.decoder)
-    greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.surrogate(), shape)
+    greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.proposer(), shape)
     return greedy(memory, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
 
 

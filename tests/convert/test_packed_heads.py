@@ -49,7 +49,7 @@ def logits_of(checkpoint):
     states = decoder.hidden_states(memory, torch.tensor([30]), tokens)
     return [
         decoder.logits(states.hidden),
-        *decoder.unroll_heads(states.head_input, tokens, states.heard),
+        *decoder.unroll_heads(states.head_input, tokens, states.cross_keys_values),
     ]
 
 

@@ -7,7 +7,7 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.captured import CapturedWhisperRuntime
+from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.prefix import Prefix
@@ -22,14 +22,14 @@ def teacher_forced(decoder, seed, frames):
     tokens = torch.randint(0, VOCAB_SIZE, (len(frames), 9))
     labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (len(frames), 1))], dim=1)
     outputs = decoder.hidden_states(memory, lengths, tokens)
-    unrolled = [*decoder.unroll_heads(outputs.head_input, labels, outputs.heard)]
+    unrolled = [*decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)]
     return memory, lengths, labels, outputs, unrolled
 
 
 def begun(runtime, roots, memory, lengths, precision, vocabulary=None):
     """What drafts for these utterances."""
-    heard = runtime.start(memory, lengths).heard
-    return runtime.surrogate(vocabulary, precision).begin(roots, memory, lengths, None, heard)
+    cross = runtime.start(memory, lengths).cross_keys_values
+    return runtime.proposer(vocabulary, precision).begin(roots, memory, lengths, None, cross)
 
 
 @torch.no_grad()
@@ -65,21 +65,21 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
     decoder = tiny_decoder(1, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
     roots = [Prefix(0) for _ in frames]
-    surrogate = begun(build_runtime(decoder, precision), roots, memory, lengths, precision)
+    proposer = begun(build_runtime(decoder, precision), roots, memory, lengths, precision)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     prefixes = [roots[row].child(position) for row, position in places]
     for prefix, (row, position) in zip(prefixes, places, strict=True):
         prefix.head_input = outputs.hidden[row], position
-    states = surrogate.start(prefixes)
+    states = proposer.start(prefixes)
     for step in range(1, NUM_HEADS + 1):
         # Prefixes near the end of their row have no label left; the others go on together.
         going = [index for index, (_, position) in enumerate(places) if position + step < 9]
         states, places = states.select(torch.tensor(going)), [places[index] for index in going]
         read = [int(labels[row, position + step - 1]) for row, position in places]
-        states = surrogate.advance(states, torch.tensor(read))
+        states = proposer.advance(states, torch.tensor(read))
         expected = torch.stack([unrolled[step - 1][place] for place in places])
-        found = surrogate.logits(states)
+        found = proposer.logits(states)
         if precision == "float32":
             torch.testing.assert_close(found, expected, **CLOSE)
         else:
@@ -91,36 +91,36 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
-    surrogate = begun(build_runtime(decoder), roots, memory, lengths, precision="float32")
+    proposer = begun(build_runtime(decoder), roots, memory, lengths, precision="float32")
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5])
-    together = surrogate.advance(surrogate.start(roots), tokens)
+    together = proposer.advance(proposer.start(roots), tokens)
     alone = [
-        surrogate.advance(surrogate.start([root]), token[None])
+        proposer.advance(proposer.start([root]), token[None])
         for root, token in zip(roots, tokens, strict=True)
     ]
-    expected = torch.cat([surrogate.logits(states) for states in alone])
-    torch.testing.assert_close(surrogate.logits(together), expected, **CLOSE)
+    expected = torch.cat([proposer.logits(states) for states in alone])
+    torch.testing.assert_close(proposer.logits(together), expected, **CLOSE)
     turned = alone[1].join(alone[0]).join(alone[1])
     chosen = together.select(torch.tensor([1, 0, 1]))
     for states in (turned, chosen):
-        ahead = surrogate.logits(surrogate.advance(states, torch.tensor([1, 1, 1])))
+        ahead = proposer.logits(proposer.advance(states, torch.tensor([1, 1, 1])))
         assert torch.allclose(ahead[0], ahead[2], **CLOSE)
         assert not torch.allclose(ahead[0], ahead[1], **CLOSE)
-    same = [surrogate.advance(states, torch.tensor([1, 1, 1])) for states in (turned, chosen)]
-    torch.testing.assert_close(*map(surrogate.logits, same), **CLOSE)
+    same = [proposer.advance(states, torch.tensor([1, 1, 1])) for states in (turned, chosen)]
+    torch.testing.assert_close(*map(proposer.logits, same), **CLOSE)
 
 
-def best_rows(surrogate, states, count, depth):
+def best_rows(proposer, states, count, depth):
     """(R, depth) tokens step by step, and by how much each was the best, in logits."""
     tokens, leads = [], []
     for step in range(depth):
-        values, columns = surrogate.logits(states).topk(2)
-        tokens.append(surrogate.token_ids(columns[:, 0]))
+        values, columns = proposer.logits(states).topk(2)
+        tokens.append(proposer.token_ids(columns[:, 0]))
         leads.append(values[:, 0] - values[:, 1])
         if step + 1 < depth:
-            states = surrogate.advance(states, tokens[-1])
+            states = proposer.advance(states, tokens[-1])
     return torch.stack(tokens, 1), torch.stack(leads, 1)
 
 
@@ -136,49 +136,49 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     memory, lengths = random_memory(seed, [6, 3, 9, 1])
     roots = [Prefix(0) for _ in lengths]
     runtime = build_runtime(decoder, precision)
-    surrogate = begun(runtime, roots, memory, lengths, "int8", vocabulary)
+    proposer = begun(runtime, roots, memory, lengths, "int8", vocabulary)
     prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
-    states = surrogate.start(prefixes)
+    states = proposer.start(prefixes)
     depth = 6
-    tokens = surrogate.chain(states, depth)
-    expected, leads = best_rows(surrogate, states, len(prefixes), depth)
+    tokens = proposer.chain(states, depth)
+    expected, leads = best_rows(proposer, states, len(prefixes), depth)
     # Its embeddings are 8-bit rows of the projection: beside a near tie another token may be best.
     clear = leads > (1e-4 if precision == "int8" else 0.1)
     certain = clear.cummin(dim=1).values
     assert certain[:, 0].any() and certain.float().mean() > 0.3
     assert torch.equal(tokens[certain], expected[certain])
     turned = torch.tensor([2, 0, 3, 1])
-    assert torch.equal(surrogate.chain(states.select(turned), depth), tokens[turned])
+    assert torch.equal(proposer.chain(states.select(turned), depth), tokens[turned])
     for row in range(len(prefixes)):
-        alone = surrogate.chain(states.select(torch.tensor([row])), depth)
+        alone = proposer.chain(states.select(torch.tensor([row])), depth)
         assert torch.equal(alone[0], tokens[row])
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", [WhisperRuntime, CapturedWhisperRuntime])
+@pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_what_heads_hear_stays_when_utterances_leave(kind, precision):
     """They attend to the decoder's own keys and values, whatever becomes of its state."""
-    if kind is CapturedWhisperRuntime and precision == "int8":
+    if kind is CudaGraphWhisperRuntime and precision == "int8":
         pytest.skip("only a GPU has graphs")
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     runtime = kind(decoder, resolve_precision(precision, torch.device("cpu"), torch.float32))
     memory, lengths = random_memory(2, [7, 4, 40, 12])
     roots = [Prefix(0) for _ in memory]
     state = runtime.start(memory, lengths)
-    surrogate = runtime.surrogate().begin(roots, memory, lengths, None, state.heard)
+    proposer = runtime.proposer().begin(roots, memory, lengths, None, state.cross_keys_values)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5, 1, 2])
-    states = surrogate.start(roots)
-    before = surrogate.logits(surrogate.advance(states, tokens))
+    states = proposer.start(roots)
+    before = proposer.logits(proposer.advance(states, tokens))
     assert not torch.allclose(before[0], before[1], **CLOSE)
     for going in ([1, 2, 3], [1, 2], [1]):
         runtime.select(state, going)
-        left = surrogate.advance(states, tokens)
-        torch.testing.assert_close(surrogate.logits(left), before, rtol=0.0, atol=0.0)
+        left = proposer.advance(states, tokens)
+        torch.testing.assert_close(proposer.logits(left), before, rtol=0.0, atol=0.0)
 
 
 def test_only_heads_that_attend_are_given_what_the_decoder_hears():
@@ -186,9 +186,12 @@ def test_only_heads_that_attend_are_given_what_the_decoder_hears():
     for heads in ("linear", "block", "attending", "none"):
         runtime = build_runtime(tiny_decoder(0, heads))
         state = runtime.start(memory, lengths)
-        assert (state.heard is not None) == (heads == "attending")
-        assert runtime.start(memory, lengths, with_heads=False).heard is None
-        assert state.heard is None or state.heard.keys_values is state.memory[-1], "not a copy"
+        assert (state.cross_keys_values is not None) == (heads == "attending")
+        assert runtime.start(memory, lengths, with_heads=False).cross_keys_values is None
+        assert (
+            state.cross_keys_values is None
+            or state.cross_keys_values.keys_values is state.memory[-1]
+        ), "not a copy"
 
 
 def test_decoders_without_cross_attention_are_refused():

@@ -19,10 +19,10 @@ from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_deco
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from espnet_medusa.draft.ctc import CTCSurrogate
+from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.interpreter import UNSAID, OneToOne
-from espnet_medusa.draft.mixed import MixedSurrogate
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.mixed import MixedProposer
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -33,7 +33,7 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.vocabulary.byte_order import ByteOrder
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
@@ -88,16 +88,16 @@ def translations(vocabularies):
     )
 
 
-def greedy(decoder, surrogate, shape, end=EOS):
-    return GreedySearch(decoder, AcceptanceRule(exact), Constraints(end), surrogate, shape)
+def greedy(decoder, proposer, shape, end=EOS):
+    return GreedySearch(decoder, AcceptanceRule(exact), Constraints(end), proposer, shape)
 
 
-def begun(surrogate, count=1, prompt=(1,)):
-    """A surrogate begun for utterances of random memory, and their roots."""
+def begun(proposer, count=1, prompt=(1,)):
+    """A proposer begun for utterances of random memory, and their roots."""
     memory, lengths = random_memory(0, [4] * count)
     roots = [Prefix(0) for _ in range(count)]
     inputs = [DraftInput(row, [*prompt]) for row in memory]
-    return surrogate.begin(roots, memory, lengths, inputs), roots
+    return proposer.begin(roots, memory, lengths, inputs), roots
 
 
 def scripted(texts, vocab_size, end):
@@ -143,14 +143,14 @@ def run_scripted(translation, texts, depth, width=1):
     theirs = [draft.encode(begin(draft, text)) for text in texts]
     assert None not in sum(ours + theirs, [])
     drafter = scripted(theirs, len(draft), draft.end)
-    surrogate = DraftModelSurrogate(drafter, main.end, translation)
+    proposer = DraftModelProposer(drafter, main.end, translation)
     decoder = scripted(ours, len(main), main.end)
     memory, lengths = random_memory(0, [5] * len(texts))
     prompt = torch.tensor([[row, 1] for row in range(len(texts))])
-    search = greedy(decoder, surrogate, DraftShape(depth, width), main.end)
-    walks = search(memory, lengths, prompt, bounds([200] * len(texts)))
-    assert [walk.tokens for walk in walks] == ours
-    return walks, drafter.decoder.calls
+    search = greedy(decoder, proposer, DraftShape(depth, width), main.end)
+    search_states = search(memory, lengths, prompt, bounds([200] * len(texts)))
+    assert [search_state.tokens for search_state in search_states] == ours
+    return search_states, drafter.decoder.calls
 
 
 def begin(vocabulary, text):
@@ -178,9 +178,9 @@ def test_the_same_model_in_other_tokens_has_all_accepted(translations, pair, tur
     translation = translations(*pair)
     sentences = make_sentences(3, seed=3)
     for depth in (1, 6):
-        walks, _ = run_scripted(translation, sentences, depth)
-        for walk in walks:
-            assert walk.statistics.decoder_calls == needed(walk.tokens, depth)
+        search_states, _ = run_scripted(translation, sentences, depth)
+        for search_state in search_states:
+            assert search_state.statistics.decoder_calls == needed(search_state.tokens, depth)
 
 
 def test_coarse_and_fine_merges(translations):
@@ -188,35 +188,35 @@ def test_coarse_and_fine_merges(translations):
     words = ["bako", "ko", "ba", "kobako", "mako", "okak", "bam"]
     sentences = [" ".join(rng.choices(words, k=9)) for _ in range(6)]
     for pair in (("coarse", "fine"), ("fine", "coarse")):
-        for walk in run_scripted(translations(*pair), sentences, 5)[0]:
-            assert walk.statistics.decoder_calls == needed(walk.tokens, 5)
+        for search_state in run_scripted(translations(*pair), sentences, 5)[0]:
+            assert search_state.statistics.decoder_calls == needed(search_state.tokens, 5)
 
 
 def test_text_without_spaces(translations):
     """Whose last word is never over."""
     texts = ["今天天气很好我们一起去公园散步吧然后回家吃饭", "私は昨日東京で友達と映画を見ました"]
     for pair in (("whisper_en", "whisper_large_v3"), ("whisper_large_v3", "whisper_en")):
-        for walk in run_scripted(translations(*pair), texts, 5)[0]:
-            assert walk.statistics.decoder_calls <= needed(walk.tokens, 5) + 1
+        for search_state in run_scripted(translations(*pair), texts, 5)[0]:
+            assert search_state.statistics.decoder_calls <= needed(search_state.tokens, 5) + 1
 
 
 def test_drafts_of_the_same_text_cost_a_call_a_step(translations):
     text = make_sentences(1, seed=5)
     translation = translations("whisper_large_v3", "whisper_multilingual")
-    [walk], calls = run_scripted(translation, text, 4)
-    assert calls == sum(walk.statistics.drafted)
+    [search_state], calls = run_scripted(translation, text, 4)
+    assert calls == sum(search_state.statistics.drafted)
     # Others have to see that a word is over.
     translation = translations("whisper_en", "whisper_multilingual")
-    [walk], calls = run_scripted(translation, text, 4)
-    assert calls <= sum(walk.statistics.drafted) + 3 * walk.statistics.decoder_calls
+    [search_state], calls = run_scripted(translation, text, 4)
+    assert calls <= sum(search_state.statistics.drafted) + 3 * search_state.statistics.decoder_calls
 
 
-def hear(surrogate, root, tokens):
-    """Logits of the surrogate behind some tokens of the main model."""
-    states = surrogate.start([root])
+def hear(proposer, root, tokens):
+    """Logits of the proposer behind some tokens of the main model."""
+    states = proposer.start([root])
     for token in tokens:
-        states = surrogate.advance(states, torch.tensor([token]))
-    return surrogate.logits(states)[0]
+        states = proposer.advance(states, torch.tensor([token]))
+    return proposer.logits(states)[0]
 
 
 class Table:
@@ -249,19 +249,19 @@ def test_a_word_that_goes_on_is_spelt_anew(translations, vocabularies):
     coarse, fine = vocabularies["coarse"], vocabularies["fine"]
     table = {"": {" bako": 0.3, " b": 0.2, "m": 0.5}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
     drafter = Table(table, fine)
-    surrogate = DraftModelSurrogate(drafter, EOS, translations("coarse", "fine"))
-    surrogate, [root] = begun(surrogate, prompt=(0,))
-    said = hear(surrogate, root, [coarse.ids[b" ba"]])
+    proposer = DraftModelProposer(drafter, EOS, translations("coarse", "fine"))
+    proposer, [root] = begun(proposer, prompt=(0,))
+    said = hear(proposer, root, [coarse.ids[b" ba"]])
     # Whether the word is over, is not asked of ` ba`, that ` bako` goes on with is known.
     assert int(said.argmax()) == coarse.ids[b"ko"]
     assert float(said.max().exp()) == pytest.approx(0.3, abs=0.01)
     assert said[coarse.ids[b" ba"]] == said[coarse.ids[b"m"]] == UNSAID
-    share = hear(surrogate, root, []).exp()
+    share = hear(proposer, root, []).exp()
     assert float(share[coarse.ids[b"m"]]) == pytest.approx(0.5, abs=0.01)
     # Alone ` bako` is ` ba` there; ` b` is no token, its first one is the space.
     assert float(share[coarse.ids[b" ba"]]) == pytest.approx(0.3, abs=0.01)
     assert float(share[coarse.ids[b" "]]) == pytest.approx(0.2, abs=0.01)
-    said = hear(surrogate, root, [coarse.ids[b" ba"], coarse.ids[b"m"]])
+    said = hear(proposer, root, [coarse.ids[b" ba"], coarse.ids[b"m"]])
     assert said.shape == (VOCAB_SIZE,) and said.isfinite().all()
 
 
@@ -270,9 +270,9 @@ def test_several_draft_tokens_for_one_of_the_main_model(translations, vocabulari
     coarse, fine = vocabularies["coarse"], vocabularies["fine"]
     table = {"": {" ": 0.7, " b": 0.3}, " ": {"k": 1.0}, " k": {"o": 1.0}, " ko": {" ": 1.0}}
     table[" ko "] = {"m": 1.0}
-    surrogate = DraftModelSurrogate(Table(table, fine), EOS, translations("coarse", "fine"))
-    surrogate, [root] = begun(surrogate, prompt=(0,))
-    said = hear(surrogate, root, [])
+    proposer = DraftModelProposer(Table(table, fine), EOS, translations("coarse", "fine"))
+    proposer, [root] = begun(proposer, prompt=(0,))
+    said = hear(proposer, root, [])
     assert int(said.argmax()) == coarse.ids[b" ko"]
     assert float(said.max().exp()) == pytest.approx(0.7, abs=0.01)
 
@@ -284,11 +284,11 @@ def test_the_same_text_under_other_numbers(translations, vocabularies):
     translation = translations("whisper_large_v3", "whisper_multilingual")
     module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)
     start = v2.start
-    surrogate = DraftModelSurrogate(build_runtime(module), v3.end, translation)
-    surrogate, [root] = begun(surrogate, prompt=(start,))
-    assert isinstance(surrogate._interpreter, OneToOne)
+    proposer = DraftModelProposer(build_runtime(module), v3.end, translation)
+    proposer, [root] = begun(proposer, prompt=(start,))
+    assert isinstance(proposer._interpreter, OneToOne)
     text = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
-    said = hear(surrogate, root, text)
+    said = hear(proposer, root, text)
     fed = [start, *v2.encode(" hello there"), v2.special["0.50"]]
     memory, lengths = random_memory(0, [4])
     own = module(memory, lengths, torch.tensor([fed]), torch.tensor([len(fed)]))[0][0, -1]
@@ -320,20 +320,22 @@ def test_the_same_signs_under_other_numbers(translations, vocabularies):
             else:
                 weights[name] = value
         twin.load_state_dict(weights)
-        surrogate = DraftModelSurrogate(build_runtime(twin), EOS, translation)
+        proposer = DraftModelProposer(build_runtime(twin), EOS, translation)
         memory, lengths = random_memory(seed, [6, 9])
         prompts = [main.special["sos/eos"], 3], [draft.end, translation.forth.exact[3]]
         inputs = [
             DraftInput(row[:size], [*map(int, prompts[1])])
             for row, size in zip(memory, lengths, strict=True)
         ]
-        search = greedy(build_runtime(module), surrogate, DraftShape(4))
-        walks = search(memory, lengths, torch.tensor([prompts[0]] * 2), bounds([30, 30]), inputs)
-        for row, walk in enumerate(walks):
+        search = greedy(build_runtime(module), proposer, DraftShape(4))
+        search_states = search(
+            memory, lengths, torch.tensor([prompts[0]] * 2), bounds([30, 30]), inputs
+        )
+        for row, search_state in enumerate(search_states):
             alone = memory[row : row + 1, : lengths[row]]
             tokens, _, ended = plain_greedy(module, alone, prompts[0], 30)
-            assert walk.tokens == tokens
-            assert walk.statistics.decoder_calls == -(-(len(tokens) + ended) // 5)
+            assert search_state.tokens == tokens
+            assert search_state.statistics.decoder_calls == -(-(len(tokens) + ended) // 5)
 
 
 @torch.no_grad()
@@ -350,7 +352,7 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
     }
     draft.load_state_dict(weights)
     translation = translations("whisper_large_v3", "whisper_multilingual")
-    surrogate = DraftModelSurrogate(build_runtime(draft), v3.end, translation)
+    proposer = DraftModelProposer(build_runtime(draft), v3.end, translation)
     memory, lengths = random_memory(2, [7, 4])
     prompts = [[v3.start, v3.special["de"], v3.special["transcribe"]]] * 2
     own = [[v2.start, v2.special["de"], v2.special["transcribe"]]] * 2
@@ -358,13 +360,15 @@ def test_large_v3_with_a_draft_of_the_family_before(translations, vocabularies):
         DraftInput(row[:size], prompt)
         for row, size, prompt in zip(memory, lengths, own, strict=True)
     ]
-    search = greedy(build_runtime(main), surrogate, DraftShape(4), v3.end)
-    walks = search(memory, lengths, torch.tensor(prompts), bounds([20, 20], [20, 20]), inputs)
-    for row, walk in enumerate(walks):
+    search = greedy(build_runtime(main), proposer, DraftShape(4), v3.end)
+    search_states = search(
+        memory, lengths, torch.tensor(prompts), bounds([20, 20], [20, 20]), inputs
+    )
+    for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
         expected = plain_greedy(main, alone, prompts[0], 20, v3.end, 20)[0]
-        assert walk.tokens == expected
-        assert walk.statistics.decoder_calls == -(-len(walk.tokens) // 5)
+        assert search_state.tokens == expected
+        assert search_state.statistics.decoder_calls == -(-len(search_state.tokens) // 5)
 
 
 DRAFTS = ["fine", "few", "signs", "shuffled signs", "small", "unigram", "char", "word", "coarse"]
@@ -376,10 +380,10 @@ def random_case(seed, main, translation):
     rng = random.Random(f"{seed} {main}")
     module = tiny_decoder(seed, "none")
     draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.forth.target))
-    surrogate = DraftModelSurrogate(build_runtime(draft), EOS, translation)
+    proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
     memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
     inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
-    return rng, module, surrogate, memory, lengths, inputs
+    return rng, module, proposer, memory, lengths, inputs
 
 
 @pytest.mark.parametrize("main", MAINS)
@@ -388,15 +392,15 @@ def random_case(seed, main, translation):
 def test_greedy_text_is_exact(translations, main, draft):
     for seed in range(2):
         case = random_case(seed, main, translations(main, draft))
-        rng, module, surrogate, memory, lengths, inputs = case
+        rng, module, proposer, memory, lengths, inputs = case
         most = [rng.choice([1, 7, 25]) for _ in lengths]
         shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
-        search = greedy(build_runtime(module), surrogate, shape)
+        search = greedy(build_runtime(module), proposer, shape)
         prompt = torch.tensor([[3, 1]] * len(lengths))
-        walks = search(memory, lengths, prompt, bounds(most), inputs)
-        for row, walk in enumerate(walks):
+        search_states = search(memory, lengths, prompt, bounds(most), inputs)
+        for row, search_state in enumerate(search_states):
             alone = memory[row : row + 1, : lengths[row]]
-            assert walk.tokens == plain_greedy(module, alone, [3, 1], most[row])[0]
+            assert search_state.tokens == plain_greedy(module, alone, [3, 1], most[row])[0]
 
 
 @pytest.mark.parametrize("main", MAINS)
@@ -405,22 +409,22 @@ def test_greedy_text_is_exact(translations, main, draft):
 def test_nbest_is_exact(translations, main, draft):
     for seed in range(2):
         case = random_case(seed, main, translations(main, draft))
-        rng, module, surrogate, memory, lengths, inputs = case
+        rng, module, proposer, memory, lengths, inputs = case
         beam_size = rng.randint(1, 5)
         weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
         shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
         scorers, ctc = make_scorers(seed)
         search = BeamSearch(
             build_runtime(module), scorers, ctc.log_softmax, weights, beam_size, Constraints(EOS),
-            surrogate, shape,
+            proposer, shape,
         )  # fmt: skip
         prompt = torch.tensor([[EOS]] * len(lengths))
-        walks = search(memory, lengths, prompt, LengthLimits(0.7), inputs)
+        search_states = search(memory, lengths, prompt, LengthLimits(0.7), inputs)
         oracle = espnet_search(UncachedScorer(module), seed, weights, beam_size)
-        for row, walk in enumerate(walks):
+        for row, search_state in enumerate(search_states):
             expected = oracle(memory[row, : lengths[row]], maxlenratio=0.7)
             assert_same_nbest(
-                [([EOS, *ended.tokens], ended.score) for ended in walk.ended],
+                [([EOS, *ended.tokens], ended.score) for ended in search_state.ended],
                 [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
             )
 
@@ -428,37 +432,40 @@ def test_nbest_is_exact(translations, main, draft):
 @torch.no_grad()
 def test_a_batch_equals_singles(translations):
     for draft in ("fine", "small"):
-        _, module, surrogate, *_ = random_case(5, "coarse", translations("coarse", draft))
+        _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
         memory, lengths = random_memory(5, [9, 2, 5, 7])
         most, runtime = [20, 10, 15, 3], build_runtime(module)
         inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
-        search = greedy(runtime, surrogate, DraftShape(4, 2))
+        search = greedy(runtime, proposer, DraftShape(4, 2))
         together = search(memory, lengths, torch.tensor([[3, 1]] * 4), bounds(most), inputs)
-        for row, walk in enumerate(together):
+        for row, search_state in enumerate(together):
             size = lengths[row : row + 1]
             [alone] = search(
                 memory[row : row + 1, :size], size, torch.tensor([[3, 1]]),
                 bounds(most[row : row + 1]), inputs[row : row + 1],
             )  # fmt: skip
-            assert alone.tokens == walk.tokens
-            assert alone.statistics.decoder_calls == walk.statistics.decoder_calls
-            assert alone.statistics.draft_nodes == walk.statistics.draft_nodes
+            assert alone.tokens == search_state.tokens
+            assert alone.statistics.decoder_calls == search_state.statistics.decoder_calls
+            assert alone.statistics.draft_nodes == search_state.statistics.draft_nodes
 
 
 @torch.no_grad()
 def test_threshold_and_mixtures_take_it_as_any_other(translations):
-    _, module, surrogate, memory, lengths, inputs = random_case(
+    _, module, proposer, memory, lengths, inputs = random_case(
         1, "coarse", translations("coarse", "fine")
     )
     runtime, prompt = build_runtime(module), torch.tensor([[3, 1]] * len(lengths))
-    search = ThresholdBeamSearch(runtime, Constraints(EOS), surrogate, 0.2, 3, 4)
-    assert all(walk.ended for walk in search(memory, lengths, prompt, LengthLimits(-9), inputs))
-    ctc = CTCSurrogate(make_scorers(1)[1].log_softmax, VOCAB_SIZE, EOS)
-    search = greedy(runtime, MixedSurrogate(ctc, surrogate, 0.4), DraftShape(4, 2))
-    walks = search(memory, lengths, prompt, bounds([25] * len(lengths)), inputs)
-    for row, walk in enumerate(walks):
+    search = ThresholdBeamSearch(runtime, Constraints(EOS), proposer, 0.2, 3, 4)
+    assert all(
+        search_state.ended
+        for search_state in search(memory, lengths, prompt, LengthLimits(-9), inputs)
+    )
+    ctc = CTCProposer(make_scorers(1)[1].log_softmax, VOCAB_SIZE, EOS)
+    search = greedy(runtime, MixedProposer(ctc, proposer, 0.4), DraftShape(4, 2))
+    search_states = search(memory, lengths, prompt, bounds([25] * len(lengths)), inputs)
+    for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
-        assert walk.tokens == plain_greedy(module, alone, [3, 1], 25)[0]
+        assert search_state.tokens == plain_greedy(module, alone, [3, 1], 25)[0]
 
 
 @torch.no_grad()
@@ -469,14 +476,14 @@ def test_a_draft_model_with_few_positions_or_few_signs(translations):
         module = tiny_decoder(6, "none")
         short = tiny_decoder(7, "none", vocab_size=len(translation.forth.target),
                              max_target_positions=9)  # fmt: skip
-        surrogate = DraftModelSurrogate(build_runtime(short), EOS, translation)
+        proposer = DraftModelProposer(build_runtime(short), EOS, translation)
         memory, lengths = random_memory(6, [6, 4])
         prompt = torch.tensor([[3, 1]] * 2)
-        walks = greedy(build_runtime(module), surrogate, DraftShape(5))(
+        search_states = greedy(build_runtime(module), proposer, DraftShape(5))(
             memory, lengths, prompt, bounds([40, 3], [40, 0])
         )
         expected = plain_greedy(module, memory[:1, :6], [3, 1], 40, min_length=40)[0]
-        assert walks[0].tokens == expected and len(expected) == 40
+        assert search_states[0].tokens == expected and len(expected) == 40
 
 
 @torch.no_grad()
@@ -488,17 +495,17 @@ def test_what_is_settled_takes_no_memory(translations):
     translation = translations("whisper_en", "whisper_multilingual")
     spelt = translation.forth.target.encode(f" {sentence} {sentence} {sentence}")
     drafter = scripted([spelt], len(translation.forth.target), translation.forth.target.end)
-    surrogate = DraftModelSurrogate(drafter, vocabulary.end, translation)
-    surrogate, [root] = begun(surrogate, prompt=(0, 1))
+    proposer = DraftModelProposer(drafter, vocabulary.end, translation)
+    proposer, [root] = begun(proposer, prompt=(0, 1))
     tip, sizes = root, []
     for token in text:
         tip = tip.child(token)
-        states = surrogate.advance(surrogate.start([tip.parent]), torch.tensor([token]))
-        assert int(surrogate.logits(states)[0].argmax()) in (*text, vocabulary.end)
-        surrogate.keep([tip])
-        node = surrogate._places[tip].base
+        states = proposer.advance(proposer.start([tip.parent]), torch.tensor([token]))
+        assert int(proposer.logits(states)[0].argmax()) in (*text, vocabulary.end)
+        proposer.keep([tip])
+        node = proposer._places[tip].base
         known = [one for one in node.ancestors() if one.memo]
-        sizes.append(surrogate.tree.state.num_nodes)
+        sizes.append(proposer.tree.state.num_nodes)
         assert len(known) <= 1
     assert max(sizes) <= 2 + len(spelt) + 1
 

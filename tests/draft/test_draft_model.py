@@ -8,9 +8,9 @@ from beam_oracle import make_scorers, make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.captured import CapturedWhisperRuntime
+from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
@@ -20,14 +20,14 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 
 PROMPT = [3, 1]
 
 
 def greedy_search(decoder, shape, acceptance="exact", **options):
     rule = build_rule(AcceptanceOptions(acceptance, **options))
-    return GreedySearch(decoder, rule, Constraints(EOS), decoder.surrogate(), shape)
+    return GreedySearch(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
 
 
 def beam_search(decoder, shape, beam_size, seed=0, weights=None):
@@ -36,7 +36,7 @@ def beam_search(decoder, shape, beam_size, seed=0, weights=None):
     constraints = Constraints(EOS)
     return BeamSearch(
         decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
-        decoder.surrogate(), shape,
+        decoder.proposer(), shape,
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class Watched:
 
 
 def draft_decoder(decoder):
-    return decoder.surrogate().decoder
+    return decoder.proposer().decoder
 
 
 def test_logits_are_the_draft_models_own_behind_every_path():
@@ -105,14 +105,14 @@ def test_logits_are_the_draft_models_own_behind_every_path():
     inputs = [DraftInput(memory[0], [3, 1]), DraftInput(memory[1, :4], [2, 6, 0])]
     roots = [Prefix(1), Prefix(1)]  # the main model's prompt may be another
     unused = torch.zeros(2, 1, 1), torch.tensor([1, 1])
-    surrogate = DraftModelSurrogate(build_runtime(draft), EOS).begin(roots, *unused, inputs)
+    proposer = DraftModelProposer(build_runtime(draft), EOS).begin(roots, *unused, inputs)
     known = [roots[0].child(4), roots[1], roots[0]]
-    states = surrogate.start(known)
-    states = surrogate.advance(states, torch.tensor([7, 8, 9]))
+    states = proposer.start(known)
+    states = proposer.advance(states, torch.tensor([7, 8, 9]))
     paths = [(0, [3, 1, 4, 7]), (1, [2, 6, 0, 8]), (0, [3, 1, 9])]
     for _ in range(3):
         with torch.no_grad():
-            found = surrogate.logits(states)
+            found = proposer.logits(states)
             for logits, (row, path) in zip(found, paths, strict=True):
                 expected = draft(
                     memory[row : row + 1, : lengths[row]], lengths[row : row + 1],
@@ -120,13 +120,13 @@ def test_logits_are_the_draft_models_own_behind_every_path():
                 )[0][0, -1]  # fmt: skip
                 torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
         # On: some rows twice, in another order, then one token more.
-        states = surrogate.advance(states.select(torch.tensor([2, 0, 1])), torch.tensor([5, 0, 2]))
+        states = proposer.advance(states.select(torch.tensor([2, 0, 1])), torch.tensor([5, 0, 2]))
         paths = [
             (row, [*path, token])
             for (row, path), token in zip([paths[2], paths[0], paths[1]], [5, 0, 2], strict=True)
         ]
-    assert surrogate.cost(roots[0]).calls == surrogate.cost(roots[1]).calls == 3
-    assert surrogate.cost(roots[1]).nodes == 3 + 3
+    assert proposer.cost(roots[0]).calls == proposer.cost(roots[1]).calls == 3
+    assert proposer.cost(roots[1]).nodes == 3 + 3
 
 
 @pytest.mark.parametrize("depth", [1, 3, 10])
@@ -135,14 +135,14 @@ def test_the_main_model_itself_gets_all_its_drafts_accepted(seed, depth):
     module = tiny_decoder(seed, "none")
     decoder = drafted_by(module, module)
     memory, lengths = random_memory(seed, [6, 9, 4])
-    walks = greedy_search(decoder, DraftShape(depth))(
+    search_states = greedy_search(decoder, DraftShape(depth))(
         memory, lengths, prompts(3), bounds([30, 23, 40])
     )
-    for row, walk in enumerate(walks):
-        counts = walk.statistics
+    for row, search_state in enumerate(search_states):
+        counts = search_state.statistics
         alone = memory[row : row + 1, : lengths[row]]
         tokens, _, ended = plain_greedy(module, alone, PROMPT, [30, 23, 40][row])
-        assert walk.tokens == tokens
+        assert search_state.tokens == tokens
         # The prompt's call writes one token, each other depth + 1 as long as there are so many.
         assert counts.decoder_calls == -(-(len(tokens) + ended) // (depth + 1))
         assert counts.tokens - counts.decoder_calls == sum(counts.accepted)
@@ -155,8 +155,8 @@ def test_the_main_model_itself_drafts_the_whole_beam():
     decoder = drafted_by(module, module)
     weights = make_weights(ctc=0.3)
     search = beam_search(decoder, DraftShape(6, 5), 5, 2, weights)
-    for walk in search(memory, lengths, torch.tensor([[EOS]] * 2)):
-        assert walk.statistics.decoder_calls == -(-walk.steps // 7)
+    for search_state in search(memory, lengths, torch.tensor([[EOS]] * 2)):
+        assert search_state.statistics.decoder_calls == -(-search_state.steps // 7)
 
 
 def searches(decoder, seed):
@@ -170,7 +170,7 @@ def searches(decoder, seed):
     for search in (
         beam_search(decoder, DraftShape(4, 3), 3, seed),
         beam_search(decoder, DraftShape(4, 6, 15), 3, seed, weights),
-        ThresholdBeamSearch(decoder, Constraints(EOS), decoder.surrogate(), 0.2, 3, 4),
+        ThresholdBeamSearch(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
     ):
         yield lambda search=search: search(memory, lengths, prompts(3), LengthLimits(-14))
 
@@ -182,16 +182,20 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
     _, decoder = drafted(seed, kind)
     watched = Watched(draft_decoder(decoder))
     for search in searches(decoder, seed):
-        walks = search()
+        search_states = search()
         rows = watched.paths[-1]
-        for walk, paths in zip(walks, rows, strict=True):
+        for search_state, paths in zip(search_states, rows, strict=True):
             assert len(paths) == len(set(paths)), "no prefix twice"
             assert all(len(path) < 3 or path[:-1] in paths for path in paths)
-            assert walk.statistics.draft_nodes == len(paths)
-            assert walk.statistics.draft_calls <= watched.calls
-            assert walk.statistics.draft_seconds < walk.statistics.decoder_seconds
-        drafted_for = [walk for walk in walks if walk.statistics.draft_calls]
-        assert drafted_for and all(walk.statistics.draft_seconds > 0 for walk in drafted_for)
+            assert search_state.statistics.draft_nodes == len(paths)
+            assert search_state.statistics.draft_calls <= watched.calls
+            assert search_state.statistics.draft_seconds < search_state.statistics.decoder_seconds
+        drafted_for = [
+            search_state for search_state in search_states if search_state.statistics.draft_calls
+        ]
+        assert drafted_for and all(
+            search_state.statistics.draft_seconds > 0 for search_state in drafted_for
+        )
 
 
 @torch.no_grad()
@@ -201,9 +205,11 @@ def test_a_chain_costs_a_call_a_step_and_its_tree_stays_small():
     watched, extend = Watched(draft), draft.extend
     draft.extend = lambda state, *new: (extend(state, *new), sizes.append(state.num_nodes))[0]
     memory, lengths = random_memory(3, [12])
-    [walk] = greedy_search(decoder, DraftShape(4))(memory, lengths, prompts(1), bounds([50], [50]))
-    counts = walk.statistics
-    assert len(walk.tokens) == 50
+    [search_state] = greedy_search(decoder, DraftShape(4))(
+        memory, lengths, prompts(1), bounds([50], [50])
+    )
+    counts = search_state.statistics
+    assert len(search_state.tokens) == 50
     # Behind the prompt's call; a step less where only the base head's token is left.
     assert watched.calls == counts.draft_calls <= 4 * counts.decoder_calls
     assert counts.draft_calls == sum(counts.drafted)
@@ -219,14 +225,14 @@ def test_batch_equals_singles_in_what_drafts_cost():
     most = [40, 10, 25, 3]
     search = greedy_search(decoder, DraftShape(3))
     together = search(memory, lengths, prompts(4), bounds(most))
-    for row, walk in enumerate(together):
+    for row, search_state in enumerate(together):
         size = lengths[row : row + 1]
         [alone] = search(
             memory[row : row + 1, :size], size, prompts(1), bounds(most[row : row + 1])
         )
-        assert alone.tokens == walk.tokens
-        assert alone.statistics.decoder_calls == walk.statistics.decoder_calls
-        assert alone.statistics.accepted == walk.statistics.accepted
+        assert alone.tokens == search_state.tokens
+        assert alone.statistics.decoder_calls == search_state.statistics.decoder_calls
+        assert alone.statistics.accepted == search_state.statistics.accepted
 
 
 def test_a_draft_model_reads_its_own_memory_and_prompt():
@@ -239,16 +245,16 @@ def test_a_draft_model_reads_its_own_memory_and_prompt():
     decoder = drafted_by(module, draft)
     watched = Watched(draft_decoder(decoder))
     search = greedy_search(decoder, DraftShape(4))
-    walks = search(memory, lengths, prompts(2), bounds([20, 20]), inputs)
-    for row, walk in enumerate(walks):
+    search_states = search(memory, lengths, prompts(2), bounds([20, 20]), inputs)
+    for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
-        assert walk.tokens == plain_greedy(module, alone, PROMPT, 20)[0]
+        assert search_state.tokens == plain_greedy(module, alone, PROMPT, 20)[0]
         prompt = tuple(inputs[row].prompt)
         paths = watched.paths[0][row]
         assert paths[:3] == [prompt[:1], prompt[:2], prompt]
         assert all(path[:3] == prompt for path in paths[3:])
         # The first draft is what the draft model writes behind the first token.
-        token, drafts = walk.tokens[0], []
+        token, drafts = search_state.tokens[0], []
         for _ in range(4):
             path = torch.tensor([[*prompt, token, *drafts]])
             size, frames = torch.tensor([path.size(1)]), torch.tensor([len(inputs[row].memory)])
@@ -264,11 +270,11 @@ def test_a_draft_model_with_fewer_positions():
     memory, lengths = random_memory(6, [6, 4])
     decoder = drafted_by(module, tiny_decoder(6, "none", max_target_positions=9))
     watched = Watched(draft_decoder(decoder))
-    walks = greedy_search(decoder, DraftShape(5))(
+    search_states = greedy_search(decoder, DraftShape(5))(
         memory, lengths, prompts(2), bounds([40, 3], [40, 0])
     )
     expected = plain_greedy(module, memory[:1, :6], PROMPT, 40, min_length=40)[0]
-    assert walks[0].tokens == expected and len(expected) == 40
+    assert search_states[0].tokens == expected and len(expected) == 40
     assert max(len(path) for path in watched.paths[0][0]) == 9
 
 
@@ -291,25 +297,26 @@ def test_a_draft_model_computes_as_it_likes(runtime):
     module = tiny_decoder(3, "none")
     draft = nearly(module, 3)
     if runtime == "captured":
-        decoder = CapturedWhisperRuntime(draft, Precision(torch.float32))
+        decoder = CudaGraphWhisperRuntime(draft, Precision(torch.float32))
     else:
         decoder = build_runtime(draft, runtime)
     main = build_runtime(module)
     memory, lengths = random_memory(3, [12, 7, 9])
     most, counts = [30, 6, 45], []
     for drafts in (build_runtime(draft), decoder):
-        surrogate = DraftModelSurrogate(drafts, EOS)
+        proposer = DraftModelProposer(drafts, EOS)
         shape = DraftShape(6, 2)
         search = GreedySearch(
-            main, build_rule(AcceptanceOptions()), Constraints(EOS), surrogate, shape
+            main, build_rule(AcceptanceOptions()), Constraints(EOS), proposer, shape
         )
-        walks = search(memory, lengths, prompts(3), bounds(most, [30, 0, 45]))
-        for row, walk in enumerate(walks):
+        search_states = search(memory, lengths, prompts(3), bounds(most, [30, 0, 45]))
+        for row, search_state in enumerate(search_states):
             alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 45][row]
             assert (
-                walk.tokens == plain_greedy(module, alone, PROMPT, most[row], min_length=least)[0]
+                search_state.tokens
+                == plain_greedy(module, alone, PROMPT, most[row], min_length=least)[0]
             )
-        counts.append([(w.statistics.draft_calls, w.statistics.draft_nodes) for w in walks])
+        counts.append([(w.statistics.draft_calls, w.statistics.draft_nodes) for w in search_states])
     calls, nodes = (sum(column) for column in zip(*counts[0], strict=True))
     assert nodes > calls > 20
     if runtime == "captured":
@@ -325,7 +332,7 @@ def test_rules_allow_what_they_allow_and_threshold_asks_nobody(seed):
     expected = plain_greedy(module, memory, PROMPT, 30)[0]
     options = {"typical": {}, "top_m": {"top_m": 2}, "threshold": {"threshold": 1 / VOCAB_SIZE}}
     for name, own in options.items():
-        [walk] = greedy_search(decoder, DraftShape(3), name, **own)(
+        [search_state] = greedy_search(decoder, DraftShape(3), name, **own)(
             memory, lengths, prompts(1), bounds([30])
         )
-        assert walk.tokens == expected
+        assert search_state.tokens == expected

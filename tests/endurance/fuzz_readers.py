@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fuzz.counts import Counts, read_counts
 from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG
-from fuzz.kept_inputs import keep_inputs
+from fuzz.regression_inputs import keep_inputs
 from fuzz.scratch import IN_MEMORY
 
 from espnet_medusa.bin.command_line import make_main, positive

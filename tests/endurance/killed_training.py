@@ -30,8 +30,8 @@ from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.jobs import stop, tail
 from espnet_medusa.recipe.live import LogFollower
-from espnet_medusa.training.kept_checkpoint import BEFORE, CHECKPOINT
-from espnet_medusa.training.kept_gradients import KEY
+from espnet_medusa.training.accumulated_gradients import KEY
+from espnet_medusa.training.resume_checkpoint import BEFORE, CHECKPOINT
 
 RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
 MODULE = "espnet_medusa.bin.asr_train"

@@ -30,9 +30,9 @@ from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.compat import CTCPrefixScorer
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.upstream.compat import CTCPrefixScorer
 
 HEADS = [
     "linear", "block", "recurrent", "attending", "latent",

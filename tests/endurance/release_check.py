@@ -137,7 +137,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     return wheel, files
 
 
-def hear(shell: Shell, whisper: Path, audio: Path, **variables: str) -> str:
+def transcribe(shell: Shell, whisper: Path, audio: Path, **variables: str) -> str:
     """What a Whisper hears as an experiment in int8, its kernels compiled anew.
 
     Args:
@@ -176,7 +176,7 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     whisper = whisper.resolve() if whisper else save_tiny_whisper(folder / "whisper")
     ours = Shell(Path(sys.executable).parent, folder, folder / "build.log")
     with ours.in_empty_folder() as shell:
-        text = hear(shell, whisper, audio, PYTHONPATH=str(ROOT))
+        text = transcribe(shell, whisper, audio, PYTHONPATH=str(ROOT))
     return Release(wheel, files, whisper, audio, text)
 
 
@@ -205,9 +205,9 @@ def use(shell: Shell, release: Release) -> str:
         commands = sorted(path.name for path in shell.programs.glob("espnet-medusa-*"))
         for command in commands:
             outside.run(command, "--help")
-        text = hear(outside, release.whisper, release.audio)
+        text = transcribe(outside, release.whisper, release.audio)
     if text != release.text:
-        raise Failed(f"heard {text!r}, the checkout {release.text!r}")
+        raise Failed(f"transcribed {text!r}, the checkout wrote {release.text!r}")
     return f"{len(commands)} commands; the checkout's text"
 
 

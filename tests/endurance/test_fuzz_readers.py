@@ -5,12 +5,12 @@ import time
 import fuzz_readers
 import pytest
 from fuzz import judge as judge_module
-from fuzz.counts import Counts, KeptCounts, read_counts
+from fuzz.counts import CachedCounts, Counts, read_counts
 from fuzz.folder import COUNTS, DEFECTS
 from fuzz.judge import DefectError, Outcome, judge
-from fuzz.kept_inputs import read_kept_inputs
 from fuzz.reader import MEGABYTE, Reader
 from fuzz.readers import READERS
+from fuzz.regression_inputs import read_regression_inputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_seeds_are_read_and_neither_they_nor_what_is_made_of_them_find_a_defect(
     seeds = reader.seeds()
     assert all(len(seed) <= reader.max_bytes for seed in seeds)
     assert {judge(reader, seed) for seed in seeds} == {Outcome.READ}
-    for data in read_kept_inputs(name):
+    for data in read_regression_inputs(name):
         judge(reader, data)
 
     @settings(
@@ -114,17 +114,17 @@ def test_memory_that_the_file_justifies_is_none():
 
 
 def test_counts_go_on_where_they_were(tmp_path):
-    kept = KeptCounts(tmp_path / COUNTS)
+    kept = CachedCounts(tmp_path / COUNTS)
     kept.counts.executions += 3
     kept.counts.refused += 2
     kept.keep()
-    assert read_counts(tmp_path / COUNTS) == KeptCounts(tmp_path / COUNTS).counts == Counts(3, 2)
+    assert read_counts(tmp_path / COUNTS) == CachedCounts(tmp_path / COUNTS).counts == Counts(3, 2)
 
 
 def test_report_names_defects(tmp_path):
     folder = tmp_path / "trn"
     (folder / DEFECTS).mkdir(parents=True)
-    kept = KeptCounts(folder / COUNTS)
+    kept = CachedCounts(folder / COUNTS)
     kept.counts = Counts(1_000_000, 600_000, 399_999, 1)
     kept.keep()
     (folder / DEFECTS / "KeyError_trn.py_12.bin").write_bytes(b"x")

@@ -3,7 +3,7 @@
 import torch
 from killed_training import EPOCH, START, WRITING, describe, differing, leaves_gradients
 
-from espnet_medusa.training.kept_gradients import KEY
+from espnet_medusa.training.accumulated_gradients import KEY
 
 
 def test_files_and_tensors_that_differ_are_named(tmp_path):

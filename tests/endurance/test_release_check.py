@@ -47,12 +47,12 @@ def test_a_python_that_gets_no_environment_has_a_row(tmp_path, python):
 
 
 def test_another_text_than_the_checkouts_is_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(release_check, "hear", lambda *_: "wrong")
+    monkeypatch.setattr(release_check, "transcribe", lambda *_: "wrong")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to("/bin/true")
     shell = Shell(tmp_path / "bin", tmp_path, tmp_path / "log")
     release = Release(*[Path("none")] * 4, "right")
-    with pytest.raises(Failed, match="heard 'wrong', the checkout 'right'"):
+    with pytest.raises(Failed, match="transcribed 'wrong', the checkout wrote 'right'"):
         release_check.use(shell, release)
 
 

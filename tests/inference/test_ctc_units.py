@@ -9,8 +9,8 @@ from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 from whisper_training import save_tokenizer_of_bytes
 
-from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.ctc import CTCProposer
+from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -26,10 +26,10 @@ SEARCHES = {
     "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
 }
 DRAFTERS = [
-    ({"drafter": "ctc"}, CTCSurrogate),
-    ({"drafter": "ctc", "draft_width": 3, "draft_depth": 8}, CTCSurrogate),
-    ({"drafter": "ctc", "lookahead": "cost"}, CTCSurrogate),
-    ({"drafter": "ctc+heads"}, MixedSurrogate),
+    ({"drafter": "ctc"}, CTCProposer),
+    ({"drafter": "ctc", "draft_width": 3, "draft_depth": 8}, CTCProposer),
+    ({"drafter": "ctc", "lookahead": "cost"}, CTCProposer),
+    ({"drafter": "ctc+heads"}, MixedProposer),
 ]
 
 
@@ -66,7 +66,7 @@ def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
         expected = [nbest(plain(speech)) for speech in speeches()]
         for options, kind in DRAFTERS:
             speech2text = Speech2Text(**files(experiment), **options, **SEARCHES[search])
-            assert isinstance(speech2text.search.drafter.surrogate, kind)
+            assert isinstance(speech2text.search.drafter.proposer, kind)
             alone = [speech2text(speech) for speech in speeches()]
             together = speech2text.decode(speeches())
             assert sum(sum(one.statistics.drafted) for one in together) > 0

@@ -10,9 +10,9 @@ from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment
 from stock_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.mixed import MixedSurrogate
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.ctc import CTCProposer
+from espnet_medusa.draft.mixed import MixedProposer
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.draft_material import draft_inputs
@@ -21,7 +21,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost
 from espnet_medusa.search.drafters import hide_tokens
-from espnet_medusa.tree.surrogate import HeadsSurrogate
+from espnet_medusa.tree.proposer import HeadsProposer
 from espnet_medusa.whisper.log_mel import LogMel
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
@@ -74,20 +74,20 @@ SEARCHES = {
     "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
 }
 DRAFTERS = [
-    ("main", {"drafter": "heads"}, HeadsSurrogate),
-    ("main", {"drafter": "ctc"}, CTCSurrogate),
-    ("main", {"drafter": "ctc+heads"}, MixedSurrogate),
-    ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedSurrogate),
-    ("main", {"drafter": "model", "draft": "draft"}, DraftModelSurrogate),
-    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelSurrogate),
-    ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelSurrogate),
-    ("main", {"drafter": "ctc+model", "draft": "draft"}, MixedSurrogate),
-    ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedSurrogate),
-    ("stock", {"drafter": "ctc"}, CTCSurrogate),
-    ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCSurrogate),
-    ("main", {"drafter": "model", "draft": "other tokens"}, DraftModelSurrogate),
-    ("stock", {"draft": "stock draft"}, DraftModelSurrogate),
-    ("stock", {"draft": "draft", "draft_depth": 2, "draft_width": 2}, DraftModelSurrogate),
+    ("main", {"drafter": "heads"}, HeadsProposer),
+    ("main", {"drafter": "ctc"}, CTCProposer),
+    ("main", {"drafter": "ctc+heads"}, MixedProposer),
+    ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedProposer),
+    ("main", {"drafter": "model", "draft": "draft"}, DraftModelProposer),
+    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelProposer),
+    ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelProposer),
+    ("main", {"drafter": "ctc+model", "draft": "draft"}, MixedProposer),
+    ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedProposer),
+    ("stock", {"drafter": "ctc"}, CTCProposer),
+    ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCProposer),
+    ("main", {"drafter": "model", "draft": "other tokens"}, DraftModelProposer),
+    ("stock", {"draft": "stock draft"}, DraftModelProposer),
+    ("stock", {"draft": "draft", "draft_depth": 2, "draft_width": 2}, DraftModelProposer),
 ]
 
 
@@ -109,7 +109,7 @@ def plain(models):
 @pytest.mark.parametrize(("main", "options", "kind"), DRAFTERS, ids=str)
 def test_whoever_drafts_the_text_is_that_of_no_drafts(models, plain, main, options, kind, search):
     speech2text = load(models, main, **options, **SEARCHES[search])
-    assert isinstance(speech2text.search.drafter.surrogate, kind)
+    assert isinstance(speech2text.search.drafter.proposer, kind)
     speech2text.release_weights()  # of a main model that drafts for itself only the draft's copy
     given, expected = speeches(), plain[main, search]
     alone = [Both(speech2text(speech), speech2text.statistics) for speech in given]
@@ -191,12 +191,12 @@ def test_shapes_of_drafts(models, options, depth, budget, lookahead):
 
 def test_heads_draft_where_nobody_says_who(models, caplog):
     heads = load(models, draft="draft", search="greedy")
-    assert isinstance(heads.search.drafter.surrogate, HeadsSurrogate)
+    assert isinstance(heads.search.drafter.proposer, HeadsProposer)
     assert heads.draft_model is None, "a model that does not draft is not read"
     assert "draft_model is not used: drafter: heads" in caplog.text
-    assert load(models, "stock", search="greedy").search.drafter.surrogate is None
+    assert load(models, "stock", search="greedy").search.drafter.proposer is None
     plain = load(models, "stock", draft="draft", search="greedy", draft_depth=0)
-    assert plain.draft_model is None and plain.search.drafter.surrogate is None
+    assert plain.draft_model is None and plain.search.drafter.proposer is None
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])

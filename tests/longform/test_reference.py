@@ -243,16 +243,16 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
 
     class Recorded(SamplingSearch):
         def __call__(self, *parts):
-            walks = super().__call__(*parts)
-            made.append((self.seed, walks))
-            return walks
+            states = super().__call__(*parts)
+            made.append((self.seed, states))
+            return states
 
     monkeypatch.setattr(whisper_windows, "SamplingSearch", Recorded)
     options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
     decoder = WhisperWindows(speech2text, options)
     encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])
     ((found, statistics),) = decoder.decode(encoded, [0], [[]], ["en"], 0.7)
-    draws = [(walk.n_best[0], walk.statistics) for _, (walk,) in made]
+    draws = [(state.n_best[0], state.statistics) for _, (state,) in made]
     assert [number for number, _ in made] == [*range(4)]
     tokens = [best.tokens[:-1] for best, _ in draws]
     assert len({*map(tuple, tokens)}) > 1 and all(tokens)

@@ -22,7 +22,7 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
 
 def heard_by(decoder, frames):
     """Random audio for heads that listen."""
-    return decoder.hear(*random_memory(0, frames)) if decoder.heads.listens else None
+    return decoder.project_memory(*random_memory(0, frames)) if decoder.heads.listens else None
 
 
 LAYERED = ("linear", "block", "recurrent")

@@ -158,11 +158,11 @@ def test_int8_is_near_float32():
         runtime = build_runtime(decoder, name)
         state = runtime.start(memory, lengths)
         outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
-        surrogate = runtime.surrogate()
-        drafted = surrogate.advance(
-            surrogate.start_from(outputs.head_input), torch.tensor([5, 1, 6, 7])
+        proposer = runtime.proposer()
+        drafted = proposer.advance(
+            proposer.start_from(outputs.head_input), torch.tensor([5, 1, 6, 7])
         )
-        found.append(torch.cat([runtime.logits(outputs.hidden), surrogate.logits(drafted)]).float())
+        found.append(torch.cat([runtime.logits(outputs.hidden), proposer.logits(drafted)]).float())
     error = (found[1] - found[0]).norm() / found[0].norm()
     assert 0 < error < 0.1
 

@@ -112,9 +112,9 @@ def test_greedy_writes_the_same_by_kernels_and_by_torch(kind, acceptance, constr
     for way in (runtime.best_tokens, best_tokens):
         search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
         search.strategy.best_tokens = way
-        walks = search(memory, lengths, prompt, limits)
-        texts.append([walk.tokens for walk in walks])
-        scores.append([walk.hypothesis.score for walk in walks])
+        states = search(memory, lengths, prompt, limits)
+        texts.append([state.tokens for state in states])
+        scores.append([state.hypothesis.score for state in states])
     assert texts[0] == texts[1]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
@@ -153,13 +153,13 @@ def test_beams_write_the_same_by_kernels_and_by_torch(kind, constraints):
     memory, lengths = random_memory(0, [20, 9, 4])
     prompt, found = torch.full((3, 1), EOS), []
     limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
-    drafts = runtime.surrogate(), DraftShape(3, 4)
+    drafts = runtime.proposer(), DraftShape(3, 4)
     for way in (runtime.top_tokens, top_tokens):
         runtime.top_tokens = way
         search = BeamSearch(runtime, {}, None, {"decoder": 1.0}, 4, limits, *drafts)
-        walks = search(memory, lengths, prompt, LengthLimits(-12))
-        assert all(sum(walk.statistics.drafted) for walk in walks)
-        found.append([[(one.tokens, one.score) for one in walk.ended] for walk in walks])
+        states = search(memory, lengths, prompt, LengthLimits(-12))
+        assert all(sum(state.statistics.drafted) for state in states)
+        found.append([[(one.tokens, one.score) for one in state.ended] for state in states])
     for by_kernels, by_torch in zip(*found, strict=True):
         assert [tokens for tokens, _ in by_kernels] == [tokens for tokens, _ in by_torch]
         scores = [[score for _, score in one] for one in (by_kernels, by_torch)]

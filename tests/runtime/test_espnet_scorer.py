@@ -8,7 +8,7 @@ import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
 from tiny import EOS, random_memory, tiny_decoder
 
-from espnet_medusa.compat import BeamSearch
+from espnet_medusa.upstream.compat import BeamSearch
 
 SOS = EOS
 

@@ -14,11 +14,6 @@ from grown_trees import CLOSE, Grown, grow_raggedly
 from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
-from espnet_medusa.compat import (
-    LearnableFourierPosEnc,
-    PositionalEncoding,
-    ScaledPositionalEncoding,
-)
 from espnet_medusa.model.espnet_transformer import (
     ESPnetTransformerDecoder,
     searchable,
@@ -31,6 +26,11 @@ from espnet_medusa.runtime.native_layer import NativeStack
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.upstream.compat import (
+    LearnableFourierPosEnc,
+    PositionalEncoding,
+    ScaledPositionalEncoding,
+)
 
 KINDS = [
     {},
@@ -190,13 +190,14 @@ def test_batch_equals_singles(seed):
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, NO_DRAFTS)
     together = search(memory, lengths, torch.tensor([[EOS]] * 4))
-    for row, walk in enumerate(together):
+    for row, search_state in enumerate(together):
         size = lengths[row : row + 1]
         alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
         assert_same_nbest(
-            [(e.tokens, e.score) for e in walk.ended], [(e.tokens, e.score) for e in alone.ended]
+            [(e.tokens, e.score) for e in search_state.ended],
+            [(e.tokens, e.score) for e in alone.ended],
         )
-        assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
+        assert search_state.statistics.decoder_calls == alone.statistics.decoder_calls
 
 
 # Which decoders are known.

@@ -327,8 +327,13 @@ def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
             weights = {"decoder": 1.0}
             parts = options, runtime, {}, None, weights, beam_size, *sizes, False, device
             search = build_beam(*parts)
-        walks = search(memory, lengths, prompt, LengthLimits(-30))
-        found.append([[(one.tokens, one.score) for one in walk.n_best] for walk in walks])
+        search_states = search(memory, lengths, prompt, LengthLimits(-30))
+        found.append(
+            [
+                [(one.tokens, one.score) for one in search_state.n_best]
+                for search_state in search_states
+            ]
+        )
     assert found[0] == found[1]
 
 

@@ -65,12 +65,12 @@ def test_int8_projection_of_nothing_is_nothing():
 @pytest.mark.parametrize("seed", range(4))
 def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
     decoder = tiny_decoder(seed, heads)
-    walks = greedy(decoder, draft_precision="int8")
+    search_states = greedy(decoder, draft_precision="int8")
     memory, lengths = random_memory(0, LENGTHS)
-    for walk, row, frames in zip(walks, memory, lengths, strict=True):
+    for search_state, row, frames in zip(search_states, memory, lengths, strict=True):
         tokens, score, _ = plain_greedy(decoder, row[None, :frames], [EOS], 15)
-        assert walk.tokens == tokens
-        assert abs(walk.hypothesis.score - score) < 1e-3
+        assert search_state.tokens == tokens
+        assert abs(search_state.hypothesis.score - score) < 1e-3
     for found, expected in zip(
         beam(decoder, draft_precision="int8"), beam(decoder, draft_depth=0), strict=True
     ):
@@ -116,7 +116,7 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_the_end():
 def test_released_weights_leave_searches_as_they_were(heads, name):
     decoder = tiny_decoder(0, heads)
     search = greedy_search(decoder, decoder_precision=name)
-    before = [walk.tokens for walk in run(search)]
+    before = [search_state.tokens for search_state in run(search)]
     decoder.release()
     assert not any(weight.numel() for weight in decoder.state_dict().values())
-    assert [walk.tokens for walk in run(search)] == before
+    assert [search_state.tokens for search_state in run(search)] == before

@@ -171,13 +171,13 @@ def test_weights_that_change_later_do_not_reach_a_runtime(heads):
 
     def parts():
         runtime = build_runtime(decoder)
-        return runtime, runtime.surrogate()
+        return runtime, runtime.proposer()
 
-    def hidden(runtime, surrogate):
+    def hidden(runtime, proposer):
         state = runtime.start(memory, lengths)
         outputs = runtime.extend(state, [[1, 2]], [[ROOT, 0]])
-        drafted = surrogate.advance(surrogate.start_from(outputs.head_input), torch.tensor([1, 2]))
-        return torch.cat([outputs.hidden, outputs.head_input]), surrogate.logits(drafted)
+        drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
+        return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 
     early = parts()
     before = hidden(*early)
@@ -206,9 +206,9 @@ def test_bfloat16_stays_near_float32(heads):
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
         behind = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
-        surrogate, states = states_behind(runtime, *behind)
-        drafted = surrogate.advance(states, torch.tensor([5, 1, 6, 7, 8]))
-        logits = runtime.logits(outputs.hidden), surrogate.logits(drafted)
+        proposer, states = states_behind(runtime, *behind)
+        drafted = proposer.advance(states, torch.tensor([5, 1, 6, 7, 8]))
+        logits = runtime.logits(outputs.hidden), proposer.logits(drafted)
         found[name] = (outputs.hidden, outputs.head_input, *logits)
     for close, exact in zip(found[precision.BFLOAT16], found[precision.FLOAT32], strict=True):
         assert close.dtype == torch.bfloat16 and exact.dtype == torch.float32

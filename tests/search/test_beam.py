@@ -12,18 +12,18 @@ from beam_oracle import (
     make_weights,
     random_weights,
 )
-from clairvoyant import PathDecoder, PathSurrogate, foresight
+from clairvoyant import PathDecoder, PathProposer, foresight
 from draft_models import DRAFT_MODELS, drafted
 from search_cases import beam_shape, random_nbest
 from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
 from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
 from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.upstream.compat import BatchBeamSearch
 
 try:  # ESPnet 202611
     from espnet2.legacy.nets.e2e_asr_common import end_detect
@@ -148,12 +148,14 @@ def test_positions_run_out_before_the_frames():
     weights = make_weights(length_bonus=3.0)
     search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
     oracle = espnet_search(UncachedScorer(decoder), 5, weights, 3)
-    walks = compare(search, memory, lengths, oracle, LengthLimits(-12))
-    longest = max(len(ended.tokens) for walk in walks for ended in walk.ended)
+    search_states = compare(search, memory, lengths, oracle, LengthLimits(-12))
+    longest = max(
+        len(ended.tokens) for search_state in search_states for ended in search_state.ended
+    )
     # A bonus that nobody would end for: as many tokens as there are positions, and the end.
     assert longest == 12 + 1
-    for walk in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
-        assert all(len(ended.tokens) <= 13 for ended in walk.ended)
+    for search_state in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
+        assert all(len(ended.tokens) <= 13 for ended in search_state.ended)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -162,14 +164,15 @@ def test_batch_equals_singles(seed):
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
     together = search(memory, lengths, torch.tensor([[EOS]] * 4))
-    for row, walk in enumerate(together):
+    for row, search_state in enumerate(together):
         size = lengths[row : row + 1]
         alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
         assert_same_nbest(
-            [(e.tokens, e.score) for e in walk.ended], [(e.tokens, e.score) for e in alone.ended]
+            [(e.tokens, e.score) for e in search_state.ended],
+            [(e.tokens, e.score) for e in alone.ended],
         )
-        assert walk.statistics.decoder_calls == alone.statistics.decoder_calls
-        assert walk.statistics.nodes == alone.statistics.nodes
+        assert search_state.statistics.decoder_calls == alone.statistics.decoder_calls
+        assert search_state.statistics.nodes == alone.statistics.nodes
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -198,17 +201,17 @@ def test_end_detection_is_espnets():
     assert 0 < stops < 500
 
 
-def test_a_surrogate_that_knows_the_decoder_saves_most_calls():
+def test_a_proposer_that_knows_the_decoder_saves_most_calls():
     """Drafts of the decoder's own probabilities: the run-ahead is the search, no step is missed."""
     decoder = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16])
 
-    drafting = PathDecoder(build_runtime(decoder), PathSurrogate(foresight(decoder, memory)))
+    drafting = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
-    walk = compare(search, memory, lengths, oracle, LengthLimits())[0]
+    search_state = compare(search, memory, lengths, oracle, LengthLimits())[0]
     # The prompt's call has no drafts; each other call serves the step it is for and six more.
-    assert walk.statistics.decoder_calls == 1 + -(-(walk.steps - 1) // 7)
+    assert search_state.statistics.decoder_calls == 1 + -(-(search_state.steps - 1) // 7)
 
 
 def test_memory_holds_cross_attention_once_and_few_nodes():
@@ -233,8 +236,8 @@ def test_statistics_of_drafts(seed):
     decoder = tiny_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [15])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 3, DraftShape(4, 9))
-    walk = search(memory, lengths, torch.tensor([[EOS]]))[0]
-    counts = walk.statistics
-    assert walk.steps == counts.decoder_calls + sum(counts.accepted)
-    assert counts.tokens == len(walk.ended[0].tokens)
+    search_state = search(memory, lengths, torch.tensor([[EOS]]))[0]
+    counts = search_state.statistics
+    assert search_state.steps == counts.decoder_calls + sum(counts.accepted)
+    assert counts.tokens == len(search_state.ended[0].tokens)
     assert all(kept <= tried for kept, tried in zip(counts.accepted, counts.drafted, strict=True))

@@ -136,22 +136,22 @@ def test_ragged_batches_are_the_oracle(seed):
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
     options = rng.choice(CONSTRAINTS)
-    walks = search(
+    states = search(
         decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
         ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),
     )  # fmt: skip
     with torch.no_grad():
         log_probs = [ctc(one)[0] for one in alone]
-    for row, walk in enumerate(walks):
+    for row, state in enumerate(states):
         tokens, asked = expected(
             decoder, alone[row], log_probs[row], most[row], least[row], blank, entropy, likelihood,
             options,
         )  # fmt: skip
-        assert walk.tokens == tokens, row
-        counts = walk.statistics
+        assert state.tokens == tokens, row
+        counts = state.statistics
         assert asked == (counts.decoder_calls > 0) == (counts.nodes > 0), row
-        assert counts.tokens == len(tokens) + walk.ended == len(walk.hypothesis.prefix.tokens())
-        assert math.isfinite(walk.hypothesis.score)
+        assert counts.tokens == len(tokens) + state.ended == len(state.hypothesis.prefix.tokens())
+        assert math.isfinite(state.hypothesis.score)
 
 
 # What thresholds at their bounds do.
@@ -178,7 +178,7 @@ def test_no_entropy_is_below_0(seed):
     decoder, ctc, memory, lengths, texts, _ = spoken(seed, sure=1.0)
     never = search(decoder, ctc, memory, lengths, [30] * 3, drafter="ctc", ctc_entropy_threshold=0)
     without = search(decoder, ctc, memory, lengths, [30] * 3, drafter="ctc")
-    assert [walk.tokens for walk in never] == texts
+    assert [state.tokens for state in never] == texts
     for one, other in zip(never, without, strict=True):
         assert one.statistics.decoder_calls == other.statistics.decoder_calls > 0
 
@@ -186,36 +186,36 @@ def test_no_entropy_is_below_0(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_entropy_is_below_infinity(seed):
     decoder, ctc, memory, lengths, _, heard = spoken(seed, sure=0.2)
-    walks = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
-    assert [walk.tokens for walk in walks] == heard
-    for walk, text in zip(walks, heard, strict=True):
-        counts = walk.statistics
+    states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    assert [state.tokens for state in states] == heard
+    for state, text in zip(states, heard, strict=True):
+        counts = state.statistics
         assert (counts.decoder_calls, counts.nodes, counts.drafted) == (0, 0, [])
-        assert counts.tokens == len(walk.n_best[0].tokens) - (len(text) == 30)
+        assert counts.tokens == len(state.n_best[0].tokens) - (len(text) == 30)
         assert counts.decoder_seconds >= counts.draft_seconds > 0
         # A frame a token, and the last one for the end: 0.2 each.
-        assert walk.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
+        assert state.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
 
 
 @pytest.mark.parametrize("least", [0.51, 1.5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_above_a_half_the_text_is_exact(seed, least):
     decoder, ctc, memory, lengths, texts, _ = spoken(seed)
-    walks = search(
+    states = search(
         decoder, ctc, memory, lengths, [30] * 3, drafter="ctc", ctc_likelihood_threshold=least
     )
-    assert [walk.tokens for walk in walks] == texts
+    assert [state.tokens for state in states] == texts
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_likelihood_is_0_or_more(seed):
     decoder, ctc, memory, lengths, _, heard = spoken(seed)
-    walks = search(
+    states = search(
         decoder, ctc, memory, lengths, [30] * 3, draft_depth=0, ctc_likelihood_threshold=0
     )
-    assert [walk.tokens for walk in walks] == heard
-    for walk, text in zip(walks, heard, strict=True):
-        counts, score = walk.statistics, 0.0
+    assert [state.tokens for state in states] == heard
+    for state, text in zip(states, heard, strict=True):
+        counts, score = state.statistics, 0.0
         assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT) + min(len(text), 29)
         assert sum(counts.drafted) == counts.tokens
         row = heard.index(text)
@@ -225,7 +225,7 @@ def test_any_likelihood_is_0_or_more(seed):
                 decoder, memory[row : row + 1, : lengths[row]], written[:place], 0, {}
             )
             score += math.log(found[token])
-        assert walk.hypothesis.score == pytest.approx(score, abs=1e-3), "the decoder's"
+        assert state.hypothesis.score == pytest.approx(score, abs=1e-3), "the decoder's"
 
 
 @pytest.mark.parametrize("least", [0.3, 1.5])
@@ -233,9 +233,9 @@ def test_what_ctc_has_right_takes_one_call_at_any_threshold(least):
     """A token that is not probable enough may be the best one: then the search goes on over it."""
     decoder, ctc, memory, lengths, texts, _ = spoken(3, num_edits=0)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": least}
-    walks = search(decoder, ctc, memory, lengths, [30] * 3, **options)
-    assert [walk.tokens for walk in walks] == texts
-    assert [walk.statistics.decoder_calls for walk in walks] == [1] * 3
+    states = search(decoder, ctc, memory, lengths, [30] * 3, **options)
+    assert [state.tokens for state in states] == texts
+    assert [state.statistics.decoder_calls for state in states] == [1] * 3
 
 
 def test_texts_longer_than_any_draft_take_one_call():
@@ -244,28 +244,28 @@ def test_texts_longer_than_any_draft_take_one_call():
     heard = [random.Random(0).choices(range(EOS), k=120)]
     ctc = ScriptedCTC(heard, memory, BLANK)
     options = {"drafter": "ctc", "draft_depth": 3, "ctc_likelihood_threshold": 0}
-    [walk] = search(decoder, ctc, memory, lengths, [150], **options)
-    assert walk.tokens == heard[0] and walk.statistics.decoder_calls == 1
+    [state] = search(decoder, ctc, memory, lengths, [150], **options)
+    assert state.tokens == heard[0] and state.statistics.decoder_calls == 1
 
 
 def test_what_is_longer_than_the_text_may_be_does_not_stand_by_entropy():
     decoder, ctc, memory, lengths, texts, heard = spoken(0, num_edits=0)
     most = [len(text) for text in heard]
     whole = search(decoder, ctc, memory, lengths, most, ctc_entropy_threshold=math.inf)
-    assert [walk.tokens for walk in whole] == heard
-    assert not any(walk.ended or walk.statistics.decoder_calls for walk in whole)
+    assert [state.tokens for state in whole] == heard
+    assert not any(state.ended or state.statistics.decoder_calls for state in whole)
     most = [size - 1 for size in most]
     cut = search(decoder, ctc, memory, lengths, most, ctc_entropy_threshold=math.inf)
-    assert [walk.tokens for walk in cut] == [text[:-1] for text in texts]
-    assert all(walk.statistics.decoder_calls for walk in cut)
+    assert [state.tokens for state in cut] == [text[:-1] for text in texts]
+    assert all(state.statistics.decoder_calls for state in cut)
 
 
 def test_an_empty_text_stands():
     decoder, _, memory, lengths, _, _ = spoken(0)
     ctc = ScriptedCTC([[], [1], []], memory, BLANK)
-    walks = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
-    assert [walk.tokens for walk in walks] == [[], [1], []]
-    assert all(walk.ended for walk in walks)
+    states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    assert [state.tokens for state in states] == [[], [1], []]
+    assert all(state.ended for state in states)
 
 
 # The rest.
@@ -281,9 +281,9 @@ def test_ctc_is_asked_once_for_each_utterance(drafter, options):
         asked.append(memory)
         return ctc(memory)
 
-    walks = search(decoder, counted, memory, lengths, [30] * 3, drafter=drafter, **options)
+    states = search(decoder, counted, memory, lengths, [30] * 3, drafter=drafter, **options)
     assert len(asked) == 3
-    stood = [walk.statistics.decoder_calls == 0 for walk in walks]
+    stood = [state.statistics.decoder_calls == 0 for state in states]
     assert stood == ([True, False, True] if options else [False] * 3)
 
 
@@ -294,8 +294,8 @@ def test_decoding_again_hears_again():
     first = found(memory, lengths, prompt, bounds([30] * 3))
     back = [2, 0, 1]
     second = found(memory[back], lengths[back], prompt, bounds([30] * 3))
-    assert [walk.tokens for walk in first] == heard
-    assert [walk.tokens for walk in second] == [heard[row] for row in back]
+    assert [state.tokens for state in first] == heard
+    assert [state.tokens for state in second] == [heard[row] for row in back]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from clairvoyant import PathDecoder, PathSurrogate
+from clairvoyant import PathDecoder, PathProposer
 from draft_models import DRAFT_MODELS, drafted
 from head_states import states_behind
 from search_cases import greedy_shape
@@ -64,9 +64,9 @@ def test_minimum_length_holds_inside_drafts(seed):
     )
 
 
-def known_future(future: list[int]) -> PathSurrogate:
+def known_future(future: list[int]) -> PathProposer:
     """Drafts what it is told that greedy search will write."""
-    return PathSurrogate(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
+    return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
 @functools.cache
@@ -167,11 +167,11 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
 
 def draft_chain(runtime, behind, token, count, length, constraints):
     """The heads' best tokens behind ``token``, up to the end symbol."""
-    surrogate, states = states_behind(runtime, *behind)
+    proposer, states = states_behind(runtime, *behind)
     drafts = []
     while len(drafts) < count and token != EOS:
-        states = surrogate.advance(states, torch.tensor([token]))
-        logits = surrogate.logits(states)
+        states = proposer.advance(states, torch.tensor([token]))
+        logits = proposer.logits(states)
         if constraints is not None:
             logits = constraints.apply(logits, torch.tensor([length + 1 + len(drafts)]))
         token = int(logits.argmax())

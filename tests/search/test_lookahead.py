@@ -23,21 +23,21 @@ from espnet_medusa.search.ahead.lookahead import (
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch, GreedyWalk
+from espnet_medusa.search.greedy import GreedySearch, GreedyState
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import UtteranceScorers
-from espnet_medusa.search.walk import Draft
+from espnet_medusa.search.state import Draft
 from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
 
 
 def after(limit, depth, accepted):
-    """A walk whose last draft came to this."""
-    walk = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
-    walk.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
-    walk.statistics.count_drafts(max(depth, 1), accepted)
-    return walk
+    """A state whose last draft came to this."""
+    state = GreedyState(Prefix(0), UtteranceScorers(), 100)
+    state.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
+    state.statistics.count_drafts(max(depth, 1), accepted)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_depth_by_cost_is_the_best_of_all():
 
 def test_costs_follow_what_was_measured_last():
     chosen = ByCost(1, 10)
-    walk = after(5, 5, 5)
-    assert chosen.depth(walk) == 5  # nothing measured yet
+    state = after(5, 5, 5)
+    assert chosen.depth(state) == 5  # nothing measured yet
     chosen.measure(1.0, 0.005, 5, 6.0)
-    assert chosen.depth(walk) == 10
+    assert chosen.depth(state) == 10
     for _ in range(400):
         chosen.measure(1.0, 5.0, 5, 6.0)
-    assert chosen.depth(walk) == 1
+    assert chosen.depth(state) == 1
 
 
 def test_a_step_costs_what_a_node_costs_the_decoder_too_and_a_token_what_walking_costs():
@@ -123,7 +123,7 @@ def test_where_no_depth_pays_an_utterance_tries_once():
     for _ in range(300):
         chosen.measure(1.0, 9.0, 3, 1.5)
     assert chosen.depth(after(3, 3, 0)) == 0
-    assert chosen.depth(GreedyWalk(Prefix(0), UtteranceScorers(), 100)) == 1
+    assert chosen.depth(GreedyState(Prefix(0), UtteranceScorers(), 100)) == 1
 
 
 def test_first_steps_that_fail_and_later_ones_that_stand():
@@ -153,7 +153,7 @@ def test_costs_are_those_of_weighted_least_squares():
 
 def test_an_utterance_begins_with_what_others_have_taught():
     lookahead = ByAcceptance(1, 12, 2)
-    new = GreedyWalk(Prefix(0), UtteranceScorers(), 100)
+    new = GreedyState(Prefix(0), UtteranceScorers(), 100)
     assert lookahead.depth(new) == 2
     for _ in range(50):
         lookahead.depth(after(9, 9, 9))
@@ -179,13 +179,13 @@ def test_greedy_text_stays_and_bounds_hold(number, kind):
     memory, lengths = random_memory(number, [8, 3, 11, 6])
     shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
     rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
-    search = GreedySearch(decoder, rule, Constraints(EOS), decoder.surrogate(), shape)
-    walks = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
-    for row, walk in enumerate(walks):
+    search = GreedySearch(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
+    states = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
+    for row, state in enumerate(states):
         alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 0, 40][row]
         tokens, _, _ = plain_greedy(module, alone, PROMPT, most[row], min_length=least)
-        assert walk.tokens == tokens
-        assert len(walk.statistics.drafted) <= lookahead.most
+        assert state.tokens == tokens
+        assert len(state.statistics.drafted) <= lookahead.most
 
 
 @pytest.mark.parametrize("ctc", [0.0, 0.3])
@@ -199,10 +199,10 @@ def test_nbest_stays(number, ctc):
         depth = 0 if lookahead is None else lookahead.most
         search = BeamSearch(
             decoder, scorers, branch.log_softmax, make_weights(ctc=ctc), 4, Constraints(EOS),
-            decoder.surrogate(), DraftShape(depth, 4, lookahead=lookahead),
+            decoder.proposer(), DraftShape(depth, 4, lookahead=lookahead),
         )  # fmt: skip
-        walks = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
-        found.append([[ended.tokens for ended in walk.ended] for walk in walks])
+        states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
+        found.append([[ended.tokens for ended in state.ended] for state in states])
     assert found[0] == found[1]
 
 
@@ -214,16 +214,16 @@ def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
         decoder = drafted_by(module, draft)
         shape = DraftShape(9, lookahead=ByAcceptance(1, 9, 2))
         search = GreedySearch(
-            decoder, AcceptanceRule(exact), Constraints(EOS), decoder.surrogate(), shape
+            decoder, AcceptanceRule(exact), Constraints(EOS), decoder.proposer(), shape
         )
         count = len(rows)
-        walks = search(
+        states = search(
             memory[rows],
             lengths[rows],
             torch.tensor([PROMPT] * count),
             bounds([45] * count, [45] * count),
         )
-        return [walk.statistics.drafted for walk in walks]
+        return [state.statistics.drafted for state in states]
 
     grown = drafted_steps(module, [0])[0]
     assert len(grown) > 5, "2, 3, 4, ... steps"

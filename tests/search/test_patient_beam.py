@@ -51,17 +51,17 @@ def test_the_best_hypothesis_is_openais(seed):
         options = PatienceOptions()
     most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
     shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
-    parts = timed_constraints(latest_first), tree.surrogate(), shape, options
+    parts = timed_constraints(latest_first), tree.proposer(), shape, options
     search = PatientBeamSearch(tree, beam_size, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
-        walks = search(memory, lengths, prompt, bounds([most] * len(lengths)))
-    for row, walk in enumerate(walks):
+        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for row, state in enumerate(states):
         alone = memory[row : row + 1, : lengths[row]]
         tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
-        assert walk.n_best[0].tokens == [*tokens, EOS]
-        assert walk.n_best[0].score == pytest.approx(score, abs=1e-4)
-        assert walk.statistics.decoder_calls <= most
+        assert state.n_best[0].tokens == [*tokens, EOS]
+        assert state.n_best[0].score == pytest.approx(score, abs=1e-4)
+        assert state.statistics.decoder_calls <= most
 
 
 @pytest.mark.parametrize(

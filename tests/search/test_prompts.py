@@ -14,7 +14,7 @@ from espnet_medusa.search.constraints import ConstraintOptions, Constraints, bui
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.search.scores import DECODER
-from espnet_medusa.search.walk import Watched
+from espnet_medusa.search.state import Watched
 
 NOTHING = Constraints(EOS)
 
@@ -38,14 +38,14 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
     prompts = random_prompts(rng, 4)
     runtime, shape = build_runtime(decoder), DraftShape(rng.choice([0, 3]))
-    search = GreedySearch(runtime, EXACT, NOTHING, runtime.surrogate(), shape)
+    search = GreedySearch(runtime, EXACT, NOTHING, runtime.proposer(), shape)
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
-    walks = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
-    for row, (walk, prompt) in enumerate(zip(walks, prompts, strict=True)):
+    states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
+    for row, (state, prompt) in enumerate(zip(states, prompts, strict=True)):
         alone = memory[row : row + 1, : lengths[row]]
         tokens, score, ended = plain_greedy(decoder, alone, prompt.tolist(), 20)
-        assert (walk.tokens, walk.ended) == (tokens, ended)
-        assert walk.hypothesis.score == pytest.approx(score, abs=1e-4)
+        assert (state.tokens, state.ended) == (tokens, ended)
+        assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
         one = watched[row]
         logits = logits_behind(decoder, alone, prompt.tolist())[one.place]
         assert one.probability == pytest.approx(float(logits.softmax(-1)[one.token]), abs=1e-5)
@@ -57,14 +57,14 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     decoder = tiny_decoder(seed, "recurrent")
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, runtime = random_prompts(rng, 3), build_runtime(decoder)
-    parts = runtime, {}, None, {DECODER: 1.0}, 3, NOTHING, runtime.surrogate(), DraftShape(2, 3)
+    parts = runtime, {}, None, {DECODER: 1.0}, 3, NOTHING, runtime.proposer(), DraftShape(2, 3)
     search = BeamSearch(*parts)
-    walks = search(memory, lengths, prompts, bounds([12] * 3))
-    for row, walk in enumerate(walks):
+    states = search(memory, lengths, prompts, bounds([12] * 3))
+    for row, state in enumerate(states):
         one = slice(row, row + 1)
         alone = memory[one, : lengths[row]], lengths[one], prompts[one]
         (expected,) = search(*alone, bounds([12]))
-        assert [ended.tokens for ended in walk.ended] == [e.tokens for e in expected.ended]
+        assert [ended.tokens for ended in state.ended] == [e.tokens for e in expected.ended]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,18 +75,18 @@ def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
     constraints = build_constraints(ConstraintOptions([banned]), VOCAB_SIZE, EOS)
     search = SamplingSearch(build_runtime(decoder), constraints, 1.3, seed)
-    walks = search(memory, lengths, prompts, bounds([9] * 3))
-    for row, walk in enumerate(walks):
+    states = search(memory, lengths, prompts, bounds([9] * 3))
+    for row, state in enumerate(states):
         one = slice(row, row + 1)
         alone = memory[one, : lengths[row]], lengths[one], prompts[one]
         (expected,) = search(*alone, bounds([9]))
-        assert walk.tokens == expected.tokens and banned not in walk.tokens
-        tokens = [*walk.tokens, *[EOS] * walk.ended]
+        assert state.tokens == expected.tokens and banned not in state.tokens
+        tokens = [*state.tokens, *[EOS] * state.ended]
         logits = logits_behind(decoder, alone[0], [*prompts[row].tolist(), *tokens])
         logits = logits[len(prompts[row]) - 1 : -1].clone()
         logits[:, banned] = -torch.inf
         score = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).sum()
-        assert walk.hypothesis.score == pytest.approx(float(score), abs=1e-4)
+        assert state.hypothesis.score == pytest.approx(float(score), abs=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
@@ -97,8 +97,8 @@ def test_draws_are_as_frequent_as_their_probabilities(temperature):
     counts = torch.zeros(VOCAB_SIZE)
     for seed in range(draws):
         search = SamplingSearch(runtime, NOTHING, temperature, seed)
-        (walk,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
-        counts[walk.hypothesis.prefix.token] += 1
+        (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
+        counts[state.hypothesis.prefix.token] += 1
     expected = draws * (logits_behind(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
     # Pearson's statistic of V classes, the rare ones as one: 99.9 % of fair draws stay below.
     rare = expected < 5

@@ -16,7 +16,7 @@ from espnet_medusa.search.build import SearchOptions, build_beam
 from espnet_medusa.search.drafters import NO_SOURCES
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.ranking import Ranking
-from espnet_medusa.search.walk import EndedHypothesis, Hypothesis
+from espnet_medusa.search.state import EndedHypothesis, Hypothesis
 from espnet_medusa.tree.prefix import Prefix
 
 WEIGHTS = {
@@ -40,9 +40,9 @@ def test_fewer_calls_never_more(kind):
             before, shape = [math.inf] * 2, DraftShape(depth, beam_size)
             for nbest in total:
                 search = our_search(decoder, 12, weights, beam_size, shape, nbest=nbest)
-                walks = compare(search, memory, lengths, oracle, limits)
-                assert all(len(walk.n_best) <= (nbest or math.inf) for walk in walks)
-                calls = [walk.statistics.decoder_calls for walk in walks]
+                states = compare(search, memory, lengths, oracle, limits)
+                assert all(len(state.n_best) <= (nbest or math.inf) for state in states)
+                calls = [state.statistics.decoder_calls for state in states]
                 assert all(now <= then for now, then in zip(calls, before, strict=True))
                 before, total[nbest] = calls, total[nbest] + sum(calls)
     assert total[1] < total[4] < total[None]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
-from clairvoyant import PathDecoder, PathSurrogate, foresight
+from clairvoyant import PathDecoder, PathProposer, foresight
 from head_states import states_behind
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
@@ -25,18 +25,18 @@ VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPT = [3, 1]
 
 
-def greedy_search(decoder, surrogate, shape, acceptance="exact", **constraints):
+def greedy_search(decoder, proposer, shape, acceptance="exact", **constraints):
     constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
     rule = build_rule(AcceptanceOptions(acceptance))
-    return GreedySearch(decoder, rule, constraints, surrogate, shape)
+    return GreedySearch(decoder, rule, constraints, proposer, shape)
 
 
-def beam_search(decoder, surrogate, shape, beam_size, seed=0, weights=None, **constraints):
+def beam_search(decoder, proposer, shape, beam_size, seed=0, weights=None, **constraints):
     constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
     weights = weights or make_weights()
     return BeamSearch(
-        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints, surrogate, shape
+        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints, proposer, shape
     )
 
 
@@ -48,25 +48,25 @@ class Watched:
         compared: "prefixes" where drafts shall be the same, "scores" where these shall, too.
 
     Attributes:
-        same: Of each run and walk, whether both drafted the same.
+        same: Of each run and search_state, whether both drafted the same.
         known: Whether some hypothesis that it began with was evaluated.
         drafted: Prefixes drafted in all runs, and whether the decoder had evaluated their parents.
     """
 
     def __init__(self, search, compared=("prefixes", "scores")):
         drafter, self.compared = search.drafter, compared
-        strategy, shape, surrogate = drafter.strategy, drafter.shape, drafter.surrogate
-        scoring = strategy.scoring.for_drafts(shape.left_out, surrogate.vocabulary)
-        self.host = ScorerSteps(strategy, scoring, surrogate, shape)
+        strategy, shape, proposer = drafter.strategy, drafter.shape, drafter.proposer
+        scoring = strategy.scoring.for_drafts(shape.left_out, proposer.vocabulary)
+        self.host = ScorerSteps(strategy, scoring, proposer, shape)
         self.own, drafter.steps = drafter.steps, self
         self.same, self.known, self.drafted = [], [], []
 
-    def run(self, walks):
+    def run(self, search_states):
         for steps in (self.host, self.own):
-            steps.surrogate, steps.device = self.surrogate, self.device  # begun
-        begun = [walk.draft for walk in walks]
-        theirs = self.drafts(self.host, walks, begun) if self.compared else []
-        ours = self.drafts(self.own, walks, begun)
+            steps.proposer, steps.device = self.proposer, self.device  # begun
+        begun = [search_state.draft for search_state in search_states]
+        theirs = self.drafts(self.host, search_states, begun) if self.compared else []
+        ours = self.drafts(self.own, search_states, begun)
         for mine, other in zip(ours, theirs, strict=bool(self.compared)):
             self.same.append(same_draft(mine, other, "scores" in self.compared))
         for mine, draft in zip(ours, begun, strict=True):
@@ -75,11 +75,11 @@ class Watched:
             self.drafted += [(prefix, prefix.parent.evaluated) for prefix in new]
 
     @staticmethod
-    def drafts(steps, walks, begun):
-        for walk, draft in zip(walks, begun, strict=True):
-            walk.draft = replace(draft, nodes=dict(draft.nodes), ends=dict(draft.ends))
-        steps.run(walks)
-        return [walk.draft for walk in walks]
+    def drafts(steps, search_states, begun):
+        for search_state, draft in zip(search_states, begun, strict=True):
+            search_state.draft = replace(draft, nodes=dict(draft.nodes), ends=dict(draft.ends))
+        steps.run(search_states)
+        return [search_state.draft for search_state in search_states]
 
 
 def same_draft(ours, theirs, scores):
@@ -117,8 +117,8 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
-        surrogate = runtime.surrogate(vocabulary_of(rng, 2), "float32")
-        search = greedy_search(runtime, surrogate, DraftShape(4, width), "top_m")
+        proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
+        search = greedy_search(runtime, proposer, DraftShape(4, width), "top_m")
         assert type(search.drafter.steps) is DecoderSteps
         every.append(Watched(search))
         search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 3]))
@@ -138,7 +138,7 @@ def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, a
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         search = greedy_search(
-            runtime, runtime.surrogate(), DraftShape(4), acceptance, **constraints
+            runtime, runtime.proposer(), DraftShape(4), acceptance, **constraints
         )
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
         search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 5], least))
@@ -156,7 +156,7 @@ BEAM_CONSTRAINTS = [
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
 def test_both_ways_draft_the_same_beams(heads, constraints):
-    """Behind what is evaluated both follow the decoder, and have the surrogate start there."""
+    """Behind what is evaluated both follow the decoder, and have the proposer start there."""
     every = []
     for seed in range(8):
         rng = random.Random(f"{seed} {heads} {constraints}")
@@ -167,8 +167,8 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
         # A vocabulary that is smaller than the width narrows what follows known prefixes, too.
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
-        surrogate = runtime.surrogate(tokens, "float32")
-        search = beam_search(runtime, surrogate, shape, beam_size, **constraints)
+        proposer = runtime.proposer(tokens, "float32")
+        search = beam_search(runtime, proposer, shape, beam_size, **constraints)
         assert type(search.drafter.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
@@ -205,13 +205,13 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
     memory, lengths = random_memory(seed, [8, 3, 11])
     runtime = build_runtime(decoder)
-    search = greedy_search(runtime, runtime.surrogate(torch.tensor(VOCABULARY)), shape)
+    search = greedy_search(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
     watched = Watched(search, [])
-    walks = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
-    for row, walk in enumerate(walks):
+    search_states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
+    for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
         expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
-        assert walk.tokens == expected
+        assert search_state.tokens == expected
     assert_drafted_from(VOCABULARY, watched)
 
 
@@ -225,15 +225,15 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
     memory, lengths = random_memory(seed, [14, 9])
     runtime = build_runtime(decoder)
-    surrogate = runtime.surrogate(torch.tensor(VOCABULARY))
-    search = beam_search(runtime, surrogate, DraftShape(4, 2 + seed), 4, seed, weights)
+    proposer = runtime.proposer(torch.tensor(VOCABULARY))
+    search = beam_search(runtime, proposer, DraftShape(4, 2 + seed), 4, seed, weights)
     watched = Watched(search, [])
-    walks = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
+    search_states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    for row, walk in enumerate(walks):
+    for row, search_state in enumerate(search_states):
         expected = oracle(memory[row, : lengths[row]], maxlenratio=-9)
         assert_same_nbest(
-            [([EOS, *ended.tokens], ended.score) for ended in walk.ended],
+            [([EOS, *ended.tokens], ended.score) for ended in search_state.ended],
             [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
         )
     assert_drafted_from(VOCABULARY, watched)
@@ -250,8 +250,8 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     drafted = []
     for vocabulary in (None, order):
-        surrogate, weighted = runtime.surrogate(vocabulary, "float32"), make_weights(**weights)
-        search = beam_search(runtime, surrogate, DraftShape(4, 4), 4, 1, weighted, **constraints)
+        proposer, weighted = runtime.proposer(vocabulary, "float32"), make_weights(**weights)
+        search = beam_search(runtime, proposer, DraftShape(4, 4), 4, 1, weighted, **constraints)
         watched = Watched(search, [])
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
@@ -267,12 +267,12 @@ def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
     vocabulary = [*sorted({*text} - {EOS}, reverse=True), EOS]
     assert 3 <= len(vocabulary) < VOCAB_SIZE and len(text) > 12
     say, columns = foresight(decoder, memory), torch.tensor(vocabulary)
-    surrogates = [PathSurrogate(say), PathSurrogate(lambda path: say(path)[columns], columns)]
+    proposers = [PathProposer(say), PathProposer(lambda path: say(path)[columns], columns)]
     calls = []
-    for surrogate in surrogates:
-        drafting = PathDecoder(build_runtime(decoder), surrogate)
-        search = greedy_search(drafting, surrogate, DraftShape(5))
-        [walk] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
-        assert walk.tokens == text
-        calls.append(walk.statistics.decoder_calls)
-    assert calls[0] == calls[1] == 1 + -(-(walk.steps - 1) // 6)
+    for proposer in proposers:
+        drafting = PathDecoder(build_runtime(decoder), proposer)
+        search = greedy_search(drafting, proposer, DraftShape(5))
+        [search_state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
+        assert search_state.tokens == text
+        calls.append(search_state.statistics.decoder_calls)
+    assert calls[0] == calls[1] == 1 + -(-(search_state.steps - 1) // 6)

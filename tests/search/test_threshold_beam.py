@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
-from clairvoyant import PathDecoder, PathSurrogate
+from clairvoyant import PathDecoder, PathProposer
 from threshold_oracle import (
     PROMPT,
     Forward,
@@ -18,7 +18,6 @@ from threshold_oracle import (
 )
 from tiny import EOS, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
-from espnet_medusa.compat import LengthBonus
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
@@ -28,6 +27,7 @@ from espnet_medusa.search.build import SearchOptions, build_beam, check_options
 from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.upstream.compat import LengthBonus
 
 HEADS = ["linear", "block", "recurrent", "attending", "latent", "llama projection", "llama latent"]
 NOTHING_REACHES = 1.0
@@ -35,16 +35,16 @@ NOTHING_REACHES = 1.0
 
 def compare(decoder, memory, lengths, setting, prompt=PROMPT):
     """Search a batch; each utterance has to equal the definition, n-best list and calls."""
-    lists, walks = find(decoder, memory, lengths, setting, prompt)
-    for row, (found, walk) in enumerate(zip(lists, walks, strict=True)):
+    lists, states = find(decoder, memory, lengths, setting, prompt)
+    for row, (found, state) in enumerate(zip(lists, states, strict=True)):
         frames = int(lengths[row])
         most, least = setting.limits.most(frames), setting.limits.least(frames)
         expected, calls = by_definition(
             decoder, memory[row : row + 1, :frames], setting, most, least, prompt
         )
         assert_same(found, expected)
-        assert walk.statistics.decoder_calls == calls
-    return lists, walks
+        assert state.statistics.decoder_calls == calls
+    return lists, states
 
 
 CONSTRAINTS = [
@@ -85,7 +85,7 @@ def test_min_lengths_hold_and_shorter_ones_do_where_nothing_is_long_enough(seed)
     assert all(len(tokens) > 4 for found in lists for tokens, _, _ in found)
     impossible = replace(setting, limits=LengthLimits(0.5, 0.9))
     # As ESPnet: minlenratio falls by 0.1 until something is long enough.
-    lists, walks = find(decoder, memory, lengths, impossible)
+    lists, states = find(decoder, memory, lengths, impossible)
     for row, found in enumerate(lists):
         frames = int(lengths[row])
         for tenths in range(9, 0, -1):
@@ -106,8 +106,8 @@ def test_a_draft_vocabulary(heads):
     accepted = 0
     for seed in range(3):
         decoder = tiny_decoder(seed, heads, 4)
-        _, walks = compare(decoder, *random_memory(seed, [8, 5]), setting)
-        accepted += sum(sum(walk.statistics.accepted) for walk in walks)
+        _, states = compare(decoder, *random_memory(seed, [8, 5]), setting)
+        accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 0
 
 
@@ -122,7 +122,7 @@ def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
     beam_size, limits = 1 + seed, LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
     depth = build_runtime(decoder).num_heads
     setting = Setting(beam_size, NOTHING_REACHES, depth, limits)
-    lists, walks = find(decoder, memory, lengths, setting, (EOS,))
+    lists, states = find(decoder, memory, lengths, setting, (EOS,))
     plain = BeamSearch(
         build_runtime(decoder), {}, None, make_weights(), beam_size, setting.constraints
     )(memory, lengths, torch.tensor([[EOS]] * 3), limits)  # fmt: skip
@@ -137,7 +137,7 @@ def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
         oracle = [(hyp.yseq.tolist()[1:], float(hyp.score)) for hyp in oracle]
         assert_same_nbest(found, oracle[:beam_size])
         assert not any(any(heads) for _, heads, _ in lists[row])
-        assert sum(walks[row].statistics.accepted) == 0
+        assert sum(states[row].statistics.accepted) == 0
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -153,23 +153,23 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     setting = Setting(
         1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
     )
-    lists, walks = find(decoder, memory, lengths, setting)
+    lists, states = find(decoder, memory, lengths, setting)
     runtime = build_runtime(decoder)
     rule = build_rule(AcceptanceOptions("threshold", threshold=threshold))
     greedy = GreedySearch(
-        runtime, rule, setting.constraints, runtime.surrogate(), DraftShape(setting.depth)
+        runtime, rule, setting.constraints, runtime.proposer(), DraftShape(setting.depth)
     )
     prompt = torch.tensor([[*PROMPT]] * 3)
-    for found, walk, plain in zip(
-        lists, walks, greedy(memory, lengths, prompt, bounds([max_length] * 3)), strict=True
+    for found, state, plain in zip(
+        lists, states, greedy(memory, lengths, prompt, bounds([max_length] * 3)), strict=True
     ):
         [(tokens, heads_used, score)] = found
         assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
         if not options:
             assert score == pytest.approx(plain.hypothesis.score, abs=1e-4)
-        assert walk.statistics.decoder_calls == plain.statistics.decoder_calls
-        assert walk.statistics.nodes == plain.statistics.nodes
-        assert sum(walk.statistics.accepted) == sum(plain.statistics.accepted)
+        assert state.statistics.decoder_calls == plain.statistics.decoder_calls
+        assert state.statistics.nodes == plain.statistics.nodes
+        assert sum(state.statistics.accepted) == sum(plain.statistics.accepted)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -177,26 +177,26 @@ def test_batch_equals_singles(seed):
     decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [14, 1, 9, 8])
     setting = Setting(3, 0.2, limits=LengthLimits())
-    lists, walks = find(decoder, memory, lengths, setting)
-    for row, (together, walk) in enumerate(zip(lists, walks, strict=True)):
+    lists, states = find(decoder, memory, lengths, setting)
+    for row, (together, state) in enumerate(zip(lists, states, strict=True)):
         size = lengths[row : row + 1]
         [alone], [single] = find(decoder, memory[row : row + 1, :size], size, setting)
         assert_same(together, alone)
         for name in ("decoder_calls", "nodes", "drafted", "accepted", "tokens"):
-            assert getattr(walk.statistics, name) == getattr(single.statistics, name)
+            assert getattr(state.statistics, name) == getattr(single.statistics, name)
 
 
 # Edges.
 
 
 def certain(path_tokens):
-    """A surrogate that drafts these tokens behind the base head's, the last one for ever."""
+    """A proposer that drafts these tokens behind the base head's, the last one for ever."""
 
     def say(path):
         place = min(len(path) - len(PROMPT) - 1, len(path_tokens) - 1)
         return 9.0 * torch.eye(VOCAB_SIZE)[path_tokens[place]]
 
-    return PathSurrogate(say)
+    return PathProposer(say)
 
 
 def test_end_symbol_inside_a_draft_ends_without_a_further_call():
@@ -204,14 +204,14 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
     memory, lengths = random_memory(0, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5, 7, EOS]))
     setting = Setting(2, 0.9, depth=6, constraints=constraints_of(begin_suppress_tokens=[EOS]))
-    [found], [walk] = find(drafting, memory, lengths, setting)
+    [found], [state] = find(drafting, memory, lengths, setting)
     with torch.no_grad():
         base = Forward(decoder, memory, setting).base(()).topk(2)
     sure = float(torch.log_softmax(9.0 * torch.eye(VOCAB_SIZE)[0], -1)[0])
     for (tokens, heads, score), gain, first in zip(found, *base, strict=True):
         assert tokens == (int(first), 5, 7, EOS) and heads == (0, 1, 2, 3)
         assert score == pytest.approx(float(gain) + 3 * sure, abs=1e-4)
-    counts = walk.statistics
+    counts = state.statistics
     assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT)
     assert counts.drafted == counts.accepted == [2, 2, 2]
 
@@ -222,7 +222,7 @@ def test_the_maximum_length_holds_inside_drafts(max_length):
     memory, lengths = random_memory(1, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5]))
     setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
-    [found], [walk] = find(drafting, memory, lengths, setting)
+    [found], [state] = find(drafting, memory, lengths, setting)
     full = [row for row in found if len(row[1]) == max_length]
     assert full, "the heads never end"
     for tokens, heads, _ in full:
@@ -231,7 +231,7 @@ def test_the_maximum_length_holds_inside_drafts(max_length):
         expected = [place % 5 for place in range(max_length)]
         expected[-1] = 0
         assert [*heads] == expected
-    assert walk.statistics.decoder_calls == -(-(max_length - 1) // 5) + 1
+    assert state.statistics.decoder_calls == -(-(max_length - 1) // 5) + 1
 
 
 def test_an_empty_hypothesis():
@@ -270,17 +270,17 @@ def test_only_the_ends_of_hypotheses_meet_the_vocabulary():
     rows, logits = [], drafting.logits
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
-    _, walks = find(drafting, memory, lengths, setting)
+    _, states = find(drafting, memory, lengths, setting)
     # The prompts, then three hypotheses of each, which are five tokens longer after each call.
     assert rows[0] == 2 and max(rows) <= 6
-    assert sum(rows) < sum(walk.statistics.nodes for walk in walks) / 3
+    assert sum(rows) < sum(state.statistics.nodes for state in states) / 3
 
 
 def test_statistics_count_the_drafts_of_all_hypotheses():
     decoder = tiny_decoder(4, "linear", 3)
     memory, lengths = random_memory(4, [9])
-    [found], [walk] = find(decoder, memory, lengths, Setting(3, 0.2, 3, LengthLimits(-12)))
-    counts = walk.statistics
+    [found], [state] = find(decoder, memory, lengths, Setting(3, 0.2, 3, LengthLimits(-12)))
+    counts = state.statistics
     assert counts.tokens == len(found[0][0])
     assert len(counts.drafted) == 3 and 0 < sum(counts.accepted) < sum(counts.drafted)
     assert counts.accepted == sorted(counts.accepted, reverse=True)
@@ -309,9 +309,9 @@ def test_options_reach_the_search():
     assert type(search) is ThresholdBeamSearch
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
     [expected], _ = find(decoder, memory, lengths, setting)
-    walk = search(memory, lengths, torch.tensor([[*PROMPT]]), setting.limits)[0]
-    assert_same([(tuple(e.tokens), e.heads, e.score) for e in walk.ended], expected)
-    assert len(walk.statistics.drafted) == 2
+    state = search(memory, lengths, torch.tensor([[*PROMPT]]), setting.limits)[0]
+    assert_same([(tuple(e.tokens), e.heads, e.score) for e in state.ended], expected)
+    assert len(state.statistics.drafted) == 2
     assert type(build(decoder, acceptance="exact")) is BeamSearch
     assert build(decoder, draft_depth=0).drafter.shape.depth == 0
     assert build(tiny_decoder(0, "none")).drafter.shape.depth == 0

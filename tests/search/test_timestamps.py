@@ -6,12 +6,11 @@ import random
 import pytest
 import torch
 from beam_oracle import UncachedScorer
-from clairvoyant import PathDecoder, PathSurrogate, drafting, foresight
+from clairvoyant import PathDecoder, PathProposer, drafting, foresight
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from searches import EXACT, PROMPT, compare
 from tiny import EOS, bounds, random_memory, tiny_decoder
 
-from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
@@ -19,6 +18,7 @@ from espnet_medusa.search.greedy import GreedySearch
 from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.scores import DECODER
 from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.upstream.compat import BatchBeamSearch
 
 LATEST = [None, 0, 4]
 
@@ -115,30 +115,30 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     latest_first, most = rng.choice(LATEST), rng.choice([1, 6, 40])
     tree = drafting(decoder, memory, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
-    parts = EXACT, timed_constraints(latest_first), tree.surrogate(), shape
+    parts = EXACT, timed_constraints(latest_first), tree.proposer(), shape
     search = GreedySearch(tree, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
-        walks = search(memory, lengths, prompt, bounds([most] * len(lengths)))
-    for row, walk in enumerate(walks):
+        search_states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
         tokens, score = filtered_greedy(decoder, alone, most, latest_first)
-        assert walk.tokens == tokens
-        assert walk.hypothesis.score == pytest.approx(score, abs=1e-4)
+        assert search_state.tokens == tokens
+        assert search_state.hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_drafts_follow_the_rules(seed):
     decoder = tiny_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
     memory, lengths = random_memory(seed, [8])
-    surrogate = PathSurrogate(foresight(decoder, memory))
-    tree = PathDecoder(build_runtime(decoder), surrogate)
-    search = GreedySearch(tree, EXACT, timed_constraints(3), surrogate, DraftShape(5))
+    proposer = PathProposer(foresight(decoder, memory))
+    tree = PathDecoder(build_runtime(decoder), proposer)
+    search = GreedySearch(tree, EXACT, timed_constraints(3), proposer, DraftShape(5))
     with torch.no_grad():
-        (walk,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
-    assert walk.steps > 3
-    # The call of the prompt has no drafts: the surrogate needs to hear the decoder.
-    assert walk.statistics.decoder_calls == 1 + math.ceil((walk.steps - 1) / 6)
+        (search_state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    assert search_state.steps > 3
+    # The call of the prompt has no drafts: the proposer needs to hear the decoder.
+    assert search_state.statistics.decoder_calls == 1 + math.ceil((search_state.steps - 1) / 6)
 
 
 class FilteredScorer(UncachedScorer):
@@ -166,7 +166,7 @@ def test_drafts_leave_beams_with_timestamps(seed):
     shape = DraftShape(rng.randint(0, 4), rng.choice([beam_size, 2 * beam_size]))
     constraints = timed_constraints(latest_first)
     search = BeamSearch(
-        tree, {}, None, {DECODER: 1.0}, beam_size, constraints, tree.surrogate(), shape
+        tree, {}, None, {DECODER: 1.0}, beam_size, constraints, tree.proposer(), shape
     )
     oracle = BatchBeamSearch(
         {DECODER: FilteredScorer(decoder, latest_first)}, {DECODER: 1.0}, beam_size,

@@ -348,5 +348,5 @@ def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monke
     for here, there in zip(*kept, strict=True):
         assert [*here] == [*there] and len(here) == 3
         assert all((here[key] == there[key]).all() for key in here)
-    first = (states / "keep_states.1.log").read_text().splitlines()[1]
+    first = (states / "cache_states.1.log").read_text().splitlines()[1]
     assert re.search(r"on node\d, by Slurm's job", first)

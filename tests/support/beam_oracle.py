@@ -6,7 +6,12 @@ from espnet2.asr.ctc import CTC
 from espnet2.lm.transformer_lm import TransformerLM
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE
 
-from espnet_medusa.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer, LengthBonus
+from espnet_medusa.upstream.compat import (
+    BatchBeamSearch,
+    BatchScorerInterface,
+    CTCPrefixScorer,
+    LengthBonus,
+)
 
 SAME_SCORE = 1e-5  # a few steps of float32 between sums of logarithms
 

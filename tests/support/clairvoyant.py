@@ -1,4 +1,4 @@
-"""A surrogate that is told what to say behind each path, so that drafts need no luck."""
+"""A proposer that is told what to say behind each path, so that drafts need no luck."""
 
 import random
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.tree.surrogate import HeadsSurrogate, Surrogate
+from espnet_medusa.tree.proposer import HeadsProposer, Proposer
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
 
 Path = tuple[int, ...]  # tokens, prompt included
@@ -18,13 +18,13 @@ class PathDecoder(TreeDecoder):
 
     Args:
         decoder: Evaluates the nodes.
-        surrogate: Drafts from such input.
+        proposer: Drafts from such input.
     """
 
     heads_trained = True
 
-    def __init__(self, decoder: TreeDecoder, surrogate: Surrogate | None = None):
-        self.decoder, self.paths = decoder, surrogate
+    def __init__(self, decoder: TreeDecoder, proposer: Proposer | None = None):
+        self.decoder, self.paths = decoder, proposer
 
     def max_depth(self, frames):
         return self.decoder.max_depth(frames)
@@ -33,7 +33,7 @@ class PathDecoder(TreeDecoder):
     def num_heads(self):
         return self.decoder.num_heads
 
-    def surrogate(self, vocabulary=None, precision=None, verified=False):
+    def proposer(self, vocabulary=None, precision=None, verified=False):
         return self.paths
 
     def start(self, memory, memory_lengths, with_heads=True):
@@ -82,12 +82,12 @@ class PathStates:
         return PathStates(self.paths + others.paths)
 
 
-class PathSurrogate(HeadsSurrogate):
+class PathProposer(HeadsProposer):
     """Drafts behind paths as it is told.
 
     Args:
         say: Logits (V',) for the token behind a path.
-        vocabulary: As ``Surrogate``'s.
+        vocabulary: As ``Proposer``'s.
     """
 
     max_steps = None
@@ -126,5 +126,5 @@ def drafting(decoder, memory, seed):
         return runtime
     say, rng = foresight(decoder, memory), random.Random(seed)
     return PathDecoder(
-        runtime, PathSurrogate(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
+        runtime, PathProposer(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
     )

@@ -11,10 +11,10 @@ from openai_whisper import openai_whisper, save_openai_whisper
 
 from espnet_medusa.convert.experiment import PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_config
 from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.whisper.text import TextOptions
-from espnet_medusa.yaml_text import DUMPER
 
 
 def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:

@@ -5,7 +5,7 @@ import copy
 import torch
 from tiny import EOS, tiny_decoder
 
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
 
 DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
@@ -39,7 +39,7 @@ def nearly(module, seed: int, noise: float = 0.05):
 
 
 def drafted_by(module, draft):
-    """The module's ``TreeDecoder``; its surrogate is the draft module."""
-    decoder, surrogate = build_runtime(module), DraftModelSurrogate(build_runtime(draft), EOS)
-    decoder.surrogate = lambda vocabulary=None, precision=None: surrogate
+    """The module's ``TreeDecoder``; its proposer is the draft module."""
+    decoder, proposer = build_runtime(module), DraftModelProposer(build_runtime(draft), EOS)
+    decoder.proposer = lambda vocabulary=None, precision=None: proposer
     return decoder

@@ -4,7 +4,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from espnet_medusa.draft.model import DraftModelSurrogate
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.acceptance import AcceptanceRule
 from espnet_medusa.search.ahead.shape import DraftShape
@@ -31,7 +31,7 @@ def drafted(
     """
     other, own = copy.copy(speech2text), speech2text.search
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
-    draft = DraftModelSurrogate(drafting, constraints.eos), DraftShape(4, beam_size or 1)
+    draft = DraftModelProposer(drafting, constraints.eos), DraftShape(4, beam_size or 1)
     if beam_size is None:
         rule = rule or own.strategy.rule
         other.search = GreedySearch(own.decoder, rule, constraints, *draft)

@@ -4,7 +4,7 @@ from espnet_medusa.tree.prefix import Prefix
 
 
 def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
-    """The surrogate of these utterances, and its states behind (R, D) hidden states.
+    """The proposer of these utterances, and its states behind (R, D) hidden states.
 
     It computes as the decoder does, in numbers that can be compared.
 
@@ -17,9 +17,9 @@ def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=No
         vocabulary: (V',) tokens that may be drafted; None: all.
     """
     roots = [Prefix(0) for _ in memory]
-    heard = runtime.start(memory, lengths).heard
+    cross = runtime.start(memory, lengths).cross_keys_values
     own = str(runtime.dtype).removeprefix("torch.")
-    begun = runtime.surrogate(vocabulary, own).begin(roots, memory, lengths, None, heard)
+    begun = runtime.proposer(vocabulary, own).begin(roots, memory, lengths, None, cross)
     prefixes = [roots[row].child(place) for place, row in enumerate(rows or [0] * len(head_input))]
     for place, prefix in enumerate(prefixes):
         prefix.head_input = head_input, place

@@ -20,8 +20,8 @@ def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
 def beam_shape(rng: random.Random, decoder, beam_size: int) -> DraftShape:
     """How a trained module or a ``TreeDecoder`` drafts: from nothing to twice the beam's width."""
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    surrogate = decoder.surrogate()
-    most = 0 if surrogate is None else surrogate.max_steps or 7
+    proposer = decoder.proposer()
+    most = 0 if proposer is None else proposer.max_steps or 7
     return DraftShape(
         rng.randint(0, most),
         rng.choice([1, beam_size, 2 * beam_size]),

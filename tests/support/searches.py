@@ -25,7 +25,7 @@ def decode(
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
-    search = GreedySearch(decoder, rule, limits, decoder.surrogate(), shape)
+    search = GreedySearch(decoder, rule, limits, decoder.proposer(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
     return search(memory, lengths, prompt, bounds(max_lengths, min_lengths))
 
@@ -52,14 +52,14 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
     constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     return BeamSearch(
         decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
-        decoder.surrogate(), shape, **options,
+        decoder.proposer(), shape, **options,
     )  # fmt: skip
 
 
 def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
     """Search a batch; each utterance has to have the oracle's best, as many as are asked for."""
-    walks = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits)
-    for row, walk in enumerate(walks):
+    states = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits)
+    for row, state in enumerate(states):
         with torch.no_grad():
             expected = oracle(
                 memory[row, : lengths[row]],
@@ -68,10 +68,10 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
             )
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
         expected = expected[: search.ranking.nbest]
-        found = [([*prompt, *ended.tokens], ended.score) for ended in walk.ended]
+        found = [([*prompt, *ended.tokens], ended.score) for ended in state.ended]
         # What has no probability fills beams that lack candidates; among it order means nothing.
         assert_same_nbest(
             [(tokens, score) for tokens, score in found if score > IMPOSSIBLE],
             [(tokens, score) for tokens, score in expected if score > IMPOSSIBLE],
         )
-    return walks
+    return states

@@ -35,18 +35,18 @@ class Setting:
     def search(self, decoder) -> ThresholdBeamSearch:
         decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
         return ThresholdBeamSearch(
-            decoder, self.constraints, decoder.surrogate(self.vocabulary), self.threshold,
+            decoder, self.constraints, decoder.proposer(self.vocabulary), self.threshold,
             self.beam_size, self.depth, self.normalize_length, self.nbest,
         )  # fmt: skip
 
 
 def find(decoder, memory, lengths, setting, prompt=PROMPT):
-    """N-best lists of (tokens, heads, score), and the walks."""
-    walks = setting.search(decoder)(
+    """N-best lists of (tokens, heads, score), and the states."""
+    states = setting.search(decoder)(
         memory, lengths, torch.tensor([[*prompt]] * len(lengths)), setting.limits
     )
-    lists = [[(tuple(e.tokens), e.heads, e.score) for e in walk.ended] for walk in walks]
-    return lists, walks
+    lists = [[(tuple(e.tokens), e.heads, e.score) for e in state.ended] for state in states]
+    return lists, states
 
 
 class Forward:
@@ -72,7 +72,9 @@ class Forward:
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
         labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
-        logits = [*self.decoder.unroll_heads(outputs.head_input, labels, outputs.heard)][head - 1]
+        logits = [
+            *self.decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)
+        ][head - 1]
         logits = logits[0, -1]
         if self.setting.vocabulary is not None:
             outside = torch.ones(len(logits), dtype=torch.bool)

@@ -13,8 +13,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from whisper_training import losses, make_corpus, train, weights
 
 from espnet_medusa.task import MedusaASRTask
-from espnet_medusa.training.kept_checkpoint import BEFORE, CHECKPOINT, drop, set_aside, take_up
-from espnet_medusa.training.kept_gradients import KEY, keep_gradients
+from espnet_medusa.training.accumulated_gradients import KEY, keep_gradients
+from espnet_medusa.training.resume_checkpoint import BEFORE, CHECKPOINT, drop, set_aside, take_up
 from espnet_medusa.training.trainer import ResumableTrainer
 
 

@@ -137,7 +137,7 @@ def test_user_errors_are_one_line(run, capsys, options, told):
 
 
 @pytest.mark.parametrize(
-    ("asked", "without", "obstacle", "formats", "timestamps"),
+    ("asked", "without", "reason", "formats", "timestamps"),
     [
         ("txt", None, None, ["txt"], False),
         ("txt", False, None, ["txt"], True),
@@ -149,9 +149,9 @@ def test_user_errors_are_one_line(run, capsys, options, told):
         ("json", None, "no times", ["json"], False),
     ],
 )
-def test_formats_say_who_gets_times(asked, without, obstacle, formats, timestamps):
+def test_formats_say_who_gets_times(asked, without, reason, formats, timestamps):
     options = {"without_timestamps": without, "word_timestamps": False}
-    assert command.choose_formats(asked, options, obstacle) == (formats, timestamps)
+    assert command.choose_formats(asked, options, reason) == (formats, timestamps)
 
 
 def test_a_model_without_times_writes_no_subtitles():

@@ -1,9 +1,9 @@
-"""A clock that moves only when a decoder or a surrogate does something, by a price list."""
+"""A clock that moves only when a decoder or a proposer does something, by a price list."""
 
 from dataclasses import dataclass, field
 
 import torch
-from clairvoyant import PathDecoder, PathStates, PathSurrogate, foresight
+from clairvoyant import PathDecoder, PathProposer, PathStates, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
@@ -52,11 +52,11 @@ class Prices:
         return self.spent
 
 
-class ChargedSurrogate(PathSurrogate):
+class ChargedProposer(PathProposer):
     """Knows what the decoder will say, more or less, for a price.
 
     Args:
-        say: As ``PathSurrogate``'s.
+        say: As ``PathProposer``'s.
         offer: Of this drafter.
         prices: Hold the time.
     """
@@ -66,7 +66,7 @@ class ChargedSurrogate(PathSurrogate):
         self.offer, self.prices = offer, prices
         self.needs_head_input = offer.kind == HEADS
 
-    def begin(self, roots, memory, memory_lengths, draft_inputs=None, heard=None):
+    def begin(self, roots, memory, memory_lengths, draft_inputs=None, cross_keys_values=None):
         self.prices.spent += self.offer.begin
         return self
 
@@ -119,7 +119,7 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
     module = tiny_decoder(seed, "none")
     decoder, say = ChargedDecoder(build_runtime(module), prices, error), foresight(module, memory)
     drafters = {
-        name: Drafter(name, offer.kind, {None: ChargedSurrogate(say, offer, prices)})
+        name: Drafter(name, offer.kind, {None: ChargedProposer(say, offer, prices)})
         for name, offer in prices.offers.items()
     }
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)

@@ -26,7 +26,7 @@ def make_trial(rng, drafts: bool, count: int = 400) -> Trial:
                 rows, nodes, rows * nodes, steps, steps * rows, int(drafts), draft_steps,
                 draft_rows,
                 call_seconds=speed * call_seconds(1 << (rows - 1).bit_length(), nodes),
-                walk_seconds=1e-4 + 2e-5 * steps * rows,
+                step_seconds=1e-4 + 2e-5 * steps * rows,
                 draft_seconds=1e-6 * drafts + 3e-4 * draft_steps + 1e-5 * draft_rows,
                 other_seconds=5e-5 + 1e-5 * rows,
             )
@@ -36,7 +36,7 @@ def make_trial(rng, drafts: bool, count: int = 400) -> Trial:
 
 
 def whole(trial: Trial) -> float:
-    names = ("call_seconds", "walk_seconds", "draft_seconds", "other_seconds")
+    names = ("call_seconds", "step_seconds", "draft_seconds", "other_seconds")
     return (
         0.25
         + trial.begin_seconds
@@ -51,16 +51,18 @@ def test_predictions_are_the_undisturbed_seconds():
     for trial in trials:  # the machine had other work to do in every fourth iteration
         for iteration in trial.iterations[::4]:
             iteration.call_seconds *= 3
-            iteration.walk_seconds += 0.01
+            iteration.step_seconds += 0.01
             iteration.draft_seconds += 0.01
     cost = fit_cost(trials)
     for trial, seconds in zip(trials, expected, strict=True):
         assert cost.seconds(trial) == pytest.approx(seconds, rel=0.02)
         assert cost.seconds(trial) == pytest.approx(sum(cost.predict(trial).values()))
         assert whole(trial) > 1.3 * seconds, "the disturbance was worth mentioning"
-    walk = dict(zip(cost.parts["heads"].walk.names, cost.parts["heads"].walk.seconds, strict=True))
-    assert walk["step"] == pytest.approx(2e-5, rel=0.02)
-    assert walk["iteration"] == pytest.approx(1e-4, rel=0.02)
+    state = dict(
+        zip(cost.parts["heads"].state.names, cost.parts["heads"].state.seconds, strict=True)
+    )
+    assert state["step"] == pytest.approx(2e-5, rel=0.02)
+    assert state["iteration"] == pytest.approx(1e-4, rel=0.02)
 
 
 def test_calls_are_interpolated_between_medians_and_by_rows():

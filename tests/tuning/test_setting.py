@@ -24,7 +24,7 @@ from espnet_medusa.tuning.setting import (
         (1, None, [1, 2]),
     ],
 )
-def test_depths_end_where_the_surrogate_does(num_heads, max_steps, expected):
+def test_depths_end_where_the_proposer_does(num_heads, max_steps, expected):
     assert depths(HEADS, True, num_heads, max_steps) == expected
 
 

@@ -50,10 +50,10 @@ def test_what_no_part_claims_is_setup_or_other():
     log.claim("draft", lambda: work(2))
     log.claim("call", lambda: work(0.5))
     log.open(1, 4.0)
-    log.claim("walk", lambda: work(7))
+    log.claim("state", lambda: work(7))
     log.close()
     first, second = log.iterations
     assert log.setup_seconds == 4
     assert (first.begin_seconds, first.rows, second.rows) == (0.25, 2, 1)
     assert (first.call_seconds, first.draft_seconds, first.other_seconds) == (5.5, 6, 1)
-    assert (second.walk_seconds, second.other_seconds) == (7, 0)
+    assert (second.step_seconds, second.other_seconds) == (7, 0)

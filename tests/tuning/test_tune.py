@@ -127,7 +127,7 @@ def test_each_drafters_keys_are_decode_options_that_keep_the_text(
     speech = 0.1 * torch.randn(6000, generator=torch.Generator().manual_seed(0))
     expected = speech2text(speech)[0][2]
     for drafter in there.drafters.values():
-        share = [*drafter.surrogates][-1]
+        share = [*drafter.proposers][-1]
         setting = DraftSetting(drafter.name, 2, share=share)
         options = drafter.config(setting)
         drafted = Speech2Text(experiment.config, experiment.model, **base, **options)
@@ -155,8 +155,8 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     setting = DraftSetting("heads, 3 tokens", 2)
     options = there.drafters[setting.drafter].config(setting)
     assert options["drafter"] == HEADS and options["draft_vocab_size"] == 3
-    surrogate = there.drafters[setting.drafter].surrogates[None]
-    assert len(surrogate.vocabulary) == 3
+    proposer = there.drafters[setting.drafter].proposers[None]
+    assert len(proposer.vocabulary) == 3
 
     speech2text.search_options = replace(speech2text.search_options, draft_vocab_size=5)
     own = available(speech2text, [HEADS, CTC], [])

@@ -82,7 +82,7 @@ def test_settings_are_narrowed_step_by_step():
     }
     assert {s.width for s in tried["far"]} == {1} and {s.depth for s in tried["far"]} > {10, 20, 40}
     assert len(tried["far"]) <= 5
-    # 4 heads and a surrogate without end: 1, 2, 4, 6, 8, then neighbours of the best.
+    # 4 heads and a proposer without end: 1, 2, 4, 6, 8, then neighbours of the best.
     assert {s.depth for s in tried["near"]} >= {1, 2, 4, 6, 8}
     assert {s.width for s in tried["near"]} == {1, 2, 4}
     assert 8 <= len(tried["near"]) <= 14
@@ -169,19 +169,19 @@ def test_timing_changes_nothing_and_counts_what_happens(kind, beam_size):
     setting = DraftSetting("one", 4, 3)
     trial = run_trials(task, [setting], "test")[setting]
     search = redraft(task, setting)
-    walks = [batch.decode(search, task.limits, "one")[0] for batch in task.batches]
+    states = [batch.decode(search, task.limits, "one")[0] for batch in task.batches]
     assert trial.statistics.decoder_calls == len(trial.iterations)
-    assert trial.statistics.decoder_calls == sum(w.statistics.decoder_calls for w in walks)
-    assert trial.statistics.nodes == sum(w.statistics.nodes for w in walks)
+    assert trial.statistics.decoder_calls == sum(w.statistics.decoder_calls for w in states)
+    assert trial.statistics.nodes == sum(w.statistics.nodes for w in states)
     assert trial.statistics.nodes == sum(it.rows * it.row_nodes for it in trial.iterations)
-    assert sum(it.steps for it in trial.iterations) == sum(walk.steps for walk in walks)
+    assert sum(it.steps for it in trial.iterations) == sum(state.steps for state in states)
     # What needs no head input drafts before the first call, too.
     assert max(it.draft_steps for it in trial.iterations) == (4 if kind == "heads" else 8)
     assert max(it.drafts for it in trial.iterations) == (1 if kind == "heads" else 2)
     rows = sum(it.draft_rows for it in trial.iterations)
     drafting = sum(it.draft_seconds for it in trial.iterations)
     assert drafting == pytest.approx(0.01 * rows)
-    names = ("begin", "call", "walk", "draft", "other")
+    names = ("begin", "call", "state", "draft", "other")
     claimed = sum(getattr(it, f"{name}_seconds") for it in trial.iterations for name in names)
     assert claimed + trial.setup_seconds == pytest.approx(trial.seconds)
     assert trial.begin_seconds == pytest.approx(0.6)

@@ -21,10 +21,10 @@ from tiny_whisper import save_tiny_whisper
 from tone_sets import write_set
 
 from espnet_medusa.bin import report
+from espnet_medusa.files.yaml_text import load_yaml
 from espnet_medusa.scoring.summary import parse_sum
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.whisper.text import TextOptions, find_text
-from espnet_medusa.yaml_text import load_yaml
 
 PYTHON = "python3 -m espnet_medusa.bin.python"
 FROM_SCRATCH = """

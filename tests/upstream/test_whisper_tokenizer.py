@@ -6,8 +6,8 @@ from espnet2.text.whisper_token_id_converter import OpenAIWhisperTokenIDConverte
 from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer
 from whisper.tokenizer import get_tokenizer
 
+from espnet_medusa.bin import hugging_face_export_vocabulary, whisper_export_vocabulary
 from espnet_medusa.errors import InputError
-from espnet_medusa.upstream import hugging_face_export_vocabulary, whisper_export_vocabulary
 from espnet_medusa.whisper.text import TextOptions, find_text
 
 TEXTS = ("hello, world", " It's 5 o'clock.", "déjà vu für 你好 🙂", "a", "")

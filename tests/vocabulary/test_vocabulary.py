@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.token_list import read_token_list, write_token_list
+from espnet_medusa.files.token_list import read_token_list, write_token_list
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,

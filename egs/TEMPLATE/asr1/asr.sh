@@ -86,7 +86,7 @@ asr_tag=                # name of the experiment
 asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
 asr_stats_dir=          # its statistics
 states_dir=             # trains on states of a frozen Whisper, kept in DIR/<set>, not on audio
-states_memory=memory    # of states_dir: memory; heard, which is without the window's silence; none
+states_memory=memory    # of states_dir: memory; unpadded (without the padding to 30 s); none
 memory_dir=             # trains on a frozen encoder's outputs, which stage 10 keeps in DIR/<set>
 pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
 ignore_init_mismatch=false          # leave out weights of another shape
@@ -561,10 +561,10 @@ statistics() {
         --sum_stats "${sum_stats}"
 }
 
-keep_memory() { # SET
+cache_memory() { # SET
     local kept=${memory_dir}/$1 status=0
-    tool run_command --cmd "${memory_prefix}" --log "${kept}/keep_memory.log" -- \
-        python3 -m espnet_medusa.stages.keep_memory --data_dir "${features}/$1" \
+    tool run_command --cmd "${memory_prefix}" --log "${kept}/cache_memory.log" -- \
+        python3 -m espnet_medusa.stages.cache_memory --data_dir "${features}/$1" \
         --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
         "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
     [ "${status}" -ne 3 ] || fail "stage 10: the encoder takes not all of $1: leave out what" \
@@ -583,7 +583,7 @@ if active 10 "Statistics: ${asr_stats_dir}"; then
     if [ -n "${memory_dir}" ]; then
         log "Outputs of the frozen encoder: ${memory_dir}"
         for set_name in "${train_sets[@]}"; do
-            keep_memory "${set_name}"
+            cache_memory "${set_name}"
         done
     fi
 fi

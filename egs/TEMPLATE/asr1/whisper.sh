@@ -98,7 +98,7 @@ on_states() { # SYSTEM: whether it trains on kept states, not on audio
 reads() { # SYSTEM: what it reads of the encoder's output, with or without the window's silence
     case $1 in
     linear*) echo none ;;
-    ctc*) echo heard ;;
+    ctc*) echo unpadded ;;
     *) echo memory ;;
     esac
 }
@@ -107,7 +107,7 @@ read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
 data_options=(--skip_train true) # vanilla alone
 data_stages=10
 [ "${labels}" != written ] || data_stages=9 # the sets need not have texts, whose lengths 10 counts
-declare -A needs=()              # of each kind of labels: states, memory, heard, audio
+declare -A needs=()              # of each kind of labels: states, memory, unpadded, audio
 for system in "${chosen[@]}"; do
     [ "${system}" != vanilla ] || continue
     [ -f "$(config_of "${system}")" ] || fail "system ${system}: no $(config_of "${system}")"
@@ -185,18 +185,18 @@ needed() { # LABELS WHAT: true or false
 }
 
 declare -A kept=()
-keep_states() { # LABELS: Whisper runs once over both sets, for all systems that learn these
+cache_states() { # LABELS: Whisper runs once over both sets, for all systems that learn these
     local set_name folder status command
     [ -z "${kept[$1]:-}" ] || return 0
     kept[$1]=true
     convert
     for set_name in "${train_set}" "${valid_set}"; do
         folder=${dumpdir}/states_$1/${set_name}
-        command=(python3 -m espnet_medusa.stages.keep_states --exp_dir "${expdir}/asr_vanilla"
+        command=(python3 -m espnet_medusa.stages.cache_states --exp_dir "${expdir}/asr_vanilla"
             --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
-            --heard "$(needed "$1" heard)"
+            --unpadded "$(needed "$1" unpadded)"
             --drop_fraction "${drop_fraction}" --ngpu "$((ngpu > 0))"
             --max_compression_ratio "${max_compression_ratio}")
         [ -z "${labels_config}" ] || command+=(--config "${labels_config}")
@@ -206,14 +206,14 @@ keep_states() { # LABELS: Whisper runs once over both sets, for all systems that
             python3 -m espnet_medusa.stages.run_jobs --title "${folder}" \
                 --cmd "${states_prefix}" \
                 --spread_gpus "$([ "${ngpu}" -gt 0 ] && echo true || echo false)" \
-                "JOB=1:${states_nj}" "${folder}/keep_states.JOB.log" -- \
+                "JOB=1:${states_nj}" "${folder}/cache_states.JOB.log" -- \
                 "${command[@]}" --jobs "${states_nj}" --job JOB
         fi
         [ "$(needed "$1" audio)" = false ] ||
             command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written")
         status=0
         python3 -m espnet_medusa.stages.run_command --cmd "${states_prefix}" \
-            --log "${folder}/keep_states.log" -- "${command[@]}" || status=$?
+            --log "${folder}/cache_states.log" -- "${command[@]}" || status=$?
         [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
         [ "${status}" -eq 0 ] || incomplete=true
     done
@@ -234,7 +234,7 @@ trained() { # SYSTEM
     fi
     if [ "${stage}" -le 11 ]; then
         if on_states "$1"; then
-            keep_states "${kind}"
+            cache_states "${kind}"
             learns=(--stage 11 --states_dir "${states_dir}" --states_memory "$(reads "$1")")
             if [[ $1 != ctc* ]]; then
                 learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
@@ -242,7 +242,7 @@ trained() { # SYSTEM
                     training="--model_conf draft_vocab_size=${draft_vocab_size} ${training}"
             fi
         elif [ "${kind}" = written ]; then
-            keep_states "${kind}"
+            cache_states "${kind}"
             learns=(--stage 10 --train_set "${train_set}_written"
                 --valid_set "${valid_set}_written" --asr_stats_dir "${expdir}/asr_stats_written")
         fi

@@ -9,10 +9,10 @@ from pathlib import Path
 import jiwer
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.csv_files.table import SENTENCE, CsvRow, read_csv
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.scoring.trn import list_some
-from espnet_medusa.whole_file import write_atomically
 
 PREDICTION, WER, CER, ERROR = "prediction", "wer", "cer", "error"
 ADDED = (PREDICTION, WER, CER, ERROR)

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.model.heads.base import HeadOptions, Heads, Heard, Trunk
+from espnet_medusa.model.heads.base import CrossKeysValues, HeadOptions, Heads, Trunk
 
 
 class AttendingHeads(Heads):
@@ -60,14 +60,16 @@ class AttendingHeads(Heads):
     def trained(self) -> bool:
         return bool(self.fuse.weight.any())
 
-    def advance(self, states: torch.Tensor, embedded: torch.Tensor, heard: Heard) -> torch.Tensor:
+    def advance(
+        self, states: torch.Tensor, embedded: torch.Tensor, cross_keys_values: CrossKeysValues
+    ) -> torch.Tensor:
         """One token further: states and that token's embeddings, (B, L, D) each, to (B, L, D)."""
         layer, attention = self.layer, self.layer.encoder_attn
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = states + self.dropout(self.fuse(torch.cat([states, embedded], dim=-1)))
         queries = attention.q_proj(layer.encoder_attn_layer_norm(hidden))
         queries = queries.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
-        found = scaled_dot_product_attention(queries, *heard)
+        found = scaled_dot_product_attention(queries, *cross_keys_values)
         hidden = hidden + self.dropout(attention.out_proj(found.transpose(1, 2).flatten(2)))
         inner = gelu(layer.fc1(layer.final_layer_norm(hidden)))
         return hidden + self.dropout(layer.fc2(inner))
@@ -76,13 +78,13 @@ class AttendingHeads(Heads):
         """What the vocabulary projection reads of states that were advanced: (..., D)."""
         return self.norm(states)
 
-    def unroll(self, head_input, labels, embed, heard=None):
+    def unroll(self, head_input, labels, embed, cross_keys_values=None):
         states, embedded = head_input, embed(labels)
         length = labels.size(1)
         for step in range(1, self.num_heads + 1):
             left = max(length - step, 0)
             read = embedded[:, step - 1 : step - 1 + left]
-            states = self.advance(states[:, :left], read, heard)
+            states = self.advance(states[:, :left], read, cross_keys_values)
             yield self(states)
 
 

@@ -55,7 +55,7 @@ class Trunk:
     norm: torch.nn.Module | None = None
 
 
-class Heard(NamedTuple):
+class CrossKeysValues(NamedTuple):
     """The audio as the decoder's last layer attends to it, for heads that do so themselves.
 
     Attributes:
@@ -118,7 +118,7 @@ class Heads(torch.nn.Module, ABC):
         head_input: torch.Tensor,
         labels: torch.Tensor,
         embed: Callable[[torch.Tensor], torch.Tensor],
-        heard: Heard | None = None,
+        cross_keys_values: CrossKeysValues | None = None,
     ) -> Iterator[torch.Tensor]:
         """One head after the other along known tokens, all positions at once.
 
@@ -126,7 +126,7 @@ class Heads(torch.nn.Module, ABC):
             head_input: (B, L, D).
             labels: (B, L) the token that follows each position; any token where padded.
             embed: Token embeddings, (...) to (..., D).
-            heard: The audio, for heads that listen.
+            cross_keys_values: The audio, for heads that listen.
 
         Yields:
             For k = 1 to K: (B, L - k, D) at the positions that have a k-th token behind the next

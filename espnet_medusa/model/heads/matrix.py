@@ -46,7 +46,7 @@ class ProjectionHeads(MatrixHeads):
     def trained(self) -> bool:
         return bool(self.weight.any())
 
-    def unroll(self, head_input, labels, embed, heard=None):
+    def unroll(self, head_input, labels, embed, cross_keys_values=None):
         for step in range(1, self.num_heads + 1):
             yield head_input[:, : max(labels.size(1) - step, 0)]
 
@@ -72,6 +72,6 @@ class LatentHeads(MatrixHeads):
         identity = torch.eye(len(self.base.weight), device=self.base.weight.device)
         return any(not torch.equal(head.weight, identity) for head in self.heads)
 
-    def unroll(self, head_input, labels, embed, heard=None):
+    def unroll(self, head_input, labels, embed, cross_keys_values=None):
         for step, head in enumerate(self.heads, start=1):
             yield head(head_input[:, : max(labels.size(1) - step, 0)])

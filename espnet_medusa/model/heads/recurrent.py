@@ -36,7 +36,7 @@ class RecurrentHeads(Heads):
         """What the vocabulary projection reads of states that were advanced: (..., D)."""
         return self.output(states)
 
-    def unroll(self, head_input, labels, embed, heard=None):
+    def unroll(self, head_input, labels, embed, cross_keys_values=None):
         states, embedded = head_input, embed(labels)
         length = labels.size(1)
         for step in range(1, self.num_heads + 1):

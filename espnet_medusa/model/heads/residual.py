@@ -63,7 +63,7 @@ class LinearHeads(Heads):
         """(..., D) to (K, ..., D)."""
         return torch.stack([head(head_input) for head in self.heads])
 
-    def unroll(self, head_input, labels, embed, heard=None):
+    def unroll(self, head_input, labels, embed, cross_keys_values=None):
         for step, head in enumerate(self.heads, start=1):
             yield head(head_input[:, : max(labels.size(1) - step, 0)])
 

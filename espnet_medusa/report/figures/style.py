@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib import pyplot
 
-from espnet_medusa.whole_file import naming
+from espnet_medusa.files.atomic import naming
 
 matplotlib.use("Agg")  # No display needed.
 

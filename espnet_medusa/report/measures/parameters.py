@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from espnet_medusa.checkpoint import load_weights, open_safetensors
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import load_weights, open_safetensors
 
 HEADS = "decoder.heads."
 # Kept for training only: the teacher of a fine-tuned last layer.

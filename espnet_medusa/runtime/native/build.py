@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
 
-from espnet_medusa.cache_folder import cache_folder, check_private, make_private
+from espnet_medusa.files.cache_folder import cache_folder, check_private, make_private
 from espnet_medusa.runtime.native.instruction_sets import (
     AVX2,
     NONE,

@@ -11,11 +11,11 @@ import torch
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.ahead.steps import Steps
 from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring
+from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates
-from espnet_medusa.search.walk import Hypothesis, Strategy, Walk
 from espnet_medusa.tree.best_token import Restriction
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.surrogate import States, Surrogate
+from espnet_medusa.tree.proposer import Proposer, States
 from espnet_medusa.tree.top_tokens import top_scores
 from espnet_medusa.tree.upload import upload
 
@@ -37,56 +37,54 @@ class Step(NamedTuple):
 class DecoderSteps(Steps):
     """The search's step as tensor operations over all beams; arguments as ``Steps``'s."""
 
-    def __init__(
-        self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
-    ):
-        super().__init__(strategy, scoring, surrogate, shape)
+    def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
+        super().__init__(strategy, scoring, proposer, shape)
         self.constrained = not scoring.constraints.is_empty
         self.constrain_logits = scoring.constrain_logits or scoring.constraints.renormalize
         lone = shape.width == 1 and shape.choices is None and shape.budget is None
         self.normalized = not lone or strategy.needs_draft_scores
 
-    def run(self, walks: Sequence[Walk]) -> None:
+    def run(self, states: Sequence[SearchState]) -> None:
         most = self.shape.depth
         limits = [
             min(
-                walk.max_length - walk.draft.beam[0].prefix.length,
-                most if walk.draft.limit is None else walk.draft.limit,
+                state.max_length - state.draft.beam[0].prefix.length,
+                most if state.draft.limit is None else state.draft.limit,
             )
-            for walk in walks
+            for state in states
         ]
         depth = min(most, max(limits, default=0))
         if depth > 0:
-            beams = Beams(walks, self.device)
-            states = beams.start(self.surrogate)
-            steps = self._chain(beams, states, depth)
+            beams = Beams(states, self.device)
+            draft_states = beams.start(self.proposer)
+            steps = self._chain(beams, draft_states, depth)
             if steps is None:
-                steps = self._steps(beams, states, depth, limits)
-            visit(walks, steps, self.scoring.eos)
+                steps = self._steps(beams, draft_states, depth, limits)
+            visit(states, steps, self.scoring.eos)
 
-    def _chain(self, beams: Beams, states: States, depth: int) -> list[list[Step]] | None:
-        """All steps at once, where the surrogate can and nobody compares scores.
+    def _chain(self, beams: Beams, draft_states: States, depth: int) -> list[list[Step]] | None:
+        """All steps at once, where the proposer can and nobody compares scores.
 
         It minds no constraints: what they forbid, the decoder refuses.
         """
         if self.normalized or self.scoring.constraints.forced_prefix or beams.any_evaluated:
             return None
-        chains = self.surrogate.chain(states, depth)
+        chains = self.proposer.chain(draft_states, depth)
         if chains is None:
             return None
         return [[Step([0.0], [0], [token]) for token in tokens] for tokens in chains.t().tolist()]
 
     def _steps(
-        self, beams: Beams, states: States, depth: int, limits: Sequence[int]
+        self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
     ) -> list[list[Step]]:
-        known = Known(beams, self.surrogate, self.shape)
+        known = Known(beams, self.proposer, self.shape)
         scores, rules = beams.scores, self.scoring.constraints.timestamps
         timed = None if rules is None else rules.states(beams.prefixes, scores.device)
         steps, counts = [], []
         limits = upload(limits, scores.device) if min(limits) < depth else None
         for step in range(depth):
-            states = known.put_states(states)
-            gains, tokens = self._continuations(states, beams, known, step, timed)
+            draft_states = known.put_states(draft_states)
+            gains, tokens = self._continuations(draft_states, beams, known, step, timed)
             count, lone = gains.size(1), gains.shape == (len(scores), 1)
             counts.append(count)
             steps.append(self._prune(scores, gains, tokens, lone))
@@ -101,27 +99,32 @@ class DecoderSteps(Steps):
             known.go_on(places, count)
             if not lone:
                 rows = flat_rows(places // count, len(gains))
-                states = states.select(rows)
+                draft_states = draft_states.select(rows)
                 timed = timed and timed.select(rows)
-            # Some surrogates save work behind an end, be it one that the search has not drafted.
+            # Some proposers save work behind an end, be it one that the search has not drafted.
             tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
-            states = self.surrogate.advance(states, tokens.flatten())
+            draft_states = self.proposer.advance(draft_states, tokens.flatten())
             timed = timed and rules.advance(timed, tokens.flatten())
         return read(steps, counts)
 
     def _continuations(
-        self, states: States, beams: Beams, known: Known, step: int, timed: TimestampStates | None
+        self,
+        draft_states: States,
+        beams: Beams,
+        known: Known,
+        step: int,
+        timed: TimestampStates | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The best tokens behind each of R prefixes: weighted log-probabilities and ids (R, c).
 
         Where nobody compares them, gains are logits.
         """
-        scores = self.surrogate.logits(states)
+        scores = self.proposer.logits(draft_states)
         count = min(self.shape.count(step), scores.size(1))
         if self.scoring.at_once and not any(beams.least):
             restriction = self._restriction(scores, beams, step)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
-            return known.put_candidates(gains, self.surrogate.token_ids(columns))
+            return known.put_candidates(gains, self.proposer.token_ids(columns))
         first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
@@ -135,7 +138,7 @@ class DecoderSteps(Steps):
             gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # a draft vocabulary may lack all
         if (weight := self.scoring.weights[DECODER]) != 1:
             gains *= weight
-        return known.put_candidates(gains, self.surrogate.token_ids(columns))
+        return known.put_candidates(gains, self.proposer.token_ids(columns))
 
     def _constrain(self, scores: torch.Tensor, beams: Beams, step: int) -> torch.Tensor:
         restriction = self._restriction(scores, beams, step)
@@ -198,28 +201,28 @@ def read(
 
 
 class Beams:
-    """Where the run-ahead begins: the hypotheses of U walks, W of each.
+    """Where the run-ahead begins: the hypotheses of U states, W of each.
 
     Args:
-        walks: U.
-        device: Where states are.
+        states: U.
+        device: Where draft_states are.
 
     Attributes:
-        prefixes: U W; a walk that has fewer repeats its first.
+        prefixes: U W; a state that has fewer repeats its first.
         scores: (U, W), -inf for repeated ones.
         lengths: U, tokens of the hypotheses behind the prompt.
         least: U, tokens before an end symbol may come.
     """
 
-    def __init__(self, walks: Sequence[Walk], device: torch.device):
-        width = max(len(walk.draft.beam) for walk in walks)
+    def __init__(self, states: Sequence[SearchState], device: torch.device):
+        width = max(len(state.draft.beam) for state in states)
         self.prefixes, scores = [], []
-        for walk in walks:
-            beam, missing = walk.draft.beam, width - len(walk.draft.beam)
+        for state in states:
+            beam, missing = state.draft.beam, width - len(state.draft.beam)
             self.prefixes += [h.prefix for h in beam] + [beam[0].prefix] * missing
             scores.append([h.score for h in beam] + [-math.inf] * missing)
-        self.lengths = [walk.draft.beam[0].prefix.length for walk in walks]
-        self.least = [walk.scorers.min_length for walk in walks]
+        self.lengths = [state.draft.beam[0].prefix.length for state in states]
+        self.least = [state.scorers.min_length for state in states]
         self.device = device
         self.scores = upload(scores, self.device)
 
@@ -228,35 +231,35 @@ class Beams:
         """Whether the decoder has said already what follows one of them."""
         return any(prefix.evaluated for prefix in self.prefixes)
 
-    def start(self, surrogate: Surrogate) -> States:
+    def start(self, proposer: Proposer) -> States:
         """States of U W prefixes; those of evaluated ones count for nothing."""
         if self.prefixes[0].parent is None:  # prompts, one each
-            return surrogate.start(self.prefixes)
+            return proposer.start(self.prefixes)
         sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
         rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
-        states = surrogate.start([*rows])
+        draft_states = proposer.start([*rows])
         if len(rows) < len(sources):
             rows = upload([rows[source] for source in sources], self.device)
-            states = states.select(rows)
+            draft_states = draft_states.select(rows)
         tokens = upload([prefix.token for prefix in self.prefixes], self.device)
-        return surrogate.advance(states, tokens)
+        return proposer.advance(draft_states, tokens)
 
 
 class Known:
     """What the decoder has said already: evaluated prefixes of the beams and below them.
 
-    A beam that walks over them follows the decoder, and has a surrogate start afresh from there.
+    A beam that states over them follows the decoder, and has a proposer start afresh from there.
 
     Args:
         beams: Where the run-ahead begins.
-        surrogate: Gives the states.
+        proposer: Gives the draft_states.
         shape: How many continuations are asked for.
 
     Attributes:
         nodes: (U W,) the evaluated prefix that each place of the beams stands on; -1 for none.
     """
 
-    def __init__(self, beams: Beams, surrogate: Surrogate, shape: DraftShape):
+    def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
         self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
         for prefix in self.prefixes:  # grows on the way
             # Where drafts leave a scorer out, only the beam's own have candidates yet.
@@ -270,19 +273,19 @@ class Known:
         device = beams.device
         index = {prefix: node for node, prefix in enumerate(self.prefixes)}
         self.nodes = upload([index.get(p, -1) for p in beams.prefixes], device)
-        self.states = surrogate.start(self.prefixes)
+        self.states = proposer.start(self.prefixes)
         rows = [_table_row(prefix, index, shape.width) for prefix in self.prefixes]
         gains, tokens, children = zip(*rows, strict=True)
         self.gains, self.tokens = upload(gains, device), upload(tokens, device)
         self.children = upload(children, device)
 
-    def put_states(self, states: States) -> States:
-        """The surrogate starts afresh from evaluated prefixes."""
+    def put_states(self, draft_states: States) -> States:
+        """The proposer starts afresh from evaluated prefixes."""
         if not self.prefixes:
-            return states
+            return draft_states
         places = torch.arange(len(self.nodes), device=self.nodes.device)
         rows = torch.where(self.nodes >= 0, self.nodes + len(self.nodes), places)
-        return states.join(self.states).select(rows)
+        return draft_states.join(self.states).select(rows)
 
     def put_candidates(
         self, gains: torch.Tensor, tokens: torch.Tensor
@@ -327,14 +330,14 @@ def _table_row(
     return (gains + [-math.inf] * missing, tokens + [0] * missing, children + [-1] * missing)
 
 
-def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> None:
-    """Put the prefixes of the steps into the walks' drafts."""
-    for row, walk in enumerate(walks):
-        beam = [hypothesis.prefix for hypothesis in walk.draft.beam]
+def visit(states: Sequence[SearchState], steps: Sequence[Sequence[Step]], eos: int) -> None:
+    """Put the prefixes of the steps into the states' drafts."""
+    for row, state in enumerate(states):
+        beam = [hypothesis.prefix for hypothesis in state.draft.beam]
         for step in steps:
-            if not (walk.draft.beam and walk.draft.may_go_on):
+            if not (state.draft.beam and state.draft.may_go_on):
                 break
-            going = {hypothesis.prefix for hypothesis in walk.draft.beam}
+            going = {hypothesis.prefix for hypothesis in state.draft.beam}
             beam = [
                 beam[parent].child(token) if score > -math.inf and beam[parent] in going else None
                 for score, parent, token in zip(*step[row], strict=True)
@@ -344,5 +347,5 @@ def visit(walks: Sequence[Walk], steps: Sequence[Sequence[Step]], eos: int) -> N
                 for prefix, score in zip(beam, step[row].scores, strict=True)
                 if prefix is not None
             ]
-            walk.draft.depth += 1
-            walk.draft.visit(walk.drafted(reached), walk.max_length, eos)
+            state.draft.depth += 1
+            state.draft.visit(state.drafted(reached), state.max_length, eos)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from espnet_medusa.search.walk import Draft, Walk
+    from espnet_medusa.search.state import Draft, SearchState
 
 FORGETTING = 0.98  # share of what was known that stays when something is measured again
 EXPECTED, TRIALS = 0.7, 3.0  # acceptance that is taken for granted, as if of so many drafts
@@ -29,8 +29,8 @@ class Lookahead(ABC):
         self.least, self.most = least, most
 
     @abstractmethod
-    def depth(self, walk: Walk) -> int:
-        """Steps to run ahead; ``walk.draft`` is the last draft, with what came of it, if any."""
+    def depth(self, state: SearchState) -> int:
+        """Steps to run ahead; ``state.draft`` is the last draft, with what came of it, if any."""
 
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
         """Take note of what an iteration has cost.
@@ -73,8 +73,8 @@ class ByAcceptance(Lookahead):
         self.raise_above, self.lower_below = raise_above, lower_below
         self.usual = float(first)
 
-    def depth(self, walk: Walk) -> int:
-        last: Draft | None = walk.draft
+    def depth(self, state: SearchState) -> int:
+        last: Draft | None = state.draft
         if last is None or last.limit is None:
             return self.bounded(round(self.usual))
         if not last.depth:
@@ -104,8 +104,8 @@ class ByCost(Lookahead):
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
         self.costs.add(call_seconds, draft_seconds, steps, tokens)
 
-    def depth(self, walk: Walk) -> int:
-        last: Draft | None = walk.draft
+    def depth(self, state: SearchState) -> int:
+        last: Draft | None = state.draft
         if last is not None:
             self._learn(last)
         if not self.costs.drafted:
@@ -121,7 +121,7 @@ class ByCost(Lookahead):
             rate = tokens / (of_call + steps * of_step + tokens * of_token)
             if steps >= self.least and rate > best:
                 best, depth = rate, steps
-        return depth if walk.statistics.drafted else max(depth, min(1, self.most))
+        return depth if state.statistics.drafted else max(depth, min(1, self.most))
 
     def _learn(self, last: Draft) -> None:
         """Which of the steps stood that had the chance to."""

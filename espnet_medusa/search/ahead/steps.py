@@ -1,4 +1,4 @@
-"""What runs a search ahead: its own step on a surrogate's log-probabilities, some times over."""
+"""What runs a search ahead: its own step on a proposer's log-probabilities, some times over."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.scores import Scoring
-from espnet_medusa.search.walk import Strategy, Walk
-from espnet_medusa.tree.surrogate import Surrogate
+from espnet_medusa.search.state import SearchState, Strategy
+from espnet_medusa.tree.proposer import Proposer
 
 
 class Steps(ABC):
@@ -19,20 +19,18 @@ class Steps(ABC):
     Args:
         strategy: The search.
         scoring: Its scoring while running ahead.
-        surrogate: Stands in for the decoder.
+        proposer: Stands in for the decoder.
         shape: How far and how wide.
 
     Attributes:
-        device: Where states are; known once utterances are.
+        device: Where draft_states are; known once utterances are.
     """
 
-    def __init__(
-        self, strategy: Strategy, scoring: Scoring, surrogate: Surrogate, shape: DraftShape
-    ):
+    def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
         self.strategy, self.scoring = strategy, scoring
-        self.surrogate, self.shape = surrogate, shape
+        self.proposer, self.shape = proposer, shape
         self.device: torch.device | None = None
 
     @abstractmethod
-    def run(self, walks: Sequence[Walk]) -> None:
-        """Add ``shape.depth`` steps to the walks' drafts."""
+    def run(self, states: Sequence[SearchState]) -> None:
+        """Add ``shape.depth`` steps to the states' drafts."""

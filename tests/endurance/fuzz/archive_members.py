@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from espnet_medusa.archive import ANY_SIZE_BYTES, unpack
+from espnet_medusa.files.archive import ANY_SIZE_BYTES, unpack
 from fuzz.reader import MEGABYTE, Reader
 from fuzz.scratch import scratch_folder, write_scratch
 

@@ -30,7 +30,7 @@ def read_counts(path: Path) -> Counts:
     return Counts(*struct.unpack(FORMAT, path.read_bytes())) if path.is_file() else Counts()
 
 
-class KeptCounts:
+class CachedCounts:
     """Counts that go on from those of the file."""
 
     def __init__(self, path: Path):

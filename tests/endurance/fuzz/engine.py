@@ -13,12 +13,12 @@ import torch._weights_only_unpickler as unpickler
 import transformers  # noqa: F401  first: what it imports is not to be instrumented
 
 with atheris.instrument_imports(include=["espnet_medusa"]):
-    from fuzz.counts import KeptCounts
+    from fuzz.counts import CachedCounts
     from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, WORDS
     from fuzz.judge import DefectError, Outcome, judge
-    from fuzz.kept_inputs import read_kept_inputs
     from fuzz.reader import Reader
     from fuzz.readers import READERS
+    from fuzz.regression_inputs import read_regression_inputs
 
 unpickler.Unpickler.load = atheris.instrument_func(unpickler.Unpickler.load)
 TIMEOUT_S = 20  # in C code, which nothing interrupts: the process ends
@@ -28,7 +28,7 @@ def prepare(reader: Reader, folder: Path) -> None:
     """Write seeds, inputs that were kept, and words."""
     for name in (CORPUS, DEFECTS, ENDS):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for seed in (*reader.seeds(), *read_kept_inputs(reader.name)):
+    for seed in (*reader.seeds(), *read_regression_inputs(reader.name)):
         (folder / CORPUS / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
     escaped = ("".join(f"\\x{byte:02x}" for byte in word) for word in reader.words)
     (folder / WORDS).write_text("".join(f'"{word}"\n' for word in escaped))
@@ -36,7 +36,7 @@ def prepare(reader: Reader, folder: Path) -> None:
 
 def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
     """Run so many inputs; the process ends with it."""
-    kept = KeptCounts(folder / COUNTS)
+    kept = CachedCounts(folder / COUNTS)
 
     def test_one_input(data: bytes) -> None:
         counts = kept.counts

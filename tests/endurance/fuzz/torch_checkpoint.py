@@ -5,7 +5,7 @@ import zipfile
 
 import torch
 
-from espnet_medusa.checkpoint import MAX_REUSE, load_weights
+from espnet_medusa.files.checkpoint import MAX_REUSE, load_weights
 from fuzz.reader import MEGABYTE, Reader
 from fuzz.scratch import write_scratch
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.archive import unpack
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.archive import unpack
 from espnet_medusa.recipe.download import download
 
 OPENSLR = "https://www.openslr.org/resources"

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.compat import BatchBeamSearch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -15,6 +14,7 @@ from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.acceptance import EXACT
 from espnet_medusa.search.build import GREEDY
 from espnet_medusa.search.drafters import FIXED
+from espnet_medusa.upstream.compat import BatchBeamSearch
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: fl
         )
 
 
-def beam_obstacle(espnet: torch.nn.Module | None) -> str | None:
+def why_not_beam(espnet: torch.nn.Module | None) -> str | None:
     """What of ESPnet's search with these options ours does not do."""
     if type(espnet) is not BatchBeamSearch:
         return "no beam search" if espnet is None else type(espnet).__name__
@@ -67,12 +67,12 @@ def beam_obstacle(espnet: torch.nn.Module | None) -> str | None:
     return f"partial scorers: {', '.join(sorted(others))}" if others else None
 
 
-def check_greedy(obstacle: str | None, options: dict[str, Any]) -> None:
+def check_greedy(reason: str | None, options: dict[str, Any]) -> None:
     """Refuse what greedy search cannot do, say what it does not look at."""
-    if obstacle is not None:
+    if reason is not None:
         raise InputError(
             "search: greedy needs decoder: whisper_medusa, speech_llama or ESPnet's transformer; "
-            f"this model has {obstacle}; allowed here: beam"
+            f"this model has {reason}; allowed here: beam"
         )
     for name in ("lm_train_config", "ngram_file"):
         if options.get(name) is not None:

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.torch_file import check_torch_file
+from espnet_medusa.files.torch_file import check_torch_file
 
 MAX_REUSE = 3  # times the file's size, which tensors that share values make of it
 

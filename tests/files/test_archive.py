@@ -11,9 +11,9 @@ import zipfile
 import pytest
 from archives import link, make_tar, one_line, tree
 
-from espnet_medusa import archive as module
-from espnet_medusa.archive import unpack
 from espnet_medusa.errors import InputError
+from espnet_medusa.files import archive as module
+from espnet_medusa.files.archive import unpack
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa import cache_folder
-from espnet_medusa.cache_folder import check_private, make_private
+from espnet_medusa.files import cache_folder
+from espnet_medusa.files.cache_folder import check_private, make_private
 
 
 def test_the_folder_is_the_users_own(monkeypatch, tmp_path):

@@ -1,6 +1,6 @@
 """Run a frozen encoder over audio once, and keep what a decoder trains on (`-- OPTIONS`).
 
-    python -m espnet_medusa.stages.keep_memory --data_dir dump/raw/train \\
+    python -m espnet_medusa.stages.cache_memory --data_dir dump/raw/train \\
         --output_dir dump/memory/train -- TRAINING OPTIONS
 
 The encoder is that of the training's configuration and initial weights. An interrupted call goes
@@ -32,9 +32,9 @@ def work(args: argparse.Namespace) -> int:
         InputError: The configuration or the data are not usable.
     """
     from espnet_medusa.inference.job import read_input
-    from espnet_medusa.inference.kept_memory import MemoryKeeper, check_same_encoder
     from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.task import MedusaASRTask
+    from espnet_medusa.training.cached_memory import MemoryKeeper, check_same_encoder
 
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
@@ -53,7 +53,7 @@ def work(args: argparse.Namespace) -> int:
     return SOME_FAILED if failed else 0
 
 
-main = make_main("keep_memory", __doc__, add_options, work, runs="OPTIONS")
+main = make_main("cache_memory", __doc__, add_options, work, runs="OPTIONS")
 
 
 if __name__ == "__main__":

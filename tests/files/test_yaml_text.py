@@ -5,7 +5,7 @@ import time
 import pytest
 import yaml
 
-from espnet_medusa.yaml_text import MAX_DEPTH, load_yaml
+from espnet_medusa.files.yaml_text import MAX_DEPTH, load_yaml
 
 DOCUMENT = """
 token_list: ["!", "<|endoftext|>", "\\u00e9", 'null', '~', "#", yes]

@@ -5,8 +5,8 @@ from pathlib import Path
 from espnet2.bin.whisper_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.token_list import write_token_list
-from espnet_medusa.upstream.whisper_text import build
+from espnet_medusa.files.token_list import write_token_list
+from espnet_medusa.whisper.espnet_text import build
 from espnet_medusa.whisper.text import list_tokens
 
 

@@ -84,7 +84,7 @@ class Continuation(NamedTuple):
     follows: int | None
 
 
-class Respelling(Interpreter):
+class Retokenizer(Interpreter):
     """By bytes, for any two vocabularies.
 
     Args:

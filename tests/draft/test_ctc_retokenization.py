@@ -8,8 +8,8 @@ from made_vocabularies import open_bundled
 from scripted import ScriptedCTC, ScriptedDecoder
 from tiny import bounds, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import CTCSurrogate
-from espnet_medusa.draft.ctc_hypothesis import NONE, Spelling, spelt_hypothesis
+from espnet_medusa.draft.ctc import CTCProposer
+from espnet_medusa.draft.ctc_hypothesis import NONE, Retokenization, retokenized_hypothesis
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
@@ -55,7 +55,9 @@ def ctc_of(texts, memory, units, vocabulary, sure=0.9):
 def hypothesis_of(text, units, vocabulary, sure=0.9):
     memory, _ = random_memory(0, [5])
     ctc = ctc_of([text], memory, units, vocabulary, sure)
-    return spelt_hypothesis(ctc(memory)[0], vocabulary.end, Spelling(units.contents, vocabulary))
+    return retokenized_hypothesis(
+        ctc(memory)[0], vocabulary.end, Retokenization(units.contents, vocabulary)
+    )
 
 
 def chain_from(found, place):
@@ -90,7 +92,9 @@ def test_what_is_no_text_is_spelt_too(vocabulary):
     log_probs = torch.full((2 * len(labels), 257), 1e-4)
     log_probs[torch.arange(0, len(log_probs), 2), torch.tensor(labels)] = 0.9
     log_probs[1::2, 0] = 0.9
-    found = spelt_hypothesis(log_probs.log(), vocabulary.end, Spelling(units.contents, vocabulary))
+    found = retokenized_hypothesis(
+        log_probs.log(), vocabulary.end, Retokenization(units.contents, vocabulary)
+    )
     assert vocabulary.write(chain_from(found, 0)) == b" a\xe4\xbd b\xff"
 
 
@@ -102,16 +106,16 @@ def test_a_vocabulary_that_cannot_write_a_word_drafts_what_it_can(vocabulary):
         def encode(text):
             return [{97: 0, 98: 1}.get(byte) for byte in text.removeprefix(b" ")]
 
-    places = Spelling([], Poor()).places(b" axb")
+    places = Retokenization([], Poor()).places(b" axb")
     assert len(places) == 4
     assert places[0] == (0, 2) and places[3] == (1, 1)
     assert (NONE, 1) in places
 
 
 def test_tokens_that_no_tokenizer_knows_write_nothing(vocabulary):
-    spelling = Spelling([], vocabulary)
-    assert spelling.write(len(vocabulary)) == spelling.write(vocabulary.end) == b""
-    assert spelling.write(vocabulary.encode(" the")[0]) == b" the"
+    retokenization = Retokenization([], vocabulary)
+    assert retokenization.write(len(vocabulary)) == retokenization.write(vocabulary.end) == b""
+    assert retokenization.write(vocabulary.encode(" the")[0]) == b" the"
 
 
 def test_probabilities_are_those_of_the_units(units, vocabulary):
@@ -140,11 +144,11 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
     heard = TEXTS[:2]
     memory, lengths = random_memory(0, [5, 5])
     ctc = ctc_of(heard, memory, units, vocabulary)
-    surrogate = CTCSurrogate(
-        ctc, SIZE, vocabulary.end, spelling=Spelling(units.contents, vocabulary)
+    proposer = CTCProposer(
+        ctc, SIZE, vocabulary.end, retokenization=Retokenization(units.contents, vocabulary)
     )
     roots = [Prefix(0), Prefix(0)]
-    begun = surrogate.begin(roots, memory, lengths)
+    begun = proposer.begin(roots, memory, lengths)
     others = [" Mr. Quilter was an apostle", " Uberraschung ♪"]
     ends = []
     for root, other in zip(roots, others, strict=True):
@@ -169,16 +173,16 @@ def calls_for(runtime, units, vocabulary, texts, heard, shape=WHOLE, limit=None)
     tokens = [vocabulary.encode(text) for text in texts]
     decoder = ScriptedDecoder(runtime, dict(enumerate(tokens)), 2, SIZE, vocabulary.end)
     memory, lengths = random_memory(0, [5] * len(texts))
-    surrogate = CTCSurrogate(
+    proposer = CTCProposer(
         ctc_of(heard, memory, units, vocabulary), SIZE, vocabulary.end, vocabulary=limit,
-        spelling=Spelling(units.contents, vocabulary),
+        retokenization=Retokenization(units.contents, vocabulary),
     )  # fmt: skip
     constraints = build_constraints(ConstraintOptions(), SIZE, vocabulary.end)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
+    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(len(texts))])
-    walks = search(memory, lengths, prompt, bounds([60] * len(texts)))
-    assert [walk.tokens for walk in walks] == tokens
-    return [walk.statistics.decoder_calls for walk in walks]
+    search_states = search(memory, lengths, prompt, bounds([60] * len(texts)))
+    assert [search_state.tokens for search_state in search_states] == tokens
+    return [search_state.statistics.decoder_calls for search_state in search_states]
 
 
 def test_what_ctc_has_right_takes_one_call(runtime, units, vocabulary):

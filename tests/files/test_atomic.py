@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from espnet_medusa import whole_file
-from espnet_medusa.whole_file import is_full, naming, write_atomically
+from espnet_medusa.files import atomic
+from espnet_medusa.files.atomic import is_full, naming, write_atomically
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
@@ -16,7 +16,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(whole_file.os, "replace", refuse)
+    monkeypatch.setattr(atomic.os, "replace", refuse)
     with pytest.raises(OSError, match="No space left on device: '.*folder/text'"):
         write_atomically(path, "b two\n")
     assert path.read_text() == "a one\n"
@@ -59,7 +59,7 @@ def test_errors_that_say_nothing_of_a_full_disk(tmp_path, monkeypatch):
     assert not is_full(tmp_path / "missing" / "model.pth")
     with pytest.raises(RuntimeError, match="iostream"):
         write()
-    monkeypatch.setattr(whole_file, "FULL_BYTES", 1 << 60)
+    monkeypatch.setattr(atomic, "FULL_BYTES", 1 << 60)
     with pytest.raises(OSError, match="No space left on device: '.*model.pth'"):
         write()
 

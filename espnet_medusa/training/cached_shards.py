@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import naming
 from espnet_medusa.inference.batches import Utterance, decode_together, one_line
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.kaldi.table import read_results, write_table
-from espnet_medusa.whole_file import naming
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ Table = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Kept:
+class Cached:
     """What is kept of one utterance.
 
     Attributes:
@@ -41,7 +41,7 @@ class Kept:
 
 
 Read = Callable[[str], Utterance]
-Keep = Callable[[Sequence[Utterance]], list[Kept]]
+Keep = Callable[[Sequence[Utterance]], list[Cached]]
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Shards:
         return all({*read_results(shard / name), *failed} == {*keys} for name in self.names)
 
     def _write_shard(
-        self, shard: Path, outcomes: Iterable[tuple[str, Kept | Exception]], progress: Progress
+        self, shard: Path, outcomes: Iterable[tuple[str, Cached | Exception]], progress: Progress
     ) -> None:
         """Write one folder; its list of failures comes last."""
         shutil.rmtree(shard, ignore_errors=True)
@@ -161,7 +161,7 @@ class Shards:
 
 def _outcomes(
     job: JobInput, keys: Sequence[str], read: Read, keep: Keep, batch_size: int
-) -> Iterator[tuple[str, Kept | Exception]]:
+) -> Iterator[tuple[str, Cached | Exception]]:
     """Read a shard and run it in batches of like lengths."""
     utterances = []
     for key in keys:

@@ -23,10 +23,10 @@ from whisper_training import (
 )
 
 from espnet_medusa.bin import asr_train, convert
-from espnet_medusa.inference import kept_shards, kept_states
+from espnet_medusa.inference import cached_shards, cached_states
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.unfit_texts import ENDLESS, REPEATING
-from espnet_medusa.stages import keep_states
+from espnet_medusa.stages import cache_states
+from espnet_medusa.training.label_filter import ENDLESS, REPEATING
 from espnet_medusa.whisper.tokens import END, START
 
 # A random Whisper says one thing again and again.
@@ -56,7 +56,7 @@ def corpus(tmp_path_factory):
 
 def keep(corpus: Path, output: Path, *options: str) -> Path:
     sets = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(corpus)]
-    keep_states.main([*sets, "--output_dir", str(output), "--batch_size", "3", *options])
+    cache_states.main([*sets, "--output_dir", str(output), "--batch_size", "3", *options])
     return output
 
 
@@ -128,19 +128,19 @@ def test_ctc_learns_from_what_is_heard(corpus, tmp_path, system):
     shutil.copytree(corpus, windowed)
     config = windowed / "vanilla" / "config.yaml"
     config.write_text(config.read_text().replace("window: audio", "window: whisper"))
-    options = ["--references", "true", "--memory", "false", "--heard", "true"]
-    heard = keep(windowed, tmp_path / "kept", *options)
+    options = ["--references", "true", "--memory", "false", "--unpadded", "true"]
+    unpadded = keep(windowed, tmp_path / "kept", *options)
     audios = read_lines(corpus / "wav.scp").items()
     samples = {key: soundfile.info(path).frames for key, path in audios}
-    found = kaldiio.load_scp(str(heard / "heard.scp"))
+    found = kaldiio.load_scp(str(unpadded / "unpadded.scp"))
     assert {key: len(found[key]) for key in found} == {
         key: -(-(n + 8000) // 320) for key, n in samples.items()
     }
-    (heard / "heard.scp").rename(heard / "memory.scp")
+    (unpadded / "unpadded.scp").rename(unpadded / "memory.scp")
     whisper = {"whisper_model": str(corpus / "whisper"), "window": "whisper"}
     changes = {"max_epoch": 2, "accum_grad": 1, "encoder_conf": whisper}
     audio = train(windowed, tmp_path / "audio" / "exp", system, **changes)
-    kept = train_on_states(windowed, heard, tmp_path / "states" / "exp", system, **changes)
+    kept = train_on_states(windowed, unpadded, tmp_path / "states" / "exp", system, **changes)
     for part in ("train", "valid"):
         here, there = losses(kept, part).values(), losses(audio, part).values()
         assert [*here] == pytest.approx([*there], rel=1e-2), part
@@ -214,12 +214,12 @@ def test_repeated_texts_and_loops_to_the_last_position_are_left_out(
 
 
 def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
-    monkeypatch.setattr(kept_shards, "SHARD_UTTERANCES", 5)
+    monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
     for job in ("1", "2"):
         keep(corpus, tmp_path, *ALL, "--jobs", "2", "--job", job)
         assert not (tmp_path / "text").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard.{n}" for n in range(1, 5)]
-    monkeypatch.setattr(kept_states.StateKeeper, "keep", None)  # nothing is left to do
+    monkeypatch.setattr(cached_states.StateKeeper, "keep", None)  # nothing is left to do
     keep(corpus, tmp_path, *ALL)
     assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
 
@@ -258,8 +258,8 @@ def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
 
 
 def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
-    monkeypatch.setattr(kept_shards, "SHARD_UTTERANCES", 5)
-    run, calls = kept_states.StateKeeper.keep, []
+    monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
+    run, calls = cached_states.StateKeeper.keep, []
 
     def interrupted(keeper, utterances):
         calls.append([utterance.key for utterance in utterances])
@@ -267,7 +267,7 @@ def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts
             raise KeyboardInterrupt
         return run(keeper, utterances)
 
-    monkeypatch.setattr(kept_states.StateKeeper, "keep", interrupted)
+    monkeypatch.setattr(cached_states.StateKeeper, "keep", interrupted)
     with pytest.raises(SystemExit):
         keep(corpus, tmp_path / "states", *ALL)
     assert not (tmp_path / "states" / "states.scp").exists()
@@ -288,7 +288,7 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
     with pytest.raises(SystemExit) as end:
-        keep_states.main([*command, "--output_dir", str(tmp_path / "states"), *ALL])
+        cache_states.main([*command, "--output_dir", str(tmp_path / "states"), *ALL])
     assert end.value.code == 3
     assert "states of 1 of 2 utterances" in capsys.readouterr().out
     assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]
@@ -307,8 +307,8 @@ def test_none_left_is_an_error(corpus, tmp_path, capsys, monkeypatch):
 
 
 def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, capsys):
-    usage = kept_states.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(kept_states.shutil, "disk_usage", lambda _: usage)
+    usage = cached_states.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(cached_states.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SystemExit):
         keep(corpus, tmp_path / "states")
     assert "GB are needed, 0.00 GB are free" in capsys.readouterr().err

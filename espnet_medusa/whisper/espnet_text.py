@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.token_list import read_token_list
+from espnet_medusa.files.token_list import read_token_list
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 
 # What ESPnet's recipes call languages beside Whisper's own codes.

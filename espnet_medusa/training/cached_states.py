@@ -15,21 +15,21 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import naming
 from espnet_medusa.inference.batches import Utterance
-from espnet_medusa.inference.draft_material import frames_heard
+from espnet_medusa.inference.draft_material import unpadded_frames
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
-from espnet_medusa.inference.kept_shards import EVERY, FAILED, Kept, Shards, float16
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.unfit_texts import UnfitOptions, WrittenText, unfit_texts
 from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.search.limits import LengthLimits
-from espnet_medusa.whole_file import naming
+from espnet_medusa.training.cached_shards import EVERY, FAILED, Cached, Shards, float16
+from espnet_medusa.training.label_filter import UnfitOptions, WrittenText, unfit_texts
 
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
-HEARD = "heard"  # memory without the silence that fills the window
+UNPADDED = "unpadded"  # memory without the silence that fills the window
 TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
 TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
@@ -48,9 +48,9 @@ def bytes_needed(
     """
     encoder = speech2text.asr_model.encoder
     positions = encoder.whisper.config.max_source_positions
-    heard = positions / speech2text.window_s * sum(durations_s)
-    whole = positions * len(durations_s) if encoder.feature_kind.padded else heard
-    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: whole, HEARD: heard}
+    unpadded = positions / speech2text.window_s * sum(durations_s)
+    whole = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
+    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: whole, UNPADDED: unpadded}
     return int(sum(vectors[name] for name in archives) * encoder.output_size() * FLOAT16_BYTES)
 
 
@@ -89,12 +89,12 @@ class StateKeeper:
     unfit: UnfitOptions = UnfitOptions()
 
     @torch.no_grad()
-    def keep(self, utterances: Sequence[Utterance]) -> list[Kept]:
+    def keep(self, utterances: Sequence[Utterance]) -> list[Cached]:
         """Of several utterances in languages of their own (None: the model's), together.
 
         Returns:
             Of each: ``states`` (L + 1, D), last hidden states of the decoder, and ``memory``
-            (S, D), whole or as ``heard``, where they are kept; ``text``, what the model wrote or
+            (S, D), whole or as ``unpadded``, where they are kept; ``text``, what the model wrote or
             the reference; ``text_int``, its L ids, prompt included, without start and end.
 
         Raises:
@@ -117,11 +117,11 @@ class StateKeeper:
         if MEMORY in self.archives:
             for row, length in enumerate(frames.tolist()):
                 archives[row][MEMORY] = float16(memory[row, :length])
-        if HEARD in self.archives:
-            for row, heard in enumerate(frames_heard(own, audio, memory, frames)):
-                archives[row][HEARD] = float16(heard)
+        if UNPADDED in self.archives:
+            for row, unpadded in enumerate(unpadded_frames(own, audio, memory, frames)):
+                archives[row][UNPADDED] = float16(unpadded)
         return [
-            Kept(found, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
+            Cached(found, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
             for found, text, label in zip(archives, texts, labels, strict=True)
         ]
 
@@ -148,13 +148,15 @@ class StateKeeper:
         own = self.speech2text
         prompt = own.prompts(memory, frames, languages)
         limits = LengthLimits(own.maxlenratio, own.minlenratio)
-        walks = own.search(memory, frames, prompt, limits)
+        search_states = own.search(memory, frames, prompt, limits)
         labels, texts = [], []
-        for walk, (start, *rest) in zip(walks, prompt.tolist(), strict=True):
-            if not walk.n_best:
+        for search_state, (start, *rest) in zip(search_states, prompt.tolist(), strict=True):
+            if not search_state.n_best:
                 raise InputError("no hypothesis ended; leave the utterance out")
-            found = own.writer.write(walk, [start, *rest], own.search.strategy.scoring.names)
-            labels.append([*rest, *walk.n_best[0].tokens[:-1]])
+            found = own.writer.write(
+                search_state, [start, *rest], own.search.strategy.scoring.names
+            )
+            labels.append([*rest, *search_state.n_best[0].tokens[:-1]])
             texts.append(" ".join((found.results[0][0] or "").split()))
         return labels, texts
 
@@ -185,7 +187,7 @@ class StateKeeper:
 
         Args:
             job: As ``run`` had it.
-            folder: Gets ``states.scp``, ``memory.scp``, ``heard.scp``, ``text``, ``text_int``,
+            folder: Gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
                 shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
             durations_s: Of the utterances, in seconds.
 
@@ -197,7 +199,7 @@ class StateKeeper:
             InputError: No utterance is left.
         """
         # An earlier call may have kept more.
-        shards = Shards(job, folder, (STATES, MEMORY, HEARD), TABLES)
+        shards = Shards(job, folder, (STATES, MEMORY, UNPADDED), TABLES)
         tables, failed = shards.joined()
         dropped = {} if self.references is not None else self._unfit(tables, durations_s)
         kept = {

@@ -6,7 +6,7 @@ from espnet2.bin.hugging_face_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.token_list import write_token_list
+from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.whisper.text import list_tokens, load_safely
 
 

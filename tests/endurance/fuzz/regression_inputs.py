@@ -7,7 +7,7 @@ FOLDER = Path(__file__).with_name("corpus")
 DATE = (1980, 1, 1, 0, 0, 0)  # the same inputs make the same archive
 
 
-def read_kept_inputs(name: str) -> list[bytes]:
+def read_regression_inputs(name: str) -> list[bytes]:
     """Those of a reader."""
     path = FOLDER / f"{name}.zip"
     if not path.is_file():

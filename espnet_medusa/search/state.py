@@ -111,18 +111,18 @@ class Draft:
                 self.nodes[prefix] = hypothesis.score
 
 
-def prompt_draft(walk: Walk, forced: Sequence[int]) -> Draft:
+def prompt_draft(state: SearchState, forced: Sequence[int]) -> Draft:
     """The prompt, and what every hypothesis begins with."""
-    prefix = walk.root
+    prefix = state.root
     nodes = {prefix: 0.0}
-    for token in forced[: walk.max_length - 1]:
+    for token in forced[: state.max_length - 1]:
         prefix = prefix.child(token)
         nodes[prefix] = 0.0
     return Draft([], nodes)
 
 
 @dataclass
-class Walk(ABC):
+class SearchState(ABC):
     """An utterance on its way through the tree.
 
     Attributes:
@@ -162,23 +162,23 @@ class Walk(ABC):
         return beam
 
 
-SpecialWalk = TypeVar("SpecialWalk", bound=Walk)
+SpecialState = TypeVar("SpecialState", bound=SearchState)
 
 
-def specialize(walk: Walk, kind: type[SpecialWalk], **own: Any) -> SpecialWalk:
-    """A walk that has just begun as one of a more special kind.
+def specialize(state: SearchState, kind: type[SpecialState], **own: Any) -> SpecialState:
+    """A state that has just begun as one of a more special kind.
 
     Args:
-        walk: Nobody else goes on with it.
+        state: Nobody else goes on with it.
         kind: Has all of its fields.
         own: Fields that the kind has beside them, or has otherwise.
     """
-    begun = {one.name: getattr(walk, one.name) for one in fields(walk)}
+    begun = {one.name: getattr(state, one.name) for one in fields(state)}
     return kind(**begun | own)
 
 
 class Strategy(ABC):
-    """How walks go on: greedy search with an acceptance rule, or beam search.
+    """How states go on: greedy search with an acceptance rule, or beam search.
 
     Args:
         scoring: How tokens are scored.
@@ -193,19 +193,19 @@ class Strategy(ABC):
         self.width = width
 
     @abstractmethod
-    def judge(self, walks: Sequence[Walk], logits: torch.Tensor) -> None:
+    def judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
         """Note what the decoder says of the drafts that it has just evaluated.
 
         Args:
-            walks: Their drafts' nodes are R in all.
-            logits: (R, V) of these, walk by walk.
+            states: Their drafts' nodes are R in all.
+            logits: (R, V) of these, state by state.
         """
 
     @abstractmethod
-    def advance(self, walks: Sequence[Walk]) -> None:
+    def advance(self, states: Sequence[SearchState]) -> None:
         """Take all steps that evaluated prefixes allow."""
 
-    def accept_unverified(self, walks: Sequence[Walk]) -> None:
+    def accept_unverified(self, states: Sequence[SearchState]) -> None:
         """Take drafts without asking the decoder; only the threshold rule does."""
         return
 

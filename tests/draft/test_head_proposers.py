@@ -1,4 +1,4 @@
-"""Surrogates of heads draft along a path what training predicted for its tokens."""
+"""Proposers of heads draft along a path what training predicted for its tokens."""
 
 import pytest
 import torch
@@ -32,17 +32,17 @@ def test_logits_along_a_path_are_the_unrolled_ones(heads, num_layers, seed):
     outputs = decoder.hidden_states(memory, lengths, tokens)
     unrolled = list(decoder.unroll_heads(outputs.head_input, labels))
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
-    surrogate = build_runtime(decoder).surrogate()
-    states = surrogate.start_from(outputs.head_input.flatten(0, 1))
+    proposer = build_runtime(decoder).proposer()
+    states = proposer.start_from(outputs.head_input.flatten(0, 1))
     places = [(row, position) for row in range(2) for position in range(9)]
     for step in range(1, NUM_HEADS + 1):
         # Prefixes near the end of their row have no label left; the others go on together.
         going = [index for index, (_, position) in enumerate(places) if position + step < 9]
         states, places = states.select(torch.tensor(going)), [places[index] for index in going]
         read = [int(labels[row, position + step - 1]) for row, position in places]
-        states = surrogate.advance(states, torch.tensor(read))
+        states = proposer.advance(states, torch.tensor(read))
         expected = torch.stack([unrolled[step - 1][place] for place in places])
-        torch.testing.assert_close(surrogate.logits(states), expected, **CLOSE)
+        torch.testing.assert_close(proposer.logits(states), expected, **CLOSE)
 
 
 def head_inputs(decoder, count):
@@ -50,76 +50,76 @@ def head_inputs(decoder, count):
     return torch.randn(count, decoder.projection.size(1))
 
 
-def paths_of(surrogate, sources, paths):
+def paths_of(proposer, sources, paths):
     """Each path alone, one token after the other: states."""
     found = []
     for source, tokens in zip(sources, paths, strict=True):
-        states = surrogate.start_from(source[None])
+        states = proposer.start_from(source[None])
         for token in tokens:
-            states = surrogate.advance(states, torch.tensor([token]))
+            states = proposer.advance(states, torch.tensor([token]))
         found.append(states)
     return found
 
 
 @torch.no_grad()
 def test_states_of_several_ages_go_together(decoder):
-    surrogate = build_runtime(decoder).surrogate()
+    proposer = build_runtime(decoder).proposer()
     sources, paths = head_inputs(decoder, 3), [[3], [5, 1, 2], [4, 0]]
-    singles = paths_of(surrogate, sources, paths)
-    expected = torch.cat([surrogate.logits(states) for states in singles])
+    singles = paths_of(proposer, sources, paths)
+    expected = torch.cat([proposer.logits(states) for states in singles])
     together = singles[0].join(singles[1]).join(singles[2])
-    torch.testing.assert_close(surrogate.logits(together), expected, **CLOSE)
-    longer = surrogate.advance(together, torch.tensor([7, 8, 9]))
-    ahead = paths_of(surrogate, sources, [[3, 7], [5, 1, 2, 8], [4, 0, 9]])
-    expected = torch.cat([surrogate.logits(states) for states in ahead])
-    torch.testing.assert_close(surrogate.logits(longer), expected, **CLOSE)
+    torch.testing.assert_close(proposer.logits(together), expected, **CLOSE)
+    longer = proposer.advance(together, torch.tensor([7, 8, 9]))
+    ahead = paths_of(proposer, sources, [[3, 7], [5, 1, 2, 8], [4, 0, 9]])
+    expected = torch.cat([proposer.logits(states) for states in ahead])
+    torch.testing.assert_close(proposer.logits(longer), expected, **CLOSE)
 
 
 @torch.no_grad()
 def test_rows_are_selected_in_any_order_and_several_times(decoder):
-    surrogate = build_runtime(decoder).surrogate()
-    singles = paths_of(surrogate, head_inputs(decoder, 3), [[3], [5, 1], [4, 0, 2]])
+    proposer = build_runtime(decoder).proposer()
+    singles = paths_of(proposer, head_inputs(decoder, 3), [[3], [5, 1], [4, 0, 2]])
     joined = singles[0].join(singles[1].join(singles[2]))
-    every = surrogate.logits(joined)
+    every = proposer.logits(joined)
     rows = torch.tensor([2, 0, 0, 1, 2])
     chosen = joined.select(rows)
-    torch.testing.assert_close(surrogate.logits(chosen), every[rows], **CLOSE)
-    assert torch.equal(surrogate.logits(joined), every), "those selected from stay as they are"
+    torch.testing.assert_close(proposer.logits(chosen), every[rows], **CLOSE)
+    assert torch.equal(proposer.logits(joined), every), "those selected from stay as they are"
     # What was selected and joined goes on as any other.
     again = chosen.select(torch.tensor([3])).join(joined.select(torch.tensor([1])))
-    one, other = surrogate.logits(surrogate.advance(again, torch.tensor([6, 6])))
+    one, other = proposer.logits(proposer.advance(again, torch.tensor([6, 6])))
     torch.testing.assert_close(one, other, **CLOSE)
 
 
 @torch.no_grad()
 def test_only_recurrent_heads_see_what_was_drafted(decoder):
-    surrogate = build_runtime(decoder).surrogate()
-    states = surrogate.start_from(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
-    one, other = surrogate.logits(surrogate.advance(states, torch.tensor([2, 3])))
-    recurrent = surrogate.max_steps is None
+    proposer = build_runtime(decoder).proposer()
+    states = proposer.start_from(head_inputs(decoder, 1)).select(torch.tensor([0, 0]))
+    one, other = proposer.logits(proposer.advance(states, torch.tensor([2, 3])))
+    recurrent = proposer.max_steps is None
     assert torch.allclose(one, other, **CLOSE) != recurrent
 
 
 @torch.no_grad()
 def test_how_far_a_state_goes(decoder):
-    surrogate = build_runtime(decoder).surrogate()
-    states = surrogate.start_from(head_inputs(decoder, 1))
+    proposer = build_runtime(decoder).proposer()
+    states = proposer.start_from(head_inputs(decoder, 1))
     for step in range(1, NUM_HEADS + 3):
-        states = surrogate.advance(states, torch.tensor([2]))
-        if surrogate.max_steps is None or step <= surrogate.max_steps:
-            assert surrogate.logits(states).shape == (1, VOCAB_SIZE)
+        states = proposer.advance(states, torch.tensor([2]))
+        if proposer.max_steps is None or step <= proposer.max_steps:
+            assert proposer.logits(states).shape == (1, VOCAB_SIZE)
         else:
-            assert surrogate.max_steps == NUM_HEADS
+            assert proposer.max_steps == NUM_HEADS
             with pytest.raises(IndexError):
-                surrogate.logits(states)
+                proposer.logits(states)
 
 
 def test_tokens_of_columns():
-    surrogate = build_runtime(tiny_decoder(0, "linear")).surrogate()
-    assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[3, 0]]
-    surrogate.vocabulary = torch.tensor([5, 2, 10, 7])
-    assert surrogate.token_ids(torch.tensor([[3, 0]])).tolist() == [[7, 5]]
+    proposer = build_runtime(tiny_decoder(0, "linear")).proposer()
+    assert proposer.token_ids(torch.tensor([[3, 0]])).tolist() == [[3, 0]]
+    proposer.vocabulary = torch.tensor([5, 2, 10, 7])
+    assert proposer.token_ids(torch.tensor([[3, 0]])).tolist() == [[7, 5]]
 
 
-def test_no_heads_no_surrogate():
-    assert build_runtime(tiny_decoder(0, "none")).surrogate() is None
+def test_no_heads_no_proposer():
+    assert build_runtime(tiny_decoder(0, "none")).proposer() is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whisper.utils import compression_ratio as openai_compression_ratio
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.unfit_texts import (
+from espnet_medusa.training.label_filter import (
     EMPTY,
     ENDLESS,
     MISFIT,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.whole_file import write_atomically
+from espnet_medusa.files.atomic import write_atomically
 
 
 def read_token_list(path: Path) -> list[str]:

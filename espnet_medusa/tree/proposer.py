@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class States(Protocol):
-    """What a surrogate knows of R prefixes."""
+    """What a proposer knows of R prefixes."""
 
     def select(self, rows: torch.Tensor) -> Self:
         """States of these rows, in this order; a row may come several times."""
@@ -40,7 +40,7 @@ class DraftInput:
     speech: torch.Tensor | None = None
 
     @property
-    def heard(self) -> torch.Tensor:
+    def ctc_input(self) -> torch.Tensor:
         """What CTC hears."""
         return self.memory if self.speech is None else self.speech
 
@@ -57,7 +57,7 @@ class DraftCost(NamedTuple):
     nodes: int = 0
 
 
-class Surrogate(ABC):
+class Proposer(ABC):
     """Drafts. A new way to draft supplies this and nothing else.
 
     Attributes:
@@ -80,21 +80,21 @@ class Surrogate(ABC):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         draft_inputs: Sequence[DraftInput] | None = None,
-        heard: Any = None,
-    ) -> Surrogate:
-        """The surrogate of one run of a search; one that remembers utterances returns another.
+        cross_keys_values: Any = None,
+    ) -> Proposer:
+        """The proposer of one run of a search; one that remembers utterances returns another.
 
         Args:
             roots: Prompts of U utterances; ``Prefix.root`` leads back to them.
             memory: (U, S, D) the main model's encoder output.
             memory_lengths: (U,) frames.
             draft_inputs: U, for draft models and CTC.
-            heard: ``TreeState.heard`` of the decoder, for heads that attend as it does.
+            cross_keys_values: ``TreeState.cross_keys_values``, for heads with cross-attention.
         """
         return self
 
     @property
-    def early(self) -> Surrogate | None:
+    def early(self) -> Proposer | None:
         """What of it drafts behind prompts that the decoder has not evaluated."""
         return None if self.needs_head_input else self
 
@@ -130,7 +130,7 @@ class Surrogate(ABC):
         return columns if self.vocabulary is None else self.vocabulary[columns]
 
 
-class HeadsSurrogate(Surrogate):
+class HeadsProposer(Proposer):
     """Heads on the decoder draft: they start from what the decoder computed for them."""
 
     def start(self, prefixes: Sequence[Prefix]) -> States:

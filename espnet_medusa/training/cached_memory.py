@@ -9,12 +9,12 @@ import yaml
 from espnet2.asr.espnet_model import ESPnetASRModel
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
-from espnet_medusa.inference.kept_shards import FAILED, Kept, Shards, float16
 from espnet_medusa.options import read_yaml
-from espnet_medusa.whole_file import write_atomically
+from espnet_medusa.training.cached_shards import FAILED, Cached, Shards, float16
 
 MEMORY = "memory"
 MADE_WITH = "encoder.yaml"
@@ -50,13 +50,13 @@ class MemoryKeeper:
         self.preprocess = preprocess
 
     @torch.no_grad()
-    def keep(self, utterances: Sequence[Utterance]) -> list[Kept]:
+    def keep(self, utterances: Sequence[Utterance]) -> list[Cached]:
         """``memory`` (S, D) of each of several utterances."""
         speeches = [torch.as_tensor(utterance.speech) for utterance in utterances]
         audio = AudioBatch(speeches, self.device, torch.float32)
         memory, frames = audio.encode(self.encoder)
         return [
-            Kept({MEMORY: float16(memory[row, :length])}, {})
+            Cached({MEMORY: float16(memory[row, :length])}, {})
             for row, length in enumerate(frames.tolist())
         ]
 

@@ -5,9 +5,14 @@ import torch
 from pretended_cuda import pretended_cuda
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.runtime import captured
+from espnet_medusa.runtime import cuda_graph
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.captured import NODE_BUCKETS, CapturedWhisperRuntime, bucket, slot_bucket
+from espnet_medusa.runtime.cuda_graph import (
+    NODE_BUCKETS,
+    CudaGraphWhisperRuntime,
+    bucket,
+    slot_bucket,
+)
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
@@ -35,15 +40,17 @@ def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
         )
     found = []
     for _ in range(2):  # the second finds the storage and the calls of the first
-        walks = search(memory, lengths, prompt, LengthLimits(-30))
+        search_states = search(memory, lengths, prompt, LengthLimits(-30))
         found.append(
             [
                 (
-                    walk.tokens if options.search == "greedy" else [e.tokens for e in walk.ended],
-                    walk.statistics.decoder_calls,
-                    walk.statistics.nodes,
+                    search_state.tokens
+                    if options.search == "greedy"
+                    else [e.tokens for e in search_state.ended],
+                    search_state.statistics.decoder_calls,
+                    search_state.statistics.nodes,
                 )
-                for walk in walks
+                for search_state in search_states
             ]
         )
     assert found[0] == found[1]
@@ -59,7 +66,7 @@ def test_searches_find_the_same(seed, heads, search, device):
     # On a CPU heads would draft in 8 bits, and something else now and then.
     options = SearchOptions(search=search, draft_width=2, draft_precision="float32")
     expected = searched(build_runtime(decoder), options, "cpu")
-    runtime = CapturedWhisperRuntime(decoder.to(device), Precision(torch.float32))
+    runtime = CudaGraphWhisperRuntime(decoder.to(device), Precision(torch.float32))
     assert searched(runtime, options, device) == expected
     assert len(runtime.storages) == 1
 
@@ -69,7 +76,7 @@ def test_searches_find_the_same_on_a_pretended_gpu(heads, search):
     with pretended_cuda() as gpu:
         test_searches_find_the_same(0, heads, search, "cuda:0")
     assert gpu.graphs and not {
-        place for place in gpu.waits if place.startswith(("runtime/captured", "tree/node_cache"))
+        place for place in gpu.waits if place.startswith(("runtime/cuda_graph", "tree/node_cache"))
     }
 
 
@@ -77,7 +84,7 @@ def test_searches_find_the_same_on_a_pretended_gpu(heads, search):
 def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
-    fixed = CapturedWhisperRuntime(decoder, Precision(torch.float32))
+    fixed = CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     free = WhisperRuntime(decoder, Precision(torch.float32))
     states = fixed.start(memory, lengths), free.start(memory, lengths)
     capacity, first = states[0].cache.capacity, 0
@@ -97,7 +104,7 @@ def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
 
 def test_two_states_at_once_do_not_share_a_storage():
     decoder = tiny_decoder(1, "none")
-    runtime = CapturedWhisperRuntime(decoder, Precision(torch.float32))
+    runtime = CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     memories = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
     states = [runtime.start(memory, torch.tensor([6])) for memory in memories]
     for state in states:
@@ -109,7 +116,7 @@ def test_two_states_at_once_do_not_share_a_storage():
 
 
 def test_idle_storages_leave_when_they_take_much_room(monkeypatch):
-    runtime = CapturedWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
+    runtime = CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
 
     def start(utterances):
         return runtime.start(
@@ -121,10 +128,10 @@ def test_idle_storages_leave_when_they_take_much_room(monkeypatch):
     assert [key[0] for key in runtime.storages] == [2, 1, 3], "the last used one stands last"
     storages = [*runtime.storages.values()]
     room = sum(storage.num_bytes for storage in storages[1:])
-    monkeypatch.setattr(captured, "IDLE_BYTES", room)
+    monkeypatch.setattr(cuda_graph, "IDLE_BYTES", room)
     lasting = start(4)
     assert [key[0] for key in runtime.storages] == [1, 3, 4]
-    monkeypatch.setattr(captured, "IDLE_BYTES", 0)
+    monkeypatch.setattr(cuda_graph, "IDLE_BYTES", 0)
     start(5)
     assert [key[0] for key in runtime.storages] == [4, 5], "who is in use stays"
     assert not lasting.storage.idle

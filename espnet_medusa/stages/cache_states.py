@@ -1,6 +1,6 @@
 """Let a Whisper write the texts of a set once, and keep what heads and CTC train on.
 
-    python -m espnet_medusa.stages.keep_states --exp_dir exp/asr_vanilla \\
+    python -m espnet_medusa.stages.cache_states --exp_dir exp/asr_vanilla \\
         --data_dir dump/raw/train --output_dir dump/states_written/train
 
 Labels are what the model itself writes, or with --references the set's text. Written texts that
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import add_fields, make_main, positive, str2bool
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.unfit_texts import UnfitOptions
+from espnet_medusa.training.label_filter import UnfitOptions
 
 SOME_FAILED = 3
 
@@ -30,7 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--references", type=str2bool, default=False, help="labels are the set's own text")
     add("--states", type=str2bool, default=True, help="keep states; false: texts alone")
     add("--memory", type=str2bool, default=True, help="keep encoder outputs: block heads")
-    add("--heard", type=str2bool, default=False, help="keep them without the window's silence: CTC")
+    add(
+        "--unpadded",
+        type=str2bool,
+        default=False,
+        help="keep them without the window's silence: CTC",
+    )
     add("--labelled_dir", type=Path, help="data directory to write: the set with these texts")
     add("--config", type=Path, help="decode config of the search that writes texts; none: greedy")
     add("--decoder_precision", help="of that search, such as int8 (CPU)")
@@ -56,16 +61,16 @@ def work(args: argparse.Namespace) -> int:
     """
     from espnet_medusa.bin import asr_inference
     from espnet_medusa.inference.job import build_preprocess, read_input
-    from espnet_medusa.inference.kept_shards import EVERY, FAILED
-    from espnet_medusa.inference.kept_states import (
-        HEARD,
+    from espnet_medusa.kaldi.table import read_table
+    from espnet_medusa.training.cached_shards import EVERY, FAILED
+    from espnet_medusa.training.cached_states import (
         MEMORY,
         STATES,
+        UNPADDED,
         StateKeeper,
         bytes_needed,
         check_space,
     )
-    from espnet_medusa.kaldi.table import read_table
 
     if not args.states and args.references:
         raise InputError("--states false: nothing is left to do with --references true")
@@ -92,7 +97,7 @@ def work(args: argparse.Namespace) -> int:
     if missing is not None:
         raise InputError(f"{args.data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    asked = {STATES: True, MEMORY: args.memory, HEARD: args.heard}
+    asked = {STATES: True, MEMORY: args.memory, UNPADDED: args.unpadded}
     archives = tuple(name for name, is_asked in asked.items() if args.states and is_asked)
     if archives:
         needed = bytes_needed(speech2text, [*durations_s.values()], archives)
@@ -146,7 +151,7 @@ def write_labelled(data_dir: Path, text: Path, labelled_dir: Path) -> None:
         read_dump_dir(data_dir).with_text(texts).write(staging)
 
 
-main = make_main("keep_states", __doc__, add_options, work)
+main = make_main("cache_states", __doc__, add_options, work)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Inputs:
 
 
 @dataclass
-class Captured:
+class CapturedCall:
     """A call of one bucket.
 
     Attributes:
@@ -90,14 +90,14 @@ class Storage:
         cache: Keys and values of nodes.
         memory: Per layer, (U, S, 2, heads, size).
         memory_mask: (U, 1, 1, S) additive.
-        calls: Captured ones, by new nodes and attended slots.
+        calls: CapturedCall ones, by new nodes and attended slots.
         user: The state that lives here now.
     """
 
     cache: FixedNodeCache
     memory: list[torch.Tensor]
     memory_mask: torch.Tensor
-    calls: dict[tuple[int, int], Captured] = field(default_factory=dict)
+    calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
     user: weakref.ref | None = None
 
     @property
@@ -112,7 +112,7 @@ class Storage:
 
 
 @dataclass
-class CapturedState(TreeState):
+class CudaGraphState(TreeState):
     """A state that lives in a storage.
 
     Attributes:
@@ -122,7 +122,7 @@ class CapturedState(TreeState):
     storage: Storage | None = None
 
 
-class CapturedWhisperRuntime(WhisperRuntime):
+class CudaGraphWhisperRuntime(WhisperRuntime):
     """``WhisperRuntime`` whose calls are CUDA graphs, one for each bucket.
 
     Args:
@@ -136,7 +136,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> CapturedState:
+    ) -> CudaGraphState:
         frames = round_up(memory.size(1), FRAME_STEP)
         memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
@@ -152,14 +152,15 @@ class CapturedWhisperRuntime(WhisperRuntime):
         if state.memory_mask is not None:
             storage.memory_mask.copy_(state.memory_mask)
         storage.cache.num_nodes = 0
-        state = CapturedState(
+        state = CudaGraphState(
             state.trees,
             storage.cache,
             storage.memory,
             storage.memory_mask,
             with_heads,
             state.offsets,
-            heard=state.heard,  # not in the storage, where rows move up when utterances leave
+            # Not in the storage, whose rows move up when utterances leave.
+            cross_keys_values=state.cross_keys_values,
             storage=storage,
         )
         storage.user = weakref.ref(state)
@@ -185,7 +186,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
 
     def extend(
         self,
-        state: CapturedState,
+        state: CudaGraphState,
         tokens: Sequence[Sequence[int]],
         parents: Sequence[Sequence[int]],
     ) -> NodeOutputs:
@@ -206,15 +207,15 @@ class CapturedWhisperRuntime(WhisperRuntime):
         cache.commit(max(sizes))
         return NodeOutputs(call.outputs.hidden[rows], call.outputs.head_input[rows])
 
-    def _make_call(self, storage: Storage, width: int, slots: int) -> Captured:
+    def _make_call(self, storage: Storage, width: int, slots: int) -> CapturedCall:
         num_utterances = storage.cache.slots.size(1)
         numbers = torch.zeros(2, num_utterances * width, dtype=torch.long, device=self.device)
         places = torch.zeros(width, dtype=torch.long, device=self.device)
         shape = num_utterances, 1, width, slots
         visible = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        return Captured(Inputs(numbers, places, visible))
+        return CapturedCall(Inputs(numbers, places, visible))
 
-    def _run(self, call: Captured, state: TreeState, slots: int) -> None:
+    def _run(self, call: CapturedCall, state: TreeState, slots: int) -> None:
         """Compute the call's outputs; the first time on CUDA, capture how."""
         state.cache.places, state.cache.attended = call.inputs.places, slots
         if call.graph is not None:
@@ -249,7 +250,7 @@ class CapturedWhisperRuntime(WhisperRuntime):
         packing = Packing([width] * num_utterances, None)
         return self._compute(state, *inputs.numbers.unbind(), mask, packing)
 
-    def select(self, state: CapturedState, utterances: Sequence[int]) -> None:
+    def select(self, state: CudaGraphState, utterances: Sequence[int]) -> None:
         """Drop all utterances but these; others' rows go on idle: shapes are fixed."""
         state.trees = [state.trees[row] for row in utterances]
         state.offsets = [state.offsets[row] for row in utterances]

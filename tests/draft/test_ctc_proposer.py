@@ -9,8 +9,8 @@ from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_s
 from scripted import ScriptedCTC, ScriptedDecoder, edited
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import CTCSurrogate, advance_rows
-from espnet_medusa.draft.mixed import MixedSurrogate
+from espnet_medusa.draft.ctc import CTCProposer, advance_rows
+from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -56,8 +56,8 @@ def test_rows_are_edit_distances(seed):
 
 def place_weights(prefix, *texts):
     """How much each place of the first text counts for a prefix of its utterance."""
-    surrogate, roots = begun(texts)
-    return surrogate.hypotheses.weights(surrogate.start([walk(roots[0], prefix)]))[0]
+    proposer, roots = begun(texts)
+    return proposer.hypotheses.weights(proposer.start([search_state(roots[0], prefix)]))[0]
 
 
 def test_where_a_prefix_stands():
@@ -86,36 +86,42 @@ def test_weights_of_places():
     assert float(far / near) == pytest.approx(math.exp(-3), rel=0.01)
 
 
-# The surrogate
+# The proposer
 
 
 def begun(texts, vocabulary=None, sure=0.9):
-    """A surrogate that hears these texts, and the roots of their utterances."""
+    """A proposer that hears these texts, and the roots of their utterances."""
     memory, lengths = random_memory(0, [4] * len(texts))
     ctc = ScriptedCTC(texts, memory, BLANK, sure)
-    surrogate = CTCSurrogate(ctc, VOCAB_SIZE, EOS, BLANK, vocabulary)
+    proposer = CTCProposer(ctc, VOCAB_SIZE, EOS, BLANK, vocabulary)
     roots = [Prefix(PROMPT[-1]) for _ in texts]
-    return surrogate.begin(roots, memory, lengths), roots
+    return proposer.begin(roots, memory, lengths), roots
 
 
-def walk(prefix, tokens):
+def search_state(prefix, tokens):
     for token in tokens:
         prefix = prefix.child(token)
     return prefix
 
 
-def next_tokens(surrogate, states):
-    return surrogate.token_ids(surrogate.logits(states).argmax(-1)).tolist()
+def next_tokens(proposer, states):
+    return proposer.token_ids(proposer.logits(states).argmax(-1)).tolist()
 
 
 def test_starting_behind_a_path_is_advancing_along_it():
-    surrogate, (one, other) = begun([[1, 2, 3, 4, 5], [7, 8]])
-    prefixes = [walk(one, [1, 2, 9]), walk(other, [7]), one, walk(one, [1]), walk(one, [1, 2, 9])]
-    states = surrogate.start(prefixes)
-    assert next_tokens(surrogate, states) == [4, 8, 1, 2, 4]
-    longer = surrogate.advance(states, torch.tensor([4, 8, 9, 2, 9]))
-    assert next_tokens(surrogate, longer) == [5, EOS, 2, 3, 5]
-    again = surrogate.start(
+    proposer, (one, other) = begun([[1, 2, 3, 4, 5], [7, 8]])
+    prefixes = [
+        search_state(one, [1, 2, 9]),
+        search_state(other, [7]),
+        one,
+        search_state(one, [1]),
+        search_state(one, [1, 2, 9]),
+    ]
+    states = proposer.start(prefixes)
+    assert next_tokens(proposer, states) == [4, 8, 1, 2, 4]
+    longer = proposer.advance(states, torch.tensor([4, 8, 9, 2, 9]))
+    assert next_tokens(proposer, longer) == [5, EOS, 2, 3, 5]
+    again = proposer.start(
         [prefix.child(t) for prefix, t in zip(prefixes, [4, 8, 9, 2, 9], strict=True)]
     )
     assert torch.equal(longer.rows, again.rows)
@@ -123,30 +129,30 @@ def test_starting_behind_a_path_is_advancing_along_it():
 
 
 def test_a_path_is_walked_once(monkeypatch):
-    surrogate, [root] = begun([[1, 2, 3, 4, 5]])
-    tip, advanced = walk(root, [1, 2, 9]), []
-    advance = surrogate.hypotheses.advance
+    proposer, [root] = begun([[1, 2, 3, 4, 5]])
+    tip, advanced = search_state(root, [1, 2, 9]), []
+    advance = proposer.hypotheses.advance
 
     def watched(self, states, tokens):
         advanced.append(tokens.tolist())
         return advance(states, tokens)
 
-    monkeypatch.setattr(type(surrogate.hypotheses), "advance", watched)
-    surrogate.start([tip])
+    monkeypatch.setattr(type(proposer.hypotheses), "advance", watched)
+    proposer.start([tip])
     assert advanced == [[1], [2], [9]]
-    side = walk(root, [1, 7])
-    surrogate.start([side, walk(tip, [4])])
+    side = search_state(root, [1, 7])
+    proposer.start([side, search_state(tip, [4])])
     assert advanced[3:] == [[7, 4]]
-    surrogate.keep([tip])
-    assert {*surrogate.known} == {*tip.ancestors()}, "what is dead is let go"
-    surrogate.start([side, tip])
+    proposer.keep([tip])
+    assert {*proposer.known} == {*tip.ancestors()}, "what is dead is let go"
+    proposer.start([side, tip])
     assert advanced[4:] == [[7]]
 
 
 def test_alternatives_are_those_of_ctc_and_of_other_places():
-    surrogate, [root] = begun([[1, 2, 3, 4, 5]], sure=0.8)
-    states = surrogate.start([walk(root, [1, 9])])
-    probabilities = surrogate.logits(states)[0].softmax(-1)
+    proposer, [root] = begun([[1, 2, 3, 4, 5]], sure=0.8)
+    states = proposer.start([search_state(root, [1, 9])])
+    probabilities = proposer.logits(states)[0].softmax(-1)
     best = probabilities.argsort(descending=True)[:2].tolist()
     assert best == [3, 2], "a substitution; or else CTC has left one out"
     assert 0.6 < probabilities[3] < 0.8
@@ -156,7 +162,9 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
     whole, [root] = begun([[1, 2, 3]])
     vocabulary = [7, 3, EOS, 1]
     some, [other] = begun([[1, 2, 3]], torch.tensor(vocabulary))
-    logits = some.logits(some.start([walk(other, path) for path in ([], [1], [1, 2], [1, 2, 3])]))
+    logits = some.logits(
+        some.start([search_state(other, path) for path in ([], [1], [1, 2], [1, 2, 3])])
+    )
     assert logits.shape == (4, 4) and logits.isfinite().all()
     tokens = some.token_ids(logits.argmax(-1)).tolist()
     assert [tokens[0], *tokens[2:]] == [1, 3, EOS]
@@ -167,9 +175,9 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
 # Searches
 
 
-def greedy(decoder, surrogate, memory, lengths, max_lengths, shape, prompt=None):
+def greedy(decoder, proposer, memory, lengths, max_lengths, shape, prompt=None):
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
+    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([PROMPT] * len(lengths)) if prompt is None else prompt
     return search(memory, lengths, prompt, bounds(max_lengths))
 
@@ -188,13 +196,13 @@ def calls_for(texts, heard, shape=WHOLE):
     decoder = ScriptedDecoder(runtime, dict(enumerate(texts)), len(PROMPT), BIG, BIG - 1)
     memory, lengths = random_memory(0, [5] * count)
     ctc = ScriptedCTC(heard, memory, BIG)
-    surrogate = CTCSurrogate(ctc, BIG, BIG - 1, BIG)
+    proposer = CTCProposer(ctc, BIG, BIG - 1, BIG)
     constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, surrogate, shape)
+    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
-    walks = search(memory, lengths, prompt, bounds([60] * count))
-    assert [walk.tokens for walk in walks] == texts
-    return [walk.statistics.decoder_calls for walk in walks]
+    search_states = search(memory, lengths, prompt, bounds([60] * count))
+    assert [search_state.tokens for search_state in search_states] == texts
+    return [search_state.statistics.decoder_calls for search_state in search_states]
 
 
 def random_texts(seed, count=6):
@@ -226,20 +234,20 @@ def test_one_call_more_for_a_token_put_in_or_another_two_for_one_left_out():
     assert calls_for([text] * 3, heard, DraftShape(60, 2)) == [2, 2, 2]
 
 
-def make_surrogate(kind, decoder, runtime, memory, lengths, seed):
+def make_proposer(kind, decoder, runtime, memory, lengths, seed):
     """CTC with random weights, or one that hears roughly what greedy search writes."""
     rng = random.Random(seed)
     if kind.startswith("random"):
         _, ctc = make_scorers(seed)
-        surrogate = CTCSurrogate(ctc.log_softmax, VOCAB_SIZE, EOS)
+        proposer = CTCProposer(ctc.log_softmax, VOCAB_SIZE, EOS)
     else:
         texts = plain_texts(decoder, memory, lengths, [30] * len(lengths))
         heard = [edited(text, rng.randint(0, 6), EOS, rng) for text in texts]
         sure = rng.choice([0.5, 0.9, 1.0])
-        surrogate = CTCSurrogate(ScriptedCTC(heard, memory, BLANK, sure), VOCAB_SIZE, EOS, BLANK)
+        proposer = CTCProposer(ScriptedCTC(heard, memory, BLANK, sure), VOCAB_SIZE, EOS, BLANK)
     if kind.endswith("mixed"):
-        return MixedSurrogate(surrogate, runtime.surrogate(), rng.choice([0.0, 0.3, 0.7, 1.0]))
-    return surrogate
+        return MixedProposer(proposer, runtime.proposer(), rng.choice([0.0, 0.3, 0.7, 1.0]))
+    return proposer
 
 
 KINDS = ["random", "edited", "random mixed", "edited mixed"]
@@ -262,17 +270,19 @@ def test_greedy_text_is_exact(seed, kind):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     max_lengths = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     runtime = build_runtime(decoder)
-    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
+    proposer = make_proposer(kind, decoder, runtime, memory, lengths, seed)
     shape = random_shape(rng, 2)
-    walks = greedy(runtime, surrogate, memory, lengths, max_lengths, shape)
-    assert [walk.tokens for walk in walks] == plain_texts(decoder, memory, lengths, max_lengths)
+    search_states = greedy(runtime, proposer, memory, lengths, max_lengths, shape)
+    assert [search_state.tokens for search_state in search_states] == plain_texts(
+        decoder, memory, lengths, max_lengths
+    )
 
 
-def beam(runtime, surrogate, seed, weights, beam_size, shape):
+def beam(runtime, proposer, seed, weights, beam_size, shape):
     constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
     return BeamSearch(
-        runtime, scorers, ctc.log_softmax, weights, beam_size, constraints, surrogate, shape
+        runtime, scorers, ctc.log_softmax, weights, beam_size, constraints, proposer, shape
     )
 
 
@@ -286,20 +296,20 @@ def test_nbest_is_exact(seed, kind):
     )
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     runtime = build_runtime(decoder)
-    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, seed)
+    proposer = make_proposer(kind, decoder, runtime, memory, lengths, seed)
     shape = DraftShape(
         rng.choice([1, 3, 12]),
         rng.choice([1, beam_size, 2 * beam_size]),
         rng.choice([None, None, 1, 20]),
         left_out=frozenset(rng.choice([[], ["lm"]])),
     )
-    search = beam(runtime, surrogate, seed, weights, beam_size, shape)
-    walks = search(memory, lengths, torch.tensor([[EOS]] * len(lengths)), LengthLimits(0.7))
+    search = beam(runtime, proposer, seed, weights, beam_size, shape)
+    search_states = search(memory, lengths, torch.tensor([[EOS]] * len(lengths)), LengthLimits(0.7))
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
-    for row, walk in enumerate(walks):
+    for row, search_state in enumerate(search_states):
         expected = oracle(memory[row, : lengths[row]], maxlenratio=0.7)
         assert_same_nbest(
-            [([EOS, *ended.tokens], ended.score) for ended in walk.ended],
+            [([EOS, *ended.tokens], ended.score) for ended in search_state.ended],
             [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
         )
 
@@ -308,11 +318,13 @@ def test_nbest_is_exact(seed, kind):
 def test_ctc_that_hears_nothing_or_one_frame(heard):
     decoder = tiny_decoder(7, "none")
     memory, lengths = random_memory(7, [1])
-    surrogate = CTCSurrogate(ScriptedCTC([heard], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
-    one_frame = CTCSurrogate(make_scorers(7)[1].log_softmax, VOCAB_SIZE, EOS)
-    for some in (surrogate, one_frame):
-        [walk] = greedy(build_runtime(decoder), some, memory, lengths, [20], DraftShape(9, 2))
-        assert walk.tokens == plain_texts(decoder, memory, lengths, [20])[0]
+    proposer = CTCProposer(ScriptedCTC([heard], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
+    one_frame = CTCProposer(make_scorers(7)[1].log_softmax, VOCAB_SIZE, EOS)
+    for some in (proposer, one_frame):
+        [search_state] = greedy(
+            build_runtime(decoder), some, memory, lengths, [20], DraftShape(9, 2)
+        )
+        assert search_state.tokens == plain_texts(decoder, memory, lengths, [20])[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -320,14 +332,14 @@ def test_batch_equals_singles(kind):
     decoder = tiny_decoder(5, "recurrent")
     memory, lengths = random_memory(5, [9, 2, 5, 7])
     max_lengths, runtime = [40, 10, 25, 3], build_runtime(decoder)
-    surrogate = make_surrogate(kind, decoder, runtime, memory, lengths, 5)
-    together = greedy(runtime, surrogate, memory, lengths, max_lengths, DraftShape(8, 2))
-    for row, walk in enumerate(together):
+    proposer = make_proposer(kind, decoder, runtime, memory, lengths, 5)
+    together = greedy(runtime, proposer, memory, lengths, max_lengths, DraftShape(8, 2))
+    for row, search_state in enumerate(together):
         alone, size = memory[row : row + 1, : lengths[row]], lengths[row : row + 1]
-        [single] = greedy(runtime, surrogate, alone, size, max_lengths[row:][:1], DraftShape(8, 2))
-        assert single.tokens == walk.tokens
-        assert single.statistics.decoder_calls == walk.statistics.decoder_calls
-        assert single.statistics.nodes == walk.statistics.nodes
+        [single] = greedy(runtime, proposer, alone, size, max_lengths[row:][:1], DraftShape(8, 2))
+        assert single.tokens == search_state.tokens
+        assert single.statistics.decoder_calls == search_state.statistics.decoder_calls
+        assert single.statistics.nodes == search_state.statistics.nodes
 
 
 # Mixtures
@@ -340,16 +352,23 @@ def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
     decoder = tiny_decoder(1, heads)
     memory, lengths = random_memory(1, [9, 12, 7])
     runtime, counts = build_runtime(decoder), []
-    ctc = make_surrogate("edited", decoder, runtime, memory, lengths, 1)
-    mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
-    for surrogate in (mixed, ctc if weight else runtime.surrogate()):
+    ctc = make_proposer("edited", decoder, runtime, memory, lengths, 1)
+    mixed = MixedProposer(ctc, runtime.proposer(), weight)
+    for proposer in (mixed, ctc if weight else runtime.proposer()):
         if search == "greedy":
-            walks = greedy(runtime, surrogate, memory, lengths, [30] * 3, DraftShape(4, 3))
+            search_states = greedy(runtime, proposer, memory, lengths, [30] * 3, DraftShape(4, 3))
         else:
-            found = beam(runtime, surrogate, 1, make_weights(ctc=0.3), 4, DraftShape(4, 4))
-            walks = found(memory, lengths, torch.tensor([[EOS]] * 3))
+            found = beam(runtime, proposer, 1, make_weights(ctc=0.3), 4, DraftShape(4, 4))
+            search_states = found(memory, lengths, torch.tensor([[EOS]] * 3))
         counts.append(
-            [(walk.statistics.nodes, walk.statistics.accepted, walk.steps) for walk in walks]
+            [
+                (
+                    search_state.statistics.nodes,
+                    search_state.statistics.accepted,
+                    search_state.steps,
+                )
+                for search_state in search_states
+            ]
         )
     assert counts[0] == counts[1]
 
@@ -359,13 +378,13 @@ def test_a_mixture_of_all_or_nothing_is_either_alone(heads, search, weight):
 def test_a_mixture_adds_probabilities(heads):
     runtime = build_runtime(tiny_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])
-    ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
-    mixed = MixedSurrogate(ctc, runtime.surrogate(), 0.3)
+    ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
+    mixed = MixedProposer(ctc, runtime.proposer(), 0.3)
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
         root.head_input = (torch.randn(2, memory.size(-1)), row)
-    begin = roots, memory, lengths, None, runtime.start(memory, lengths).heard
-    parts = [surrogate.begin(*begin) for surrogate in (ctc, runtime.surrogate(), mixed)]
+    begin = roots, memory, lengths, None, runtime.start(memory, lengths).cross_keys_values
+    parts = [proposer.begin(*begin) for proposer in (ctc, runtime.proposer(), mixed)]
     tokens = torch.tensor([4, 2])
     first, second, both = (
         part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts
@@ -379,26 +398,26 @@ def test_ctc_goes_on_where_heads_are_at_an_end(weight):
     memory, lengths = random_memory(3, [6])
     runtime = build_runtime(decoder)
     text = plain_texts(decoder, memory, lengths, [30])[0]
-    ctc = CTCSurrogate(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
-    mixed = MixedSurrogate(ctc, runtime.surrogate(), weight)
-    other = MixedSurrogate(runtime.surrogate(), ctc, 1 - weight)
+    ctc = CTCProposer(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
+    mixed = MixedProposer(ctc, runtime.proposer(), weight)
+    other = MixedProposer(runtime.proposer(), ctc, 1 - weight)
     assert mixed.max_steps is other.max_steps is None
-    assert MixedSurrogate(runtime.surrogate(), runtime.surrogate()).max_steps == 2
+    assert MixedProposer(runtime.proposer(), runtime.proposer()).max_steps == 2
     calls = []
-    for surrogate in (mixed, other):
-        [walk] = greedy(runtime, surrogate, memory, lengths, [30], DraftShape(12, 2))
-        assert walk.tokens == text
-        calls.append(walk.statistics.decoder_calls)
+    for proposer in (mixed, other):
+        [search_state] = greedy(runtime, proposer, memory, lengths, [30], DraftShape(12, 2))
+        assert search_state.tokens == text
+        calls.append(search_state.statistics.decoder_calls)
     assert calls[0] == calls[1]
 
 
 def test_what_cannot_be_mixed():
     runtime = build_runtime(tiny_decoder(2, "recurrent"))
-    ctc = CTCSurrogate(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
+    ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     with pytest.raises(InputError, match="1.5; allowed: 0 to 1"):
-        MixedSurrogate(ctc, runtime.surrogate(), 1.5)
+        MixedProposer(ctc, runtime.proposer(), 1.5)
     with pytest.raises(InputError, match="different vocabularies"):
-        MixedSurrogate(ctc, runtime.surrogate(torch.tensor([1, 2, EOS])))
+        MixedProposer(ctc, runtime.proposer(torch.tensor([1, 2, EOS])))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -406,9 +425,9 @@ def test_a_chain_is_what_steps_draft(seed):
     """Where CTC is sure: behind right beginnings, and behind those with an edit."""
     rng, texts = random.Random(seed), random_texts(seed)
     memory, lengths = random_memory(seed, [60] * len(texts))
-    surrogate = CTCSurrogate(ScriptedCTC(texts, memory, BIG), BIG + 1, BIG - 1, BIG)
+    proposer = CTCProposer(ScriptedCTC(texts, memory, BIG), BIG + 1, BIG - 1, BIG)
     roots = [Prefix(0) for _ in texts]
-    begun = surrogate.begin(roots, memory, lengths)
+    begun = proposer.begin(roots, memory, lengths)
     prefixes = []
     for root, text in zip(roots, texts, strict=True):
         known = edited(text[: rng.randint(0, len(text))], rng.randint(0, 1), BIG - 1, rng)
@@ -425,5 +444,5 @@ def test_a_chain_is_what_steps_draft(seed):
         ended |= tokens == BIG - 1
         states = begun.advance(states, chains[:, step])
     assert ended.all()
-    few = CTCSurrogate(surrogate.ctc, BIG + 1, BIG - 1, BIG, torch.arange(9))
+    few = CTCProposer(proposer.ctc, BIG + 1, BIG - 1, BIG, torch.arange(9))
     assert few.begin(roots, memory, lengths).chain(states, 5) is None, "it knows too few tokens"

@@ -1,0 +1,1 @@
+"""Files: archives, checkpoints, caches, YAML and atomic writes."""
