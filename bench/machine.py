@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from espnet_medusa.kaldi.output_dir import fingerprint
+from espnet_medusa.files.output_folder import fingerprint
 from espnet_medusa.tuning.report import machine_name as device_name
 
 ROOT = Path(__file__).resolve().parents[1]

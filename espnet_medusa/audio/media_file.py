@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from espnet_medusa.audio.info import AudioInfo
-from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource
+from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioSource
 
 if TYPE_CHECKING:
     import av

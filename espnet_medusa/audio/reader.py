@@ -12,9 +12,8 @@ from espnet_medusa.audio.container import (
     frame_tolerance,
     missing_bytes,
 )
-from espnet_medusa.audio.info import AudioInfo
 from espnet_medusa.audio.media_file import MediaError, MediaFile
-from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioSource, open_source
+from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioSource, open_source
 
 __all__ = [
     "AudioError",

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.kaldi.csv_files.data_dir import REGULATION, csv_to_data_dir
+from espnet_medusa.kaldi.csv_import import REGULATION, csv_to_data_dir
 
 
 def get_parser() -> argparse.ArgumentParser:

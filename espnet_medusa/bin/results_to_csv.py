@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.kaldi.csv_files.results import write_csv_results
+from espnet_medusa.kaldi.csv_results import write_csv_results
 from espnet_medusa.recipe.tokens import make_cleaner
 
 

@@ -14,7 +14,7 @@ from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
 from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.token_files import VOCAB_SIZES
+from espnet_medusa.whisper.text import VOCAB_SIZES
 
 _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
 

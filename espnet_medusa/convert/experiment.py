@@ -26,8 +26,7 @@ from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
 from espnet_medusa.options import build_options, read_config
-from espnet_medusa.whisper.json_file import read_json
-from espnet_medusa.whisper.pretrained import open_whisper
+from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
 from espnet_medusa.whisper.text import (
     TOKENIZER_FILES,

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import WhisperConfig
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.whisper.json_file import read_json
+from espnet_medusa.whisper.pretrained import read_json
 from espnet_medusa.whisper.text import Text
 
 SUPPRESS, SUPPRESS_FIRST = "suppress_tokens", "begin_suppress_tokens"

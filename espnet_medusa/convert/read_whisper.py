@@ -23,8 +23,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.whisper.json_file import read_json
-from espnet_medusa.whisper.pretrained import PretrainedWhisper, is_local, open_whisper
+from espnet_medusa.whisper.pretrained import PretrainedWhisper, is_local, open_whisper, read_json
 from espnet_medusa.whisper.sizes import SIZES, check_sizes, scratch_config
 from espnet_medusa.whisper.text import Text, TextOptions, find_text
 

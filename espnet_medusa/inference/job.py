@@ -29,8 +29,7 @@ from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.kaldi.problem import DataProblem
-from espnet_medusa.kaldi.table import read_table, scan_table
+from espnet_medusa.kaldi.table import DataProblem, read_table, scan_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
 from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW

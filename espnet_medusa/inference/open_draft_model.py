@@ -32,8 +32,7 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.whisper.pretrained import open_whisper
-from espnet_medusa.whisper.text import tokenizer_of_type
-from espnet_medusa.whisper.token_files import read_text
+from espnet_medusa.whisper.text import read_text, tokenizer_of_type
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 

@@ -18,7 +18,7 @@ from espnet_medusa.convert.experiment import write_yaml
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.archive import unpack
 from espnet_medusa.files.cache_folder import cache_folder
-from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.options import read_config
 
 META, UNPACKED = "meta.yaml", "model"

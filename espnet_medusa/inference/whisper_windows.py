@@ -28,8 +28,7 @@ from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
-from espnet_medusa.whisper.transcript_text import TranscriptText
-from espnet_medusa.whisper.words import split_words
+from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 if TYPE_CHECKING:
     from espnet_medusa.longform.options import LongFormOptions

@@ -19,7 +19,7 @@ from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_alignment import align_tokens
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.words import WordTokens
+from espnet_medusa.whisper.transcript import WordTokens
 
 
 class WordAligner(Protocol):

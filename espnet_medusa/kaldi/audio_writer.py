@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from espnet_medusa.audio.reader import check_audio, probe_audio, read_source, resample
 from espnet_medusa.audio.source import AudioError, AudioSource, is_pipe, open_source
-from espnet_medusa.kaldi.split import split_scp
+from espnet_medusa.kaldi.table import split_scp
 from espnet_medusa.kaldi.utterances import Utterance
 
 AUDIO_FORMATS = ("flac.ark", "wav.ark", "flac", "wav")

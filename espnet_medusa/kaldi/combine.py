@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
-from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import NOTES
 
 NEEDED = ("wav.scp", "text", "utt2spk")

@@ -1,14 +1,21 @@
 """Validate a Kaldi data directory; the checks are those of Kaldi's validate_data_dir.sh."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.audio.source import is_pipe, source_paths
-from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.kaldi.segments import parse_segment
-from espnet_medusa.kaldi.table import FIX_REMEDY, TableScan, scan_table, sort_ids
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import (
+    FIX_REMEDY,
+    DataError,
+    DataProblem,
+    TableScan,
+    scan_table,
+    sort_ids,
+)
 
 __all__ = ["DataError", "DataProblem", "ValidationOptions", "make_spk2utt", "validate_data_dir"]
 
@@ -208,3 +215,38 @@ def make_spk2utt(utt2spk: Mapping[str, str]) -> dict[str, str]:
     for key in sort_ids(utt2spk):
         utterances.setdefault(utt2spk[key], []).append(key)
     return {speaker: " ".join(keys) for speaker, keys in utterances.items()}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a recording.
+
+    Attributes:
+        recording: Key of wav.scp.
+        start_s: Where it starts.
+        end_s: Where it ends; -1 is the recording's end, as in Kaldi.
+    """
+
+    recording: str
+    start_s: float
+    end_s: float
+
+
+def parse_segment(value: str) -> Segment:
+    """Read `<recording> <start> <end>`.
+
+    Raises:
+        InputError: The fields are not three, no numbers, or end is not after start.
+    """
+    fields = value.split()
+    if len(fields) != 3:
+        raise InputError(f"has {len(fields) + 1} fields, not 4 (utterance recording start end)")
+    try:
+        start_s, end_s = float(fields[1]), float(fields[2])
+    except ValueError:
+        raise InputError(f"has times that are no numbers: {fields[1]} {fields[2]}") from None
+    if not (math.isfinite(start_s) and math.isfinite(end_s)) or start_s < 0:
+        raise InputError(f"has impossible times: {fields[1]} {fields[2]}")
+    if end_s != -1 and end_s <= start_s:
+        raise InputError(f"ends at {fields[2]} s, not after its start at {fields[1]} s")
+    return Segment(fields[0], start_s, end_s)

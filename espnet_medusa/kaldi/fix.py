@@ -4,10 +4,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.kaldi.segments import parse_segment
-from espnet_medusa.kaldi.table import TableScan, scan_table, write_table
+from espnet_medusa.kaldi.data_dir import make_spk2utt, parse_segment
+from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, write_table
 
 # Tables keyed by utterance that follow the others but do not decide what is kept.
 FOLLOWING_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2lang", "utt2uniq")

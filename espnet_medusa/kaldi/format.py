@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.audio.source import is_pipe, source_paths
+from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.audio_writer import AudioOptions, WrittenAudio, write_utterances
 from espnet_medusa.kaldi.dump_dir import DumpTables
-from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
-from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import UtteranceSet, collect_utterances
 
 BAD_UTTERANCES = "bad_utterances"

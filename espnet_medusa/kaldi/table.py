@@ -1,33 +1,63 @@
-"""Kaldi text tables: wav.scp, text, utt2spk, segments and their like.
+"""Kaldi text tables: wav.scp, text, utt2spk, segments and similar files.
 
-A line is an id, white space, and a value that may itself hold white space. Files are UTF-8,
+A line is an id, white space, and a value, which may contain white space. Files are UTF-8 and
 sorted by byte order (LC_ALL=C), ids are unique, and the last line ends with a newline.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.kaldi.problem import DataError, DataProblem
 
 FIX_REMEDY = "run python -m espnet_medusa.stages.validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"
+Item = TypeVar("Item")
 
 
-class TableError(DataError):
-    """A table that cannot be read without losing or inventing lines."""
+@dataclass(frozen=True)
+class DataProblem:
+    """A defect of a data directory and how to remove it; `str()` is one line.
+
+    Attributes:
+        file: The file with the defect.
+        id: Utterance, recording or speaker id, or `line N`; empty for the whole file.
+        message: What is wrong, with the value received.
+        remedy: What the user can do about it.
+    """
+
+    file: str
+    id: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.id}" if self.id else self.file
+        return " ".join(f"{where}: {self.message}; {self.remedy}".split())
+
+
+class DataError(InputError):
+    """All problems of a table or a data directory.
+
+    Attributes:
+        problems: The problems; `str()` of the error has one line for each.
+    """
+
+    def __init__(self, problems: Iterable[DataProblem]):
+        self.problems = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 @dataclass(frozen=True)
 class TableScan:
-    """What a table holds, good or bad.
+    """The content of a table and its defects.
 
     Attributes:
         entries: Id to value, in file order; of repeated ids the first one.
-        problems: What would lose or invent an entry (`read_table` refuses these).
-        warnings: What Kaldi's rules forbid although the table reads well: order, line ends,
-            blank lines.
+        problems: Defects that would lose or invent an entry (`read_table` refuses these).
+        warnings: Harmless violations of Kaldi's rules: order, line ends, blank lines.
         repeats: Ids that occur again, with the values of their later lines.
     """
 
@@ -37,13 +67,13 @@ class TableScan:
     repeats: dict[str, list[str]] = field(default_factory=dict)
 
 
-def sort_ids(ids) -> list[str]:
+def sort_ids(ids: Iterable[str]) -> list[str]:
     """Sort ids as `LC_ALL=C sort` does."""
     return sorted(ids, key=lambda name: name.encode("utf-8"))
 
 
 def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
-    """Read a table and list all of its defects instead of stopping at the first.
+    """Read a table and list all of its defects.
 
     Args:
         path: File to read.
@@ -54,21 +84,21 @@ def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        scan.problems.append(
-            DataProblem(name, "", f"cannot be read ({error.strerror})", "create the file")
-        )
+        reason = f"cannot be read ({error.strerror})"
+        scan.problems.append(DataProblem(name, "", reason, "create the file"))
         return scan
     if not data.strip():
         scan.problems.append(DataProblem(name, "", "is empty", "prepare the data again"))
         return scan
-    if data.startswith(UTF8_BOM):
-        data = data[len(UTF8_BOM) :]
-        scan.warnings.append(DataProblem(name, "", "starts with a byte order mark", FIX_REMEDY))
-    if not data.endswith(b"\n"):
-        scan.warnings.append(DataProblem(name, "", "has no newline at its end", FIX_REMEDY))
-    if b"\r\n" in data:
-        scan.warnings.append(DataProblem(name, "", "has Windows line ends (CR LF)", FIX_REMEDY))
-    for number, raw_line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+    for has_defect, message in (
+        (data.startswith(UTF8_BOM), "starts with a byte order mark"),
+        (not data.endswith(b"\n"), "has no newline at its end"),
+        (b"\r\n" in data, "has Windows line ends (CR LF)"),
+    ):
+        if has_defect:
+            scan.warnings.append(DataProblem(name, "", message, FIX_REMEDY))
+    lines = data.removeprefix(UTF8_BOM).removesuffix(b"\n").split(b"\n")
+    for number, raw_line in enumerate(lines, 1):
         _scan_line(scan, name, number, raw_line, require_value)
     _check_order(scan, name)
     return scan
@@ -123,23 +153,23 @@ def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
 
     Args:
         path: File to read.
-        require_value: Whether an id without a value is refused; else its value is "".
+        require_value: Refuse an id without a value; otherwise its value is "".
 
     Returns:
         Id to value, in file order.
 
     Raises:
-        TableError: The file is missing or empty, has lines that are not UTF-8, repeated ids, or
+        DataError: The file is missing or empty, has lines that are not UTF-8, repeated ids, or
             ids without a value; the message has one line for each.
     """
     scan = scan_table(path, require_value)
     if scan.problems:
-        raise TableError(scan.problems)
+        raise DataError(scan.problems)
     return scan.entries
 
 
 def read_results(path: Path) -> dict[str, str]:
-    """Read a table of results by id, which may be missing or empty where nothing was decoded."""
+    """Read a table of results by id; a missing or empty file has none."""
     if not path.is_file() or not path.stat().st_size:
         return {}
     return read_table(path, require_value=False)
@@ -153,14 +183,30 @@ def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
         entries: Id to value.
 
     Raises:
-        ValueError: An id holds white space or is empty, or a value holds a line break.
+        ValueError: An id is empty or has white space, or a value has a line break.
     """
     lines = []
     for key in sort_ids(entries):
         value = entries[key]
         if key.split() != [key]:
-            raise ValueError(f"{path}: {key!r} is no id: ids must not hold white space")
+            raise ValueError(f"{path}: id {key!r} is empty or has white space; rename it")
         if "\n" in value or "\r" in value:
-            raise ValueError(f"{path}: {key}: the value {value!r} must not hold a line break")
+            raise ValueError(f"{path}: {key}: the value {value!r} has a line break; remove it")
         lines.append(f"{key} {value}".rstrip() + "\n")
     write_atomically(path, "".join(lines))
+
+
+def split_scp(keys: Sequence[Item], nj: int) -> list[Sequence[Item]]:
+    """Split a list for `nj` jobs, as Kaldi's split_scp.pl does.
+
+    Returns:
+        min(nj, number of keys) parts in order; their lengths differ by at most one.
+
+    Raises:
+        ValueError: `nj` is below 1, or there are no keys.
+    """
+    if nj < 1 or not keys:
+        raise ValueError(f"cannot split {len(keys)} lines for {nj} jobs; give at least 1 of each")
+    n_jobs = min(nj, len(keys))
+    bounds = [job * len(keys) // n_jobs for job in range(n_jobs + 1)]
+    return [keys[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]

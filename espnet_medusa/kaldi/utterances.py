@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.kaldi.data_dir import RESERVED_WORDS
-from espnet_medusa.kaldi.problem import DataError, DataProblem
-from espnet_medusa.kaldi.segments import parse_segment
-from espnet_medusa.kaldi.table import TableScan, scan_table, sort_ids
+from espnet_medusa.kaldi.data_dir import RESERVED_WORDS, parse_segment
+from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, sort_ids
 
 # What else is known of an utterance: its language; start and factor of its length penalty.
 NOTES = ("utt2lang", "utt2regulation")

@@ -12,7 +12,7 @@ from espnet_medusa.longform.options import ATTENTION, LongFormOptions
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, CutWindow, Window, cut_window
 from espnet_medusa.longform.word_times import TimedWord, add_words
-from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.transcript import TranscriptText
 
 Align = Callable[[Sequence[int]], list[TimedWord]]
 

@@ -11,7 +11,7 @@ from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.transcript import TranscriptText
 
 
 class WindowDecoder(Protocol):

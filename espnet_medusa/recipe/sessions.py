@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES
-from espnet_medusa.kaldi.segments import Segment, parse_segment
+from espnet_medusa.kaldi.data_dir import Segment, make_spk2utt, parse_segment
+from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 
 UTT2SESSION = "utt2session"

@@ -4,8 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espnet_medusa.kaldi.split import split_scp
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import read_table, split_scp, write_table
 
 
 def split_keys(

@@ -6,6 +6,9 @@ program's output.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
 
 PAGE_WIDTH = 80
 
@@ -14,7 +17,7 @@ _LINE_AFTER = (0, 2)
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row.
 
     Attributes:
@@ -39,7 +42,7 @@ def centre(text: str, width: int) -> str:
     return " " * (blanks // 2) + text + " " * (blanks - blanks // 2)
 
 
-def box_table(title: str, rows: Sequence[Row]) -> str:
+def box_table(title: str, rows: Sequence[TableRow]) -> str:
     """Draw the table, centred on an 80 column page where it fits.
 
     Args:
@@ -84,7 +87,7 @@ def _stretch(text_widths: list[int], surplus: int) -> list[int]:
     ]
 
 
-def _draw_row(row: Row, text_widths: list[int], widths: list[int]) -> list[str]:
+def _draw_row(row: TableRow, text_widths: list[int], widths: list[int]) -> list[str]:
     parts = [_parts(cell) for cell in row.cells]
     lines = []
     for height in range(max(map(len, parts))):
@@ -109,3 +112,33 @@ def _join(cells: list[str], at_line: str, elsewhere: str) -> str:
     for column, cell in enumerate(cells[1:]):
         joined += (at_line if column in _LINE_AFTER else elsewhere) + cell
     return f"|{joined}|"
+
+
+@dataclass(frozen=True)
+class SumLine:
+    """The `Sum/Avg` line of an sclite report, as printed: two counts, then percentages."""
+
+    sentences: str
+    words: str
+    correct: str
+    substituted: str
+    deleted: str
+    inserted: str
+    err: str
+    sentence_err: str
+
+
+def parse_sum(result: Path) -> SumLine:
+    """Read the `Sum/Avg` line of an sclite report.
+
+    Raises:
+        InputError: The file is missing or has no such line with eight numbers.
+    """
+    if not result.is_file():
+        raise InputError(f"{result}: no such file; score first (stage 13)")
+    for line in result.read_text(encoding="utf-8", errors="replace").split("\n"):
+        if "Sum/Avg" in line:
+            numbers = line.split("Sum/Avg", 1)[1].replace("|", " ").split()
+            if len(numbers) == 8:
+                return SumLine(*numbers)
+    raise InputError(f"{result}: no `Sum/Avg` line with eight numbers; score again (stage 13)")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
-from espnet_medusa.scoring.box_table import PAGE_WIDTH, Row, box_table, byte_width, centre
+from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, centre
 from espnet_medusa.scoring.sclite import Counts, Score, ScoredUtterance, percent
 
 DEFAULT_LINE_WIDTH = 1000
@@ -77,10 +77,10 @@ def summary_report(score: Score, raw: bool = False) -> str:
     return report + (_FOOTNOTE if without_words and not raw else "")
 
 
-def _header(score: Score) -> Row:
+def _header(score: Score) -> TableRow:
     unit = "# Chr" if score.characters else "# Wrd"
     names = (" SPKR", " # Snt", unit, "Corr", " Sub", " Del", " Ins", " Err", "S.Err")
-    return Row(names, rule="-")
+    return TableRow(names, rule="-")
 
 
 def _rounded(value: float, decimals: int) -> float:
@@ -97,7 +97,7 @@ def _whole(value: float, mark: str = " ") -> str:
     return f"{_rounded(value, 0):5.0f}{mark}"
 
 
-def _speaker_row(name: str, counts: Counts, raw: bool) -> Row:
+def _speaker_row(name: str, counts: Counts, raw: bool) -> TableRow:
     values = [column(counts) for column in _COUNT_COLUMNS]
     if raw:
         cells = [_whole(value) for value in [*values, counts.sentence_errors]]
@@ -108,10 +108,10 @@ def _speaker_row(name: str, counts: Counts, raw: bool) -> Row:
             for value in values
         ]
         cells.append(_decimal(counts.sentence_error_percent))
-    return Row((f" {name} ", f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule="-")
+    return TableRow((f" {name} ", f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule="-")
 
 
-def _total_row(total: Counts, raw: bool) -> Row:
+def _total_row(total: Counts, raw: bool) -> TableRow:
     values = [column(total) for column in _COUNT_COLUMNS]
     if raw:
         label, cells = " Sum", [_whole(value) for value in [*values, total.sentence_errors]]
@@ -119,10 +119,10 @@ def _total_row(total: Counts, raw: bool) -> Row:
         label = " Sum/Avg"
         cells = [_decimal(percent(value, total.words)) for value in values]
         cells.append(_decimal(total.sentence_error_percent))
-    return Row((label, f"{total.sentences:5d}", f"{total.words:5d}", *cells), rule="=")
+    return TableRow((label, f"{total.sentences:5d}", f"{total.words:5d}", *cells), rule="=")
 
 
-def _spread_rows(speakers: list[Counts], raw: bool) -> list[Row]:
+def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
     """The rows Mean, S.D. and Median."""
     silent = [number for number, counts in enumerate(speakers) if counts.words == 0]
     columns = [
@@ -149,7 +149,7 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[Row]:
     for label, field in ((" Mean ", "mean"), (" S.D. ", "deviation"), ("Median", "median")):
         values = [getattr(column, field) for column in columns]
         cells = [_decimal(value, mark) for value, mark in zip(values, marks, strict=True)]
-        rows.append(Row((label, *cells), rule="" if rows else "=", left=False))
+        rows.append(TableRow((label, *cells), rule="" if rows else "=", left=False))
     return rows
 
 

@@ -142,8 +142,8 @@ def decode_options(args: argparse.Namespace) -> dict:
 
 def write_labelled(data_dir: Path, text: Path, labelled_dir: Path) -> None:
     """Write a ``dump/raw`` directory anew, its texts those of a table and no others."""
+    from espnet_medusa.files.output_folder import fingerprint, staged_output
     from espnet_medusa.kaldi.dump_dir import read_dump_dir
-    from espnet_medusa.kaldi.output_dir import fingerprint, staged_output
     from espnet_medusa.kaldi.table import read_table
 
     texts = read_table(text)

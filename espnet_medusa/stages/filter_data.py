@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from espnet2.utils.types import humanfriendly_parse_size_or_none
 
 from espnet_medusa.bin.command_line import add_fields, make_main, problems_to_stdout
-from espnet_medusa.kaldi.filter import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
+from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
 
 N_SHOWN = 5
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import add_fields, make_main
 from espnet_medusa.recipe.score import ScoreOptions, score
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

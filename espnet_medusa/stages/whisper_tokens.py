@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.whisper.token_files import save_whisper_tokens
+from espnet_medusa.whisper.text import save_whisper_tokens
 from espnet_medusa.whisper.token_types import WHISPER_TYPES
 
 

@@ -11,8 +11,8 @@ from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.cache_folder import cache_folder
+from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.kaldi.output_dir import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.tokens import DETECT
 

@@ -3,6 +3,7 @@
 Encoder and decoder are built apart, so each reads its own half of the weights, once.
 """
 
+import json
 import re
 import reprlib
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from espnet_medusa.files.checkpoint import (
 )
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
-from espnet_medusa.whisper.json_file import read_json
 from espnet_medusa.whisper.sizes import config_of_hugging_face, config_of_openai
 
 ENCODER, DECODER = "encoder", "decoder"
@@ -263,3 +263,18 @@ def _from_openai(name: str) -> str:
     for pattern, replacement in OPENAI_NAMES:
         name = re.sub(pattern, replacement, name)
     return name
+
+
+def read_json(path: Path) -> dict:
+    """A JSON file that holds names and values.
+
+    Raises:
+        InputError: It cannot be read, or holds something else.
+    """
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{path}: holds no names with values; fetch it again")
+    return fields

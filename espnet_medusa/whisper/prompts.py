@@ -1,13 +1,40 @@
-"""Which prompt each utterance starts from: its language given, detected or the search's own."""
+"""Which language an utterance is in: one decoder call behind the start token."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from espnet_medusa.tree.token_tree import ROOT
 from espnet_medusa.tree.tree_decoder import TreeDecoder
-from espnet_medusa.whisper.language import detect_languages
 from espnet_medusa.whisper.tokens import DETECT, WhisperTokens
+
+
+def detect_languages(
+    decoder: TreeDecoder,
+    memory: torch.Tensor,
+    memory_lengths: torch.Tensor,
+    start: int,
+    languages: Mapping[str, int],
+) -> list[str]:
+    """The most probable language token of each utterance (Radford et al., arXiv 2212.04356, 2.3).
+
+    Args:
+        decoder: Of a multilingual Whisper.
+        memory: (U, S, D) encoder output.
+        memory_lengths: (U,) frames.
+        start: Start token.
+        languages: Code to token.
+
+    Returns:
+        U codes.
+    """
+    num_utterances = len(memory)
+    state = decoder.start(memory, memory_lengths, with_heads=False)
+    outputs = decoder.extend(state, [[start]] * num_utterances, [[ROOT]] * num_utterances)
+    codes = [*languages]
+    scores = decoder.logits(outputs.hidden)[:, [languages[code] for code in codes]]
+    return [codes[best] for best in scores.argmax(dim=-1).tolist()]
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,13 @@ from espnet_medusa.search.limits import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftInput
-from espnet_medusa.vocabulary.byte_order import ByteOrder
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,
     open_vocabulary,
     token_list_vocabulary,
 )
-from espnet_medusa.vocabulary.translation import Translation
+from espnet_medusa.vocabulary.translation import ByteOrder, Translation
 
 END = "<|endoftext|>"
 # Merges in order; tokens are signs, merges, the end symbol.

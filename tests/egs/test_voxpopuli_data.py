@@ -21,10 +21,13 @@ from voxpopuli_transcripts import parse_vad, read_rows  # noqa: E402
 
 from espnet_medusa.audio.reader import read_audio  # noqa: E402
 from espnet_medusa.errors import InputError  # noqa: E402
-from espnet_medusa.kaldi.data_dir import ValidationOptions, validate_data_dir  # noqa: E402
-from espnet_medusa.kaldi.problem import DataProblem  # noqa: E402
-from espnet_medusa.kaldi.segments import Segment, parse_segment  # noqa: E402
-from espnet_medusa.kaldi.table import read_table  # noqa: E402
+from espnet_medusa.kaldi.data_dir import (  # noqa: E402
+    Segment,
+    ValidationOptions,
+    parse_segment,
+    validate_data_dir,
+)
+from espnet_medusa.kaldi.table import DataProblem, read_table  # noqa: E402
 
 TEST_SESSION = "20190201-0900-PLENARY-15"
 

@@ -10,7 +10,7 @@ import yaml
 from tiny_whisper import save_tiny_whisper
 from waiting import HANG_S
 
-from espnet_medusa.kaldi.segments import parse_segment
+from espnet_medusa.kaldi.data_dir import parse_segment
 from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.recipe.sessions import HELD_OUT_TIME
 from espnet_medusa.training.label_filter import MISFIT

@@ -8,7 +8,7 @@ from kaldi_builders import RATE_HZ, tone
 
 from espnet_medusa.bin import csv_to_data_dir, results_to_csv
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.csv_files.table import read_csv
+from espnet_medusa.kaldi.csv_import import read_csv
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
 

@@ -5,8 +5,7 @@ from kaldi_builders import RATE_HZ, edit, tone
 from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
-from espnet_medusa.kaldi.problem import DataError
-from espnet_medusa.kaldi.table import TableError, read_table, write_table
+from espnet_medusa.kaldi.table import DataError, read_table, write_table
 from espnet_medusa.stages import filter_data as command
 
 
@@ -94,5 +93,5 @@ def test_tables_that_disagree_are_an_error(formatted, tmp_path, capsys):
 def test_what_is_no_number_of_samples_is_named(formatted, count):
     table = read_table(formatted / "utt2num_samples") | {"s0-u000": count}
     write_table(formatted / "utt2num_samples", table)
-    with pytest.raises(TableError, match=f"s0-u000: {count} is no number"):
+    with pytest.raises(DataError, match=f"s0-u000: {count} is no number"):
         read_dump_dir(formatted)

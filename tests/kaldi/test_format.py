@@ -14,8 +14,7 @@ from waiting import is_alive, wait_for
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
-from espnet_medusa.kaldi.problem import DataError
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import DataError, read_table, write_table
 from espnet_medusa.stages import format_data as command
 
 N_UTTERANCES = 60

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_medusa.kaldi.split import split_scp
+from espnet_medusa.kaldi.table import split_scp
 
 
 @given(n_keys=st.integers(1, 50), nj=st.integers(1, 60))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.kaldi.table import TableError, read_table, scan_table, write_table
+from espnet_medusa.kaldi.table import DataError, read_table, scan_table, write_table
 
 WORDS = st.text(st.characters(blacklist_categories=["Z", "C"]), min_size=1, max_size=5)
 
@@ -24,7 +24,7 @@ def test_write_then_read_gives_the_entries_in_byte_order(tmp_path_factory, entri
 def test_every_problem_has_its_own_line(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"a one\nb\na two\nc gr\xfc\xdf\n\xff\xfe x\nd ok\n")
-    with pytest.raises(TableError) as caught:
+    with pytest.raises(DataError) as caught:
         read_table(path)
     lines = str(caught.value).split("\n")
     assert [problem.id for problem in caught.value.problems] == ["b", "a", "c", "line 5"]
@@ -37,12 +37,12 @@ def test_every_problem_has_its_own_line(tmp_path):
 def test_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "wav.scp"
     path.write_bytes(content)
-    with pytest.raises(TableError, match="is empty"):
+    with pytest.raises(DataError, match="is empty"):
         read_table(path)
 
 
 def test_missing_file_is_refused(tmp_path):
-    with pytest.raises(TableError, match="No such file"):
+    with pytest.raises(DataError, match="No such file"):
         read_table(tmp_path / "wav.scp")
 
 
@@ -50,7 +50,7 @@ def test_value_is_needed_only_where_asked(tmp_path):
     path = tmp_path / "text"
     path.write_text("a\nb hello\n")
     assert read_table(path, require_value=False) == {"a": "", "b": "hello"}
-    with pytest.raises(TableError, match="a: has no value"):
+    with pytest.raises(DataError, match="a: has no value"):
         read_table(path)
 
 

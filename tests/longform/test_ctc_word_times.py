@@ -12,7 +12,7 @@ from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
 from espnet_medusa.longform.window import Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
-from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.transcript import TranscriptText
 
 
 def timed(sizes, spans, frames_per_s=10, duration_s=4.0):

@@ -23,7 +23,7 @@ from espnet_medusa.longform.window import Clock
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
-from espnet_medusa.whisper.transcript_text import TranscriptText
+from espnet_medusa.whisper.transcript import TranscriptText
 
 CONTEXT = 40  # positions of the decoder
 TOKENIZER = make_tokenizer(51865)

@@ -11,8 +11,7 @@ from whisper.tokenizer import get_tokenizer
 from espnet_medusa.longform.dynamic_time_warping import cheapest_path
 from espnet_medusa.longform.word_times import MEDIAN_WIDTH, sharpen
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
-from espnet_medusa.whisper.transcript_text import TranscriptText
-from espnet_medusa.whisper.words import split_words
+from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 
 @pytest.mark.parametrize("seed", range(20))

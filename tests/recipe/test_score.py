@@ -6,7 +6,7 @@ import pytest
 
 from espnet_medusa.recipe.score import ScoreOptions, sclite_command
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 from espnet_medusa.stages import score
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.segments import Segment
+from espnet_medusa.kaldi.data_dir import Segment
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 from espnet_medusa.recipe.sessions import (
     HELD_OUT_ID,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from espnet_medusa.report.tables.error_rates import results_markdown
-from espnet_medusa.scoring.summary import SumRow, parse_sum
+from espnet_medusa.scoring.box_table import SumLine, parse_sum
 
 GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite
 REPORT = """
@@ -25,7 +25,7 @@ def write_report(exp_dir, dataset, rate="wer"):
 
 def test_sum_line_of_a_report(tmp_path):
     (tmp_path / "result.txt").write_text(REPORT)
-    expected = SumRow("10", "71", "100.0", "0.0", "0.0", "0.0", "0.0", "0.0")
+    expected = SumLine("10", "71", "100.0", "0.0", "0.0", "0.0", "0.0", "0.0")
     assert parse_sum(tmp_path / "result.txt") == expected
 
 

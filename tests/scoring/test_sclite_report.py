@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from espnet_medusa.bin.sclite import main
-from espnet_medusa.scoring.box_table import Row, box_table
+from espnet_medusa.scoring.box_table import TableRow, box_table
 from espnet_medusa.scoring.report import Spread, spread
 
 GOLDEN = sorted(path.parent for path in Path(__file__).parent.glob("golden/*/result.txt"))
@@ -119,7 +119,7 @@ def test_spread():
 
 
 def test_box_table():
-    rows = [Row(("Name", "n", "m"), rule="-"), Row((" é ", "10", "5"), rule="-")]
+    rows = [TableRow(("Name", "n", "m"), rule="-"), TableRow((" é ", "10", "5"), rule="-")]
     assert [line.strip() for line in box_table("a title//in two lines", rows).splitlines()] == [
         ",------------.",
         "|  a title   |",

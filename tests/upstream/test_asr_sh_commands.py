@@ -22,7 +22,7 @@ from tone_sets import write_set
 
 from espnet_medusa.bin import report
 from espnet_medusa.files.yaml_text import load_yaml
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.whisper.text import TextOptions, find_text
 

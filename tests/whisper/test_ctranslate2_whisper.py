@@ -17,7 +17,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.open_draft_model import open_draft_model
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
-from espnet_medusa.whisper.token_files import read_text
+from espnet_medusa.whisper.text import read_text
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 KINDS = {

@@ -9,7 +9,7 @@ import numpy as np
 from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
 from espnet_medusa.report.measures.decodings import MODEL_MARK, Decoding, same_texts
 from espnet_medusa.report.measures.parameters import Parameters, count_parameters
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import read_report
 
 MS = 1000.0  # milliseconds a second

@@ -7,7 +7,7 @@ from pathlib import Path
 from espnet_medusa.report.measures.decoding_measures import calls_known, seconds_of_both, texts_kept
 from espnet_medusa.report.measures.decodings import Decoding, find_plains
 from espnet_medusa.report.tables.markdown import markdown_table
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.scoring.trn import read_trn
 from espnet_medusa.search.statistics import eta
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from espnet_medusa.report.tables.markdown import markdown_table
-from espnet_medusa.scoring.summary import parse_sum
+from espnet_medusa.scoring.box_table import parse_sum
 
 RATES = ("wer", "cer", "ter")
 TITLES = ("dataset", "Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")

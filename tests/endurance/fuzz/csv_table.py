@@ -3,7 +3,7 @@
 import csv
 import io
 
-from espnet_medusa.kaldi.csv_files.table import read_csv
+from espnet_medusa.kaldi.csv_import import read_csv
 from fuzz.reader import Reader
 from fuzz.scratch import write_scratch
 

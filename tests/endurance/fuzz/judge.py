@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.problem import DataError
+from espnet_medusa.kaldi.table import DataError
 from fuzz.reader import Reader
 
 SECONDS = 1.0  # of processor time

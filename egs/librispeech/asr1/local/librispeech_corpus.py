@@ -9,8 +9,7 @@ from tqdm import tqdm
 
 from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, read_audio
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.problem import DataProblem
-from espnet_medusa.kaldi.table import scan_table
+from espnet_medusa.kaldi.table import DataProblem, scan_table
 
 COPY_AGAIN = "copy it from the corpus again"
 # A truncated FLAC file has a good header; what is missing is its end.

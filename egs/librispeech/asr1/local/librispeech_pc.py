@@ -7,7 +7,7 @@ has about 91% of the corpus: utterances that could not be found in the books are
 import json
 from pathlib import Path
 
-from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.kaldi.table import DataProblem
 
 
 def read_manifest(path: Path) -> tuple[dict[str, str], list[DataProblem]]:

@@ -35,8 +35,7 @@ from espnet_medusa.bin.command_line import positive, run_main, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
-from espnet_medusa.kaldi.problem import DataProblem
-from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.kaldi.table import DataProblem, write_table
 
 INCOMPLETE = 3
 CHAPTERS = "_chapters"

@@ -11,7 +11,7 @@ from pathlib import Path
 from voxpopuli_corpus import SPLITS, Corpus
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.kaldi.table import DataProblem
 
 FETCH_AGAIN = "fetch the file again, or leave the utterance out"
 # To its end: what is known of an utterance without times is its session.

@@ -14,7 +14,7 @@ from voxpopuli_transcripts import FETCH_AGAIN, read_rows
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, segment_levels
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.problem import DataProblem
+from espnet_medusa.kaldi.table import DataProblem
 
 # What Kaldi's extract-segments forgives, as does stage 3.
 MAX_OVERSHOOT_S = 0.5

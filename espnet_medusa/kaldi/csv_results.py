@@ -10,7 +10,7 @@ import jiwer
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.kaldi.csv_files.table import SENTENCE, CsvRow, read_csv
+from espnet_medusa.kaldi.csv_import import SENTENCE, CsvRow, read_csv
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.scoring.trn import list_some
 

@@ -1,1 +1,0 @@
-"""CSV files: to data directories, and decoding results back beside their rows."""
