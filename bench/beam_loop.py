@@ -35,8 +35,8 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
-from espnet_medusa.search.build import SearchOptions, build_beam
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.build import build_beam
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 

@@ -35,7 +35,7 @@ from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.scoring.trn import split_tokens
 from espnet_medusa.search.build import build_greedy
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tuning.stopwatch import Clock
 
 ENTROPIES = (0.1, 0.3, 1.0, 2.0)

@@ -27,9 +27,9 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamState
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.greedy import GreedySearch, GreedyState
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 
 LIMITS = LengthLimits()  # ESPnet's defaults
 

@@ -34,7 +34,7 @@ from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, encoder_options
 from espnet_medusa.options import read_config
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 
 PRECISIONS = ("float32", "int8")
 TITLES = (

@@ -28,6 +28,11 @@ WORDS = {
 }
 
 
+def option(default: Any, help: str) -> Any:
+    """A dataclass field for an option: its default, and the help text of the command line."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
 def read_yaml(path: Path, remedy: str) -> Any:
     """Read a YAML file.
 

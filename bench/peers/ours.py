@@ -18,10 +18,10 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.beam import BeamSearch, BeamState
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedySearch, GreedyState
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
 from peers.contestant import Contestant, Decoded, Setup
 from peers.memories import pad_memories, until_end

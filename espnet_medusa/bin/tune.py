@@ -21,9 +21,7 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_yaml
-from espnet_medusa.search.ctc_first import CTC_THRESHOLDS
-from espnet_medusa.search.drafters import FIXED
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED, LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances

@@ -6,7 +6,7 @@ from espnet_medusa.convert.checkpoint import CONFIG, GENERATION, Checkpoint
 from espnet_medusa.convert.read_whisper import CHOICES
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.options import GREEDY, SearchOptions, check_options
 
 ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 PENALTY = "exponential_decay_length_penalty"
@@ -25,13 +25,13 @@ def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
         return configs
     choices = checkpoint.records.get(CONFIG, {}).get(CHOICES)
     drafts = {} if choices is None else {CHOICES: choices}
-    options = AcceptanceOptions(acceptance="typical")
+    options = SearchOptions(acceptance="typical")
     typical = {
         "acceptance": "typical",
         "typical_epsilon": _number(generation, "posterior_threshold", options.typical_epsilon),
         "typical_alpha": _number(generation, "posterior_alpha", options.typical_alpha),
     }
-    build_rule(AcceptanceOptions(**typical))
+    check_options(SearchOptions(search=GREEDY, **typical), beam_size=1)
     configs["exact"] = common | drafts | {"acceptance": "exact"}
     configs["typical"] = common | drafts | typical
     return configs

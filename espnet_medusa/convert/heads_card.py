@@ -16,7 +16,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.yaml_text import load_yaml
 from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions
 from espnet_medusa.options import build_options, check_at_least, check_choice
-from espnet_medusa.search.draft_defaults import read_draft_conf
+from espnet_medusa.search.options import read_draft_conf
 
 CARD = "README.md"
 FENCE = "---\n"

@@ -16,9 +16,14 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import SearchOptions, check_options, draft_shape
-from espnet_medusa.search.draft_defaults import read_draft_conf, with_draft_defaults
+from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.drafters import DraftSources, build_proposer
+from espnet_medusa.search.options import (
+    SearchOptions,
+    check_options,
+    read_draft_conf,
+    with_draft_defaults,
+)
 from espnet_medusa.search.statistics import read_report
 from espnet_medusa.whisper.fingerprint import digests, fingerprint
 from espnet_medusa.whisper.sizes import decoder_sizes

@@ -10,8 +10,9 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.option_checks import check_greedy, why_not_beam
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import GREEDY, build_beam, build_greedy
+from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
+from espnet_medusa.search.options import GREEDY
 from espnet_medusa.search.search import Search
 
 logger = logging.getLogger(__name__)

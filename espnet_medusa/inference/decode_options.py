@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.search.build import SearchOptions
+from espnet_medusa.search.options import SearchOptions
 
 
 @dataclass(frozen=True)

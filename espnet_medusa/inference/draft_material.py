@@ -14,7 +14,8 @@ from espnet_medusa.inference.draft_model import DraftModel
 from espnet_medusa.inference.open_draft_model import MainModel, open_draft_model_for
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.search.drafters import CTC_MODEL, DraftSources, hide_tokens
+from espnet_medusa.search.drafters import DraftSources, hide_tokens
+from espnet_medusa.search.options import CTC_MODEL
 from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.vocabulary.tokenizers import token_list_vocabulary
 from espnet_medusa.whisper.prompts import WhisperPrompts

@@ -11,9 +11,7 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least
 from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.acceptance import EXACT
-from espnet_medusa.search.build import GREEDY
-from espnet_medusa.search.drafters import FIXED
+from espnet_medusa.search.options import EXACT, FIXED, GREEDY
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 logger = logging.getLogger(__name__)

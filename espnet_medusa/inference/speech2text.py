@@ -41,9 +41,7 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.options import build_options
-from espnet_medusa.search.build import check_options
-from espnet_medusa.search.draft_defaults import with_draft_defaults
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, check_options, with_draft_defaults
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts

@@ -16,11 +16,10 @@ from espnet_medusa.inference.word_aligners import build_word_aligner, check_word
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
-from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import THRESHOLD, LengthLimits
 from espnet_medusa.search.patient_beam import PatientBeamSearch
 from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.search.state import SearchState, Watched

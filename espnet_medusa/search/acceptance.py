@@ -11,20 +11,7 @@ from functools import partial
 
 import torch
 
-from espnet_medusa.options import check_above, check_at_least, check_choice
-
-EXACT, THRESHOLD = "exact", "threshold"
-
-
-@dataclass(frozen=True)
-class AcceptanceOptions:
-    """Decode options of the acceptance rules."""
-
-    acceptance: str = EXACT  # or typical, top_m, threshold
-    typical_epsilon: float = 0.09  # probability that is always enough
-    typical_alpha: float = 0.3  # share of exp(-entropy) that is enough
-    top_m: int = 5  # ranks of the base head that are good enough
-    threshold: float = 0.8  # least probability that a draft had when drafted; unverified
+from espnet_medusa.search.options import EXACT, THRESHOLD, TOP_M, TYPICAL, SearchOptions
 
 
 @dataclass(frozen=True)
@@ -148,22 +135,13 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
     return (own.exp() >= least) & (own > -torch.inf)
 
 
-def build_rule(options: AcceptanceOptions) -> AcceptanceRule:
-    """The rule that the options name.
-
-    Raises:
-        InputError: Unknown rule or a value out of range, of whichever rule; says what is allowed.
-    """
-    check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
-    check_above(options.typical_alpha, 0, "typical_alpha")
-    check_at_least(options.top_m, 1, "top_m")
-    check_above(options.threshold, 0, "threshold", at_most=1)
+def build_rule(options: SearchOptions) -> AcceptanceRule:
+    """Return the rule of the options, which ``check_options`` has checked."""
     epsilon, alpha = options.typical_epsilon, options.typical_alpha
     rules = {
-        "exact": AcceptanceRule(exact, best_only=True),
-        "typical": AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha)),
-        "top_m": AcceptanceRule(partial(top_m, m=options.top_m)),
-        "threshold": AcceptanceRule(accepts_draft=partial(threshold, tau=options.threshold)),
+        EXACT: AcceptanceRule(exact, best_only=True),
+        TYPICAL: AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha)),
+        TOP_M: AcceptanceRule(partial(top_m, m=options.top_m)),
+        THRESHOLD: AcceptanceRule(accepts_draft=partial(threshold, tau=options.threshold)),
     }
-    check_choice(options.acceptance, list(rules), "acceptance")
     return rules[options.acceptance]

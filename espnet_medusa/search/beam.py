@@ -15,7 +15,7 @@ from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
-from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.ranking import MARGIN, Ranking
 from espnet_medusa.search.scores import (
     CANDIDATES,
@@ -26,7 +26,7 @@ from espnet_medusa.search.scores import (
     Scoring,
     UtteranceScorers,
 )
-from espnet_medusa.search.search import Search
+from espnet_medusa.search.search import AS_MANY_AS_FRAMES, Limits, Search
 from espnet_medusa.search.state import (
     EndedHypothesis,
     Hypothesis,
@@ -93,7 +93,7 @@ class BeamSearch(Search):
         draft_inputs: Sequence[DraftInput] | None = None,
         watched: Sequence[Watched] | None = None,
     ) -> list["BeamState"]:
-        limits = for_each(limits, len(memory))
+        limits = [limits] * len(memory) if isinstance(limits, LengthLimits) else limits
         states = super().__call__(memory, memory_lengths, prompt, limits, draft_inputs, watched)
         # As ESPnet: where nothing was long enough, shorter ones may do.
         empty = [

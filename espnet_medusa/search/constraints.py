@@ -15,20 +15,9 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.timestamps import TimestampRules
 from espnet_medusa.tree.best_token import Restriction
-
-
-@dataclass(frozen=True)
-class ConstraintOptions:
-    """Decode options; None and an empty list constrain nothing."""
-
-    suppress_tokens: Sequence[int] | None = None  # ids that never come
-    begin_suppress_tokens: Sequence[int] | None = None  # ids not at the first position left free
-    forced_prefix: Sequence[int] | None = None  # ids that every hypothesis begins with
-    # [start, factor]: n tokens past start (tokens behind the prompt, those of forced_prefix
-    # included) the end symbol's score s grows by |s| * (factor**n - 1)
-    exponential_decay_length_penalty: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +153,7 @@ def _penalised(
 
 
 def build_constraints(
-    options: ConstraintOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
+    options: SearchOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
 ) -> Constraints:
     """Check the options and make their constraints.
 
@@ -207,7 +196,7 @@ def build_constraints(
     return Constraints(eos, blocked, penalty, tuple(forced))
 
 
-def _tokens(options: ConstraintOptions, name: str, vocab_size: int) -> list[int]:
+def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
     """The token ids of an option."""
     value = getattr(options, name)
     tokens = [] if value is None else value

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch, GreedyState, GreedyStrategy
 from espnet_medusa.search.loop import share_seconds
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.state import Draft, prompt_draft
 
 if TYPE_CHECKING:
@@ -38,22 +38,7 @@ if TYPE_CHECKING:
     from espnet_medusa.tree.proposer import Proposer
     from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
 CTC_TOKENS = "ctc_tokens"  # in the memo of a root: CTC's tokens as far as they may come
-
-
-@dataclass(frozen=True)
-class CTCFirstOptions:
-    """Decode options; None leaves the step out."""
-
-    ctc_entropy_threshold: float | None = None  # nats; below it in all frames CTC's text stands
-    ctc_likelihood_threshold: float | None = None  # the decoder's, enough for CTC's tokens
-
-    @property
-    def ctc_thresholds(self) -> dict[str, float]:
-        """Those that are given, by name."""
-        values = {name: getattr(self, name) for name in CTC_THRESHOLDS}
-        return {name: value for name, value in values.items() if value is not None}
 
 
 class CTCFirst:
@@ -68,7 +53,7 @@ class CTCFirst:
         rule: Of the call that verifies; None: no such call.
     """
 
-    def __init__(self, ctc: CTCProposer, constraints: Constraints, options: CTCFirstOptions):
+    def __init__(self, ctc: CTCProposer, constraints: Constraints, options: SearchOptions):
         self.ctc, self.constraints = ctc, constraints
         self.entropy_threshold = options.ctc_entropy_threshold
         least, self.rule = options.ctc_likelihood_threshold, None

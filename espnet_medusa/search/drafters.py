@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -12,36 +11,25 @@ from espnet_medusa.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import check_choice
-from espnet_medusa.search.acceptance import THRESHOLD
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
+from espnet_medusa.search.options import (
+    ACCEPTANCE,
+    CTC,
+    FIXED,
+    HEADS,
+    MODEL,
+    THRESHOLD,
+    SearchOptions,
+)
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 logger = logging.getLogger(__name__)
 
-HEADS, CTC, MODEL = "heads", "ctc", "model"
-CTC_HEADS, CTC_MODEL = f"{CTC}+{HEADS}", f"{CTC}+{MODEL}"
-DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
-FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
-LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
-
 MODEL_DEPTH = 5  # each step is a call of the draft model
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps are free, nodes are not: a beam has several a step
 CTC_BEAM_BUDGET = 60
 LOOKAHEAD_DEPTH = 15  # how far a lookahead may go at least, unless draft_depth says so
-
-
-class DrafterOptions(Protocol):
-    """What is read of the decode options."""
-
-    acceptance: str
-    drafter: str | None
-    ctc_draft_share: float
-    lookahead: str
-    draft_depth: int | None
-    draft_vocab_size: int | None
-    draft_precision: str | None
 
 
 @dataclass(frozen=True)
@@ -67,21 +55,8 @@ class DraftSources:
 NO_SOURCES = DraftSources()
 
 
-def check_drafter(options: DrafterOptions) -> None:
-    """Refuse what no model could do.
-
-    Raises:
-        InputError: Names the option, its value and what is allowed.
-    """
-    if options.drafter is not None:
-        check_choice(options.drafter, DRAFTERS, "drafter")
-    check_choice(options.lookahead, LOOKAHEADS, "lookahead")
-    if not 0 <= options.ctc_draft_share <= 1:
-        raise InputError(f"ctc_draft_share: {options.ctc_draft_share}; allowed: 0 to 1")
-
-
 def build_proposer(
-    options: DrafterOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
+    options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
     """What drafts; None where nothing does.
 
@@ -142,7 +117,7 @@ def build_ctc(
     return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
 
 
-def _draft_model(options: DrafterOptions, sources: DraftSources) -> Proposer:
+def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
     if sources.model is None:
         raise InputError(
             f"drafter: {options.drafter or MODEL} needs draft_model: an experiment folder of "

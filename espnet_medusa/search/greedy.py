@@ -12,7 +12,7 @@ from espnet_medusa.search.acceptance import AcceptanceRule
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import Draft, EndedHypothesis, Hypothesis, SearchState, Strategy

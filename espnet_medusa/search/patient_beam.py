@@ -17,27 +17,14 @@ from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN, DraftShape
 from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.scores import DECODER, Candidates, Scoring
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis, continuations, specialize
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 PATIENCE = 1.0
-
-
-@dataclass(frozen=True)
-class PatienceOptions:
-    """Decode options; one that is given chooses this end in place of ESPnet's."""
-
-    patience: float | None = None  # ended hypotheses over beam_size at which a beam ends
-    # 0 to 1: who wins has the best score over ((5 + tokens) / 6) ** it; None: over its tokens
-    length_penalty: float | None = None
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether one is given."""
-        return self.patience is not None or self.length_penalty is not None
+NO_OPTIONS = SearchOptions()
 
 
 class PatientBeamSearch(BeamSearch):
@@ -60,7 +47,7 @@ class PatientBeamSearch(BeamSearch):
         constraints: Constraints,
         proposer: Proposer | None = None,
         shape: DraftShape = PLAIN,
-        options: PatienceOptions = PatienceOptions(),
+        options: SearchOptions = NO_OPTIONS,
         nbest: int | None = None,
     ):
         constraints = replace(constraints, renormalize=True)

@@ -10,7 +10,7 @@ from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.ahead.shape import PLAIN
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import BEST, GreedySearch, GreedyState, GreedyStrategy
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import Request
 from espnet_medusa.search.state import specialize
 from espnet_medusa.tree.tree_decoder import TreeDecoder

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.search.limits import AS_MANY_AS_FRAMES, LengthLimits, Limits, for_each
 from espnet_medusa.search.loop import Drafter, run
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder
+
+AS_MANY_AS_FRAMES = LengthLimits()
+Limits = LengthLimits | Sequence[LengthLimits]
 
 
 class Search(ABC):
@@ -53,7 +56,7 @@ class Search(ABC):
         Returns:
             SearchStates, whose ``n_best`` lists are sorted, best first.
         """
-        limits = for_each(limits, len(memory))
+        limits = [limits] * len(memory) if isinstance(limits, LengthLimits) else limits
         states = [
             self._begin(memory[row, :frames], prompt[row], limits[row])
             for row, frames in enumerate(memory_lengths.tolist())

@@ -24,7 +24,7 @@ from espnet_medusa.search.ahead.run_ahead import count_cost
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import CANDIDATES, DECODER
 from espnet_medusa.search.state import (
     Draft,

@@ -22,7 +22,7 @@ from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.training.cached_shards import EVERY, FAILED, Cached, Shards, float16
 from espnet_medusa.training.label_filter import UnfitOptions, WrittenText, unfit_texts
 

@@ -22,7 +22,7 @@ from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 

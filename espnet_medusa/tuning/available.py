@@ -13,16 +13,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_material import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.build import GREEDY, draft_shape
-from espnet_medusa.search.drafters import (
-    CTC,
-    CTC_HEADS,
-    CTC_MODEL,
-    HEADS,
-    MODEL,
-    build_proposer,
-    default_budget,
-)
+from espnet_medusa.search.build import draft_shape
+from espnet_medusa.search.drafters import build_proposer, default_budget
+from espnet_medusa.search.options import CTC, CTC_HEADS, CTC_MODEL, GREEDY, HEADS, MODEL
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tuning.setting import DraftSetting
 

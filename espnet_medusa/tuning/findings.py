@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from espnet_medusa.search.drafters import FIXED
+from espnet_medusa.search.options import FIXED
 from espnet_medusa.tuning.cost import SearchCost, fit_cost
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.trial import Task, Trial

@@ -12,7 +12,7 @@ from espnet_medusa.inference.batches import Utterance, make_batches
 from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tuning.stopwatch import Clock

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from espnet_medusa.search.drafters import CTC, CTC_HEADS, FIXED, MODEL
+from espnet_medusa.search.options import CTC, CTC_HEADS, FIXED, MODEL
 
 DEPTH_SHARES = (0.25, 0.5, 1.0)  # of the heads
 DEPTH_SHARES_BEYOND = (1.5, 2.0)  # where a proposer can go on

@@ -8,9 +8,9 @@ from tqdm import tqdm
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
-from espnet_medusa.search.build import SearchOptions, draft_shape
+from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tuning.available import Drafter

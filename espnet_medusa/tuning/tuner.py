@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.drafters import FIXED, LOOKAHEADS
+from espnet_medusa.search.options import FIXED, LOOKAHEADS
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.findings import Seconds, Tuning
 from espnet_medusa.tuning.setting import (

@@ -19,7 +19,7 @@ from peers.subject import Subject
 from peers.way import BEAM5, CTC, CTC_HEADS, DRAFTERS, GREEDY, HEADS, MODEL, PLAIN, REPLAYED, Way
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search import drafters
+from espnet_medusa.search import options as search_options
 
 TOKENS = 14
 REQUIRED = {"ctranslate2": "ctranslate2", "openai-whisper": "whisper"}
@@ -140,7 +140,7 @@ def test_replayed_calls_take_what_is_stated(random_subject, search):
 
 
 def test_drafters_have_the_names_of_the_decode_option():
-    assert sorted([*DRAFTERS, drafters.CTC_MODEL]) == sorted(drafters.DRAFTERS)
+    assert sorted([*DRAFTERS, search_options.CTC_MODEL]) == sorted(search_options.DRAFTERS)
 
 
 @pytest.mark.parametrize("search", [GREEDY, BEAM5])

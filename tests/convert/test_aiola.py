@@ -15,10 +15,11 @@ from whole_logits import head_cross_entropy, head_divergence
 from espnet_medusa.bin import convert
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.options import SearchOptions
 
 NUM_HEADS = 4
 CHAIN = DraftShape(NUM_HEADS)
@@ -140,7 +141,7 @@ def search(golden, sample, rule, eos, shape=CHAIN):
 @pytest.mark.parametrize("shape", [CHAIN, CHOICES], ids=["chain", "choices"])
 @pytest.mark.parametrize("sample", [0, 1])
 def test_exact_greedy_text(golden, sample, shape):
-    rule = build_rule(AcceptanceOptions("exact"))
+    rule = build_rule(SearchOptions(acceptance="exact"))
     expected = golden.facts["greedy"][sample][2:]
     assert search(golden, sample, rule, eos=200, shape=shape) == expected
     # aiola stops up to num_heads tokens early, but writes the same until then.
@@ -152,14 +153,14 @@ def test_exact_greedy_text(golden, sample, shape):
 def test_end_symbol_stops(golden, sample):
     eos = golden.facts["eos"][sample]
     expected = golden.facts["greedy_eos"][sample][2:]
-    found = search(golden, sample, build_rule(AcceptanceOptions("exact")), eos)
+    found = search(golden, sample, build_rule(SearchOptions(acceptance="exact")), eos)
     assert [*found, eos] == expected
 
 
 @pytest.mark.parametrize("sample", [0, 1])
 def test_typical_text_starts_as_aiolas(golden, sample):
     """aiola drafts anew after each pass, we behind other nodes: same text while drafts agree."""
-    rule = build_rule(AcceptanceOptions("typical"))
+    rule = build_rule(SearchOptions(acceptance="typical"))
     theirs = golden.facts["typical"][sample][2:]
     found = search(golden, sample, rule, eos=200)
     assert found[:4] == theirs[:4]

@@ -30,7 +30,7 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftInput

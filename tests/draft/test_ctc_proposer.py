@@ -16,9 +16,9 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
@@ -176,7 +176,7 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
 
 
 def greedy(decoder, proposer, memory, lengths, max_lengths, shape, prompt=None):
-    constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([PROMPT] * len(lengths)) if prompt is None else prompt
     return search(memory, lengths, prompt, bounds(max_lengths))
@@ -197,7 +197,7 @@ def calls_for(texts, heard, shape=WHOLE):
     memory, lengths = random_memory(0, [5] * count)
     ctc = ScriptedCTC(heard, memory, BIG)
     proposer = CTCProposer(ctc, BIG, BIG - 1, BIG)
-    constraints = build_constraints(ConstraintOptions(), BIG, BIG - 1)
+    constraints = build_constraints(SearchOptions(), BIG, BIG - 1)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
     search_states = search(memory, lengths, prompt, bounds([60] * count))
@@ -279,7 +279,7 @@ def test_greedy_text_is_exact(seed, kind):
 
 
 def beam(runtime, proposer, seed, weights, beam_size, shape):
-    constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
     return BeamSearch(
         runtime, scorers, ctc.log_softmax, weights, beam_size, constraints, proposer, shape

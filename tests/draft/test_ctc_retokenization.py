@@ -13,8 +13,9 @@ from espnet_medusa.draft.ctc_hypothesis import NONE, Retokenization, retokenized
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import make_tokenizer
@@ -177,7 +178,7 @@ def calls_for(runtime, units, vocabulary, texts, heard, shape=WHOLE, limit=None)
         ctc_of(heard, memory, units, vocabulary), SIZE, vocabulary.end, vocabulary=limit,
         retokenization=Retokenization(units.contents, vocabulary),
     )  # fmt: skip
-    constraints = build_constraints(ConstraintOptions(), SIZE, vocabulary.end)
+    constraints = build_constraints(SearchOptions(), SIZE, vocabulary.end)
     search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(len(texts))])
     search_states = search(memory, lengths, prompt, bounds([60] * len(texts)))

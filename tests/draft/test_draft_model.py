@@ -12,12 +12,12 @@ from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftInput
@@ -26,7 +26,7 @@ PROMPT = [3, 1]
 
 
 def greedy_search(decoder, shape, acceptance="exact", **options):
-    rule = build_rule(AcceptanceOptions(acceptance, **options))
+    rule = build_rule(SearchOptions(acceptance=acceptance, **options))
     return GreedySearch(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
 
 
@@ -306,9 +306,7 @@ def test_a_draft_model_computes_as_it_likes(runtime):
     for drafts in (build_runtime(draft), decoder):
         proposer = DraftModelProposer(drafts, EOS)
         shape = DraftShape(6, 2)
-        search = GreedySearch(
-            main, build_rule(AcceptanceOptions()), Constraints(EOS), proposer, shape
-        )
+        search = GreedySearch(main, build_rule(SearchOptions()), Constraints(EOS), proposer, shape)
         search_states = search(memory, lengths, prompts(3), bounds(most, [30, 0, 45]))
         for row, search_state in enumerate(search_states):
             alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 45][row]

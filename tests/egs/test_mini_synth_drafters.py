@@ -11,7 +11,7 @@ import yaml
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.report.plan.report_plan import read_plan
-from espnet_medusa.search.build import check_options
+from espnet_medusa.search.options import check_options
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "egs" / "mini_synth" / "asr1"

@@ -30,8 +30,8 @@ from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.upstream.compat import CTCPrefixScorer
 
 HEADS = [
@@ -89,7 +89,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
     # More labels than frames ESPnet's CTC scorer does not bear.
     frames = [rng.randint(7, 12) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
     memory, lengths = random_memory(seed, frames)
-    constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
     search = our_search(

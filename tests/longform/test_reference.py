@@ -23,8 +23,9 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
@@ -214,12 +215,12 @@ def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
     samples, options = noise_and_silence(34, 8), {"no_speech_threshold": None, **ALONE}
     expected = as_tuples(plain.transcribe(samples, **options))
     for draft in (None, by):
-        rule = build_rule(AcceptanceOptions("top_m", top_m=1))
+        rule = build_rule(SearchOptions(acceptance="top_m", top_m=1))
         found = drafted(plain, rule=rule, by=draft).transcribe(samples, **options)
         assert as_tuples(found) == expected
     loose = [
-        AcceptanceOptions("top_m", top_m=5000),
-        AcceptanceOptions("typical", typical_epsilon=1e-6, typical_alpha=1e-6),
+        SearchOptions(acceptance="top_m", top_m=5000),
+        SearchOptions(acceptance="typical", typical_epsilon=1e-6, typical_alpha=1e-6),
     ]
     for acceptance in loose:
         speech2text = drafted(plain, rule=build_rule(acceptance), by=by)

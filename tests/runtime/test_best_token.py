@@ -12,9 +12,9 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.best_token import native_best_tokens, native_top_tokens
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.build import SearchOptions, build_greedy
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.build import build_greedy
+from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.best_token import Restriction, best_tokens
 from espnet_medusa.tree.top_tokens import top_tokens
 
@@ -152,7 +152,7 @@ def test_beams_write_the_same_by_kernels_and_by_torch(kind, constraints):
     runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
     memory, lengths = random_memory(0, [20, 9, 4])
     prompt, found = torch.full((3, 1), EOS), []
-    limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     drafts = runtime.proposer(), DraftShape(3, 4)
     for way in (runtime.top_tokens, top_tokens):
         runtime.top_tokens = way

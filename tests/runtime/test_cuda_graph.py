@@ -15,8 +15,8 @@ from espnet_medusa.runtime.cuda_graph import (
 )
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.whisper import WhisperRuntime
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 LENGTHS = [20, 9, 1]

@@ -24,7 +24,7 @@ from espnet_medusa.runtime import espnet_transformer, precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native_layer import NativeStack
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.upstream.compat import (
     LearnableFourierPosEnc,

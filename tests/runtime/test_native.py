@@ -23,8 +23,8 @@ from espnet_medusa.runtime.native.instruction_sets import AVX2, BEST_FIRST, VARI
 from espnet_medusa.runtime.native.linear import NativeLinear
 from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
 from espnet_medusa.runtime.whisper import whisper_weights
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.token_tree import ROOT
 
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M

@@ -7,9 +7,9 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.linear import Int8Linear
-from espnet_medusa.search.build import SearchOptions, build_beam, build_greedy
+from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 
 CPU = torch.device("cpu")
 HEADS = ["linear", "block", "recurrent", "attending"]

@@ -7,15 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.search.acceptance import (
-    AcceptanceOptions,
-    build_rule,
-    exact,
-    likelihood,
-    threshold,
-    top_m,
-    typical,
-)
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.acceptance import build_rule, exact, likelihood, threshold, top_m, typical
+from espnet_medusa.search.options import SearchOptions, check_options
 
 seeded = settings(derandomize=True, deadline=None)
 
@@ -70,7 +64,7 @@ def test_top_m_allows_the_m_best():
 
 def test_a_forbidden_token_never_stands():
     logits = torch.tensor([[-math.inf, 1.0, -math.inf]])
-    for options in [AcceptanceOptions("exact"), AcceptanceOptions("typical")]:
+    for options in [SearchOptions(acceptance="exact"), SearchOptions(acceptance="typical")]:
         assert build_rule(options).allowed(logits, torch.tensor([0])).tolist() == [False]
     assert top_m(logits.expand(3, -1), torch.arange(3), 3).tolist() == [False, True, False]
 
@@ -79,7 +73,7 @@ def test_threshold_looks_at_the_draft_only():
     log_probs = torch.tensor([0.9, 0.5, 0.49, 0.0]).log()
     assert threshold(log_probs, 0.5).tolist() == [True, True, False, False]
     assert threshold(torch.zeros(1), 1.0).tolist() == [True]
-    rule = build_rule(AcceptanceOptions("threshold", threshold=0.4))
+    rule = build_rule(SearchOptions(acceptance="threshold", threshold=0.4))
     assert not rule.verifies
     assert rule.accepts_draft(log_probs).tolist() == [True, True, True, False]
 
@@ -144,7 +138,7 @@ def test_typical_is_its_formula(case, epsilon, alpha):
 @seeded
 @given(judged(), st.sampled_from(["exact", "typical", "top_m"]))
 def test_each_draft_is_judged_on_its_own(case, name):
-    rule = build_rule(AcceptanceOptions(name, top_m=2))
+    rule = build_rule(SearchOptions(acceptance=name, top_m=2))
     assert rule.verifies
     logits, tokens = case
     alone = [rule.allowed(logits[i : i + 1], tokens[i : i + 1]) for i in range(len(tokens))]
@@ -153,7 +147,7 @@ def test_each_draft_is_judged_on_its_own(case, name):
 
 @pytest.mark.parametrize("name", ["exact", "typical", "top_m"])
 def test_no_drafts(name):
-    rule = build_rule(AcceptanceOptions(name))
+    rule = build_rule(SearchOptions(acceptance=name))
     none = rule.allowed(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
     assert none.dtype == torch.bool and none.shape == (0,)
 
@@ -161,38 +155,35 @@ def test_no_drafts(name):
 @pytest.mark.parametrize(
     ("loose", "strict"),
     [
-        (AcceptanceOptions("top_m", top_m=2), AcceptanceOptions("top_m", top_m=1)),
-        (AcceptanceOptions("typical"), AcceptanceOptions("typical", typical_epsilon=0.5)),
+        ({"acceptance": "top_m", "top_m": 2}, {"acceptance": "top_m", "top_m": 1}),
+        ({"acceptance": "typical"}, {"acceptance": "typical", "typical_epsilon": 0.5}),
         (
-            AcceptanceOptions("typical", typical_epsilon=1.0, typical_alpha=0.1),
-            AcceptanceOptions("typical", typical_epsilon=1.0),
+            {"acceptance": "typical", "typical_epsilon": 1.0, "typical_alpha": 0.1},
+            {"acceptance": "typical", "typical_epsilon": 1.0},
         ),
-        (AcceptanceOptions("top_m"), AcceptanceOptions("exact")),
+        ({"acceptance": "top_m"}, {"acceptance": "exact"}),
     ],
 )
-def test_every_option_counts(loose, strict):
+def test_each_option_changes_the_rule(loose, strict):
     logits, tokens = logits_of([0.9, 0.1]), torch.tensor([1])
-    assert build_rule(loose).allowed(logits, tokens).tolist() == [True]
-    assert build_rule(strict).allowed(logits, tokens).tolist() == [False]
+    assert build_rule(SearchOptions(**loose)).allowed(logits, tokens).tolist() == [True]
+    assert build_rule(SearchOptions(**strict)).allowed(logits, tokens).tolist() == [False]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            AcceptanceOptions("exakt"),
-            "acceptance: 'exakt'.*did you mean 'exact'.*exact, typical, top_m, threshold",
-        ),
-        (AcceptanceOptions("typical", typical_alpha=0.0), "typical_alpha: 0.0; allowed: above 0"),
-        (AcceptanceOptions(typical_alpha=-0.3), "typical_alpha: -0.3; allowed: above 0"),
-        (AcceptanceOptions(typical_alpha=math.nan), "typical_alpha: nan; allowed: above 0"),
-        (AcceptanceOptions(typical_epsilon=1.5), "typical_epsilon: 1.5; allowed: .*at most 1"),
-        (AcceptanceOptions(typical_epsilon=0.0), "typical_epsilon: 0.0; allowed: above 0"),
-        (AcceptanceOptions("top_m", top_m=0), "top_m: 0 .*allowed: 1 or more"),
-        (AcceptanceOptions("threshold", threshold=0.0), "threshold: 0.0; allowed: above 0"),
-        (AcceptanceOptions("threshold", threshold=1.1), "threshold: 1.1; allowed: .*at most 1"),
+        ({"acceptance": "exakt"}, "'exakt'.*did you mean 'exact'.*exact, typical, top_m, thresh"),
+        ({"typical_alpha": 0.0}, "typical_alpha: 0.0; allowed: above 0"),
+        ({"typical_alpha": -0.3}, "typical_alpha: -0.3; allowed: above 0"),
+        ({"typical_alpha": math.nan}, "typical_alpha: nan; allowed: above 0"),
+        ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),
+        ({"typical_epsilon": 0.0}, "typical_epsilon: 0.0; allowed: above 0"),
+        ({"acceptance": "top_m", "top_m": 0}, "top_m: 0 .*allowed: 1 or more"),
+        ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
+        ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
     ],
 )
 def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        build_rule(options)
+    with pytest.raises(InputError, match=message):
+        check_options(SearchOptions("greedy", **options), 1)

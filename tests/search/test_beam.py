@@ -21,8 +21,8 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 try:  # ESPnet 202611
@@ -104,7 +104,7 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     memory, lengths = random_memory(seed, [12, 9, 14])
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)
-    constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
     shape = beam_shape(rng, decoder, beam_size)
     nbest = random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)

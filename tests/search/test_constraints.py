@@ -15,7 +15,8 @@ from transformers.generation.logits_process import (
 )
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.constraints import ConstraintOptions, Constraints, build_constraints
+from espnet_medusa.search.constraints import Constraints, build_constraints
+from espnet_medusa.search.options import SearchOptions
 
 V, EOS, PROMPT = 11, 7, 3
 WORDS = [token for token in range(V) if token != EOS]
@@ -54,7 +55,12 @@ def cases(draw):
     start, factor = st.integers(0, 6), st.sampled_from([1.01, 0.5, 1.0, 1.1, 3.0])
     penalty = st.tuples(start, factor).map(list)
     penalty = draw(penalty if only_penalty else st.none() | penalty)
-    options = ConstraintOptions(suppressed, begin or None, forced or None, penalty)
+    options = SearchOptions(
+        suppress_tokens=suppressed,
+        begin_suppress_tokens=begin or None,
+        forced_prefix=forced or None,
+        exponential_decay_length_penalty=penalty,
+    )
     rows = draw(st.integers(1, 6))
     numbers = st.lists(st.integers(0, 12), min_size=rows, max_size=rows)
     lengths = draw(numbers)
@@ -87,7 +93,7 @@ def test_all_rows_at_once_are_transformers_one_by_one(case):
 
 
 def applied(length, min_length=None, **options) -> list[float]:
-    constraints = build_constraints(ConstraintOptions(**options), 4, 3)
+    constraints = build_constraints(SearchOptions(**options), 4, 3)
     least = None if min_length is None else torch.tensor([min_length])
     scores = torch.tensor([[0.5, 1.0, -1.0, -2.0]])
     return constraints.apply(scores, torch.tensor([length]), least)[0].tolist()
@@ -124,16 +130,18 @@ def test_allowed_tokens_are_those_that_have_a_score(case, tokens, min_length):
 
 
 def test_nothing_to_apply_costs_nothing():
-    options = ConstraintOptions([], [], [], [])
+    options = SearchOptions(
+        suppress_tokens=[], forced_prefix=[], exponential_decay_length_penalty=[]
+    )
     constraints = build_constraints(options, V, EOS)
     assert constraints.is_empty and Constraints(EOS).is_empty
     scores = torch.zeros(2, V)
     assert constraints.apply(scores, torch.tensor([0, 1])) is scores
-    assert not build_constraints(ConstraintOptions(suppress_tokens=[0]), V, EOS).is_empty
+    assert not build_constraints(SearchOptions(suppress_tokens=[0]), V, EOS).is_empty
 
 
 def test_a_huge_penalty_stays_a_number():
-    options = ConstraintOptions(exponential_decay_length_penalty=[0, 10.0])
+    options = SearchOptions(exponential_decay_length_penalty=[0, 10.0])
     scores = torch.tensor([[0.0, 1.0], [-1.0, 1.0]])
     constrained = build_constraints(options, 2, 0).apply(scores, torch.tensor([400, 400]))
     assert constrained[0, 0] == 0.0 and constrained[1, 0] > 1e38
@@ -158,7 +166,7 @@ def test_a_huge_penalty_stays_a_number():
 )
 def test_bad_tokens_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        build_constraints(ConstraintOptions(**options), V, EOS)
+        build_constraints(SearchOptions(**options), V, EOS)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +175,11 @@ def test_bad_tokens_are_refused(options, message):
     + [[140, math.inf], [math.inf, 1.01], [math.nan, 1.01], ["140", 1.01], "140"],
 )
 def test_bad_penalties_are_refused(value):
-    options = ConstraintOptions(exponential_decay_length_penalty=value)
+    options = SearchOptions(exponential_decay_length_penalty=value)
     with pytest.raises(InputError, match=r"length_penalty: .*; allowed: \[start, factor\]"):
         build_constraints(options, V, EOS)
 
 
 def test_a_penalty_start_may_be_a_float_that_is_whole():
-    options = ConstraintOptions(exponential_decay_length_penalty=[140.0, 1.01])
+    options = SearchOptions(exponential_decay_length_penalty=[140.0, 1.01])
     assert build_constraints(options, V, EOS).penalty == (140, 1.01)

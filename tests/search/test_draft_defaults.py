@@ -3,8 +3,7 @@
 import pytest
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.build import SearchOptions
-from espnet_medusa.search.draft_defaults import with_draft_defaults
+from espnet_medusa.search.options import SearchOptions, with_draft_defaults
 
 CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
 

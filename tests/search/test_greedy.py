@@ -13,9 +13,10 @@ from searches import PROMPT, assert_plain, decode
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, AcceptanceRule, build_rule
+from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.options import SearchOptions
 
 HEADS = [
     "linear", "block", "recurrent", "attending", "latent",
@@ -180,11 +181,11 @@ def draft_chain(runtime, behind, token, count, length, constraints):
 
 
 RULES = [
-    AcceptanceOptions("exact"),
-    AcceptanceOptions("typical", typical_epsilon=0.2, typical_alpha=0.6),
-    AcceptanceOptions("typical", typical_epsilon=0.05, typical_alpha=0.1),
-    AcceptanceOptions("top_m", top_m=2),
-    AcceptanceOptions("top_m", top_m=5),
+    SearchOptions(acceptance="exact"),
+    SearchOptions(acceptance="typical", typical_epsilon=0.2, typical_alpha=0.6),
+    SearchOptions(acceptance="typical", typical_epsilon=0.05, typical_alpha=0.1),
+    SearchOptions(acceptance="top_m", top_m=2),
+    SearchOptions(acceptance="top_m", top_m=5),
 ]
 
 
@@ -215,8 +216,8 @@ CONSTRAINTS = [
 def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
     decoder = tiny_decoder(seed, HEADS[seed % 3], 4)
     memory, lengths = random_memory(seed, [6, 3])
-    rule = build_rule(AcceptanceOptions(acceptance, typical_epsilon=0.2, typical_alpha=0.6))
-    constraints = build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    rule = build_rule(SearchOptions(acceptance=acceptance, typical_epsilon=0.2, typical_alpha=0.6))
+    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
     found = decode(decoder, memory, lengths, [30, 5], rule=rule, **options)
     for row, most in enumerate([30, 5]):
         alone = memory[row : row + 1, : lengths[row]]
@@ -233,7 +234,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     decoder = tiny_decoder(0, "recurrent", 4)
     memory, lengths = random_memory(0, [6])
-    bold = build_rule(AcceptanceOptions("threshold", threshold=1e-9))
+    bold = build_rule(SearchOptions(acceptance="threshold", threshold=1e-9))
     found = decode(decoder, memory, lengths, [31], rule=bold)[0]
     # Every call writes the base token and all drafts.
     expected, counts, runtime = [], found.statistics, build_runtime(decoder)
@@ -248,7 +249,7 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     expected = expected[: expected.index(EOS)] if EOS in expected else expected
     assert found.tokens == expected
     assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
-    timid = build_rule(AcceptanceOptions("threshold", threshold=1.0))
+    timid = build_rule(SearchOptions(acceptance="threshold", threshold=1.0))
     plain = decode(decoder, memory, lengths, [31], rule=timid)
     assert_plain(decoder, memory, lengths, plain, [31])
 

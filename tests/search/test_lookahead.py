@@ -24,7 +24,7 @@ from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedySearch, GreedyState
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import UtteranceScorers
 from espnet_medusa.search.state import Draft
 from espnet_medusa.tree.prefix import Prefix

@@ -13,8 +13,8 @@ from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.build import BEAM, SearchOptions, check_options
-from espnet_medusa.search.patient_beam import PatienceOptions, PatientBeamSearch
+from espnet_medusa.search.options import BEAM, SearchOptions, check_options
+from espnet_medusa.search.patient_beam import PatientBeamSearch
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):
@@ -46,9 +46,11 @@ def test_the_best_hypothesis_is_openais(seed):
         decoder.projection.data[EOS] *= 3
     memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
     beam_size, latest_first = rng.choice([1, 2, 5]), rng.choice([None, 4])
-    options = PatienceOptions(rng.choice([None, 0.5, 1.0, 2.0]), rng.choice([None, 0.0, 0.6]))
+    options = SearchOptions(
+        patience=rng.choice([None, 0.5, 1.0, 2.0]), length_penalty=rng.choice([None, 0.0, 0.6])
+    )
     if options.patience == 0.5 and beam_size == 1:
-        options = PatienceOptions()
+        options = SearchOptions()
     most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
     shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
     parts = timed_constraints(latest_first), tree.proposer(), shape, options

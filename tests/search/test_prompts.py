@@ -10,8 +10,9 @@ from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_deco
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.constraints import ConstraintOptions, Constraints, build_constraints
+from espnet_medusa.search.constraints import Constraints, build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.sampling import SamplingSearch
 from espnet_medusa.search.scores import DECODER
 from espnet_medusa.search.state import Watched
@@ -73,7 +74,7 @@ def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
     decoder = tiny_decoder(seed)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
-    constraints = build_constraints(ConstraintOptions([banned]), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(suppress_tokens=[banned]), VOCAB_SIZE, EOS)
     search = SamplingSearch(build_runtime(decoder), constraints, 1.3, seed)
     states = search(memory, lengths, prompts, bounds([9] * 3))
     for row, state in enumerate(states):

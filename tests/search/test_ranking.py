@@ -12,9 +12,9 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.build import SearchOptions, build_beam
+from espnet_medusa.search.build import build_beam
 from espnet_medusa.search.drafters import NO_SOURCES
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.ranking import Ranking
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis
 from espnet_medusa.tree.prefix import Prefix

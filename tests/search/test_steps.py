@@ -11,14 +11,14 @@ from head_states import states_behind
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
 from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 
 HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
@@ -26,13 +26,13 @@ PROMPT = [3, 1]
 
 
 def greedy_search(decoder, proposer, shape, acceptance="exact", **constraints):
-    constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
-    rule = build_rule(AcceptanceOptions(acceptance))
+    constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
+    rule = build_rule(SearchOptions(acceptance=acceptance))
     return GreedySearch(decoder, rule, constraints, proposer, shape)
 
 
 def beam_search(decoder, proposer, shape, beam_size, seed=0, weights=None, **constraints):
-    constraints = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
     weights = weights or make_weights()
     return BeamSearch(

@@ -20,12 +20,12 @@ from tiny import EOS, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceOptions, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.build import SearchOptions, build_beam, check_options
+from espnet_medusa.search.build import build_beam
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions, check_options
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.upstream.compat import LengthBonus
 
@@ -155,7 +155,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     )
     lists, states = find(decoder, memory, lengths, setting)
     runtime = build_runtime(decoder)
-    rule = build_rule(AcceptanceOptions("threshold", threshold=threshold))
+    rule = build_rule(SearchOptions(acceptance="threshold", threshold=threshold))
     greedy = GreedySearch(
         runtime, rule, setting.constraints, runtime.proposer(), DraftShape(setting.depth)
     )

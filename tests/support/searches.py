@@ -9,8 +9,9 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
+from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.options import SearchOptions
 
 PROMPT = [3, 1]
 
@@ -23,7 +24,7 @@ def decode(
 ):
     """Greedy search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    limits = build_constraints(ConstraintOptions(**constraints), VOCAB_SIZE, EOS)
+    limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
     search = GreedySearch(decoder, rule, limits, decoder.proposer(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
@@ -49,7 +50,7 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
     """Beam search with what drafts in the decoder, a trained module or a ``TreeDecoder``."""
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     scorers, ctc = make_scorers(seed)
-    constraints = constraints or build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    constraints = constraints or build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     return BeamSearch(
         decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
         decoder.proposer(), shape, **options,

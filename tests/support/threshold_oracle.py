@@ -8,15 +8,15 @@ import torch
 from tiny import EOS, VOCAB_SIZE
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 
 PROMPT = (3, 1)
 
 
 def constraints_of(**options):
-    return build_constraints(ConstraintOptions(**options), VOCAB_SIZE, EOS)
+    return build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
 
 
 @dataclass(frozen=True)

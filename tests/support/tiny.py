@@ -4,7 +4,7 @@ import torch
 
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import LengthLimits
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32

@@ -9,11 +9,9 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.build import SearchOptions
-from espnet_medusa.search.constraints import ConstraintOptions, build_constraints
-from espnet_medusa.search.drafters import HEADS
+from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.limits import LengthLimits
+from espnet_medusa.search.options import HEADS, LengthLimits, SearchOptions
 from espnet_medusa.tree.tree_decoder import NodeOutputs
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import DraftReading, HeldOutBatch
@@ -122,7 +120,7 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
         name: Drafter(name, offer.kind, {None: ChargedProposer(say, offer, prices)})
         for name, offer in prices.offers.items()
     }
-    constraints = build_constraints(ConstraintOptions(), VOCAB_SIZE, EOS)
+    constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     if beam_size is None:
         search = GreedySearch(decoder, AcceptanceRule(exact), constraints)
     else:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from espnet_medusa.search.drafters import CTC, CTC_HEADS, HEADS, MODEL
+from espnet_medusa.search.options import CTC, CTC_HEADS, HEADS, MODEL
 from espnet_medusa.tuning.available import Drafter, DraftModelFiles
 from espnet_medusa.tuning.setting import (
     NO_DRAFTS,

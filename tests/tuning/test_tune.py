@@ -13,7 +13,7 @@ from stock_experiment import stock_experiment
 from espnet_medusa.bin import asr_inference, tune
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.drafters import CTC, CTC_HEADS, DRAFTERS, HEADS
+from espnet_medusa.search.options import CTC, CTC_HEADS, DRAFTERS, HEADS
 from espnet_medusa.tuning import available as tuning_available
 from espnet_medusa.tuning.available import DraftModelFiles, available
 from espnet_medusa.tuning.report import DRAFT_KEYS

@@ -6,7 +6,7 @@ import pytest
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.drafters import CTC, FIXED, LOOKAHEADS, MODEL
+from espnet_medusa.search.options import CTC, FIXED, LOOKAHEADS, MODEL
 from espnet_medusa.tuning.findings import AS_GOOD, Tuning
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.trial import Trial, differing, redraft, run_trials

@@ -6,7 +6,7 @@ import yaml
 
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.options import build_options, read_config
-from espnet_medusa.search.build import check_options
+from espnet_medusa.search.options import check_options
 from fuzz.reader import Reader
 from fuzz.scratch import write_scratch
 

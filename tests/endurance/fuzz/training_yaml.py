@@ -6,7 +6,7 @@ from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import encoder_options
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.recipe.systems import best_checkpoint
-from espnet_medusa.search.draft_defaults import read_draft_conf
+from espnet_medusa.search.options import read_draft_conf
 from espnet_medusa.vocabulary.tokenizers import open_vocabulary
 from fuzz.decode_yaml import MARKS
 from fuzz.reader import Reader

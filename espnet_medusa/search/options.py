@@ -1,0 +1,306 @@
+"""Decode options of the searches: values, defaults, help texts and checks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import build_options, check_above, check_at_least, check_choice, option
+
+BEAM, GREEDY = "beam", "greedy"
+EXACT, TYPICAL, TOP_M, THRESHOLD = "exact", "typical", "top_m", "threshold"
+RULES = (EXACT, TYPICAL, TOP_M, THRESHOLD)
+HEADS, CTC, MODEL = "heads", "ctc", "model"
+CTC_HEADS, CTC_MODEL = f"{CTC}+{HEADS}", f"{CTC}+{MODEL}"
+DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
+FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
+LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
+CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
+MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2}
+MAX_PATIENCE = 1000.0
+DRAFT_CONF = "decoder_conf.draft_conf"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Decode options of the searches, in addition to ESPnet's own."""
+
+    search: str = option(
+        BEAM,
+        "beam: exact beam search (with acceptance: threshold, drafts are not verified); "
+        "greedy: greedy search with an acceptance rule",
+    )
+    drafter: str | None = option(
+        None,
+        "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads or ctc+model; "
+        "none: heads if the model has any, else the draft model",
+    )
+    ctc_draft_share: float = option(0.3, "weight of CTC in ctc+heads or ctc+model, 0 to 1")
+    lookahead: str = option(
+        FIXED,
+        "fixed: always draft_depth; acceptance: deeper while drafts are accepted; cost: the depth "
+        "with the most expected tokens per second",
+    )
+    draft_depth: int | None = option(
+        None,
+        "tokens drafted ahead per decoder call (the maximum, with a lookahead); none: one per "
+        "head, 5 with a draft model, 40 with CTC (15 in beam search); 0: no drafts",
+    )
+    draft_width: int | None = option(
+        None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
+    )
+    draft_budget: int | None = option(
+        None, "maximum number of tokens per utterance in a decoder call; none: no limit"
+    )
+    draft_vocab_size: int | None = option(
+        None, "draft only this number of most frequent training tokens; none: all tokens"
+    )
+    medusa_choices: Sequence[int] | None = option(
+        None, "fixed candidate tree, 1 for the root first, such as 1 3 2 1; greedy only"
+    )
+    decoder_precision: str | None = option(
+        None, "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own"
+    )
+    draft_precision: str | None = option(
+        None,
+        "int8: heads draft with int8 weights, the text stays exact; for a draft model the values "
+        "of decoder_precision; none: the decoder's precision",
+    )
+    draft_with_lm: bool = option(True, "use the language model while drafting")
+    acceptance: str = option(
+        EXACT,
+        "exact: the text of greedy search; typical: also accept probable tokens; top_m: accept "
+        "the base head's M best tokens; threshold: accept drafts with a high probability, "
+        "unverified",
+    )
+    typical_epsilon: float = option(0.09, "typical: probability that is always enough")
+    typical_alpha: float = option(0.3, "typical: factor of exp(-entropy) that is enough")
+    top_m: int = option(5, "top_m: lowest rank of the base head that is accepted")
+    threshold: float = option(0.8, "threshold: minimum probability of an unverified draft")
+    ctc_entropy_threshold: float | None = option(
+        None,
+        "in nats: accept the CTC text without a decoder call if the entropy of every frame is "
+        "lower; none: never",
+    )
+    ctc_likelihood_threshold: float | None = option(
+        None,
+        "verify the CTC text in one decoder call: accept its tokens up to the first one with a "
+        "lower decoder probability; none: no such call",
+    )
+    patience: float | None = option(
+        None,
+        "end beam search like openai-whisper, after beam_size * patience ended hypotheses; none: "
+        "like ESPnet",
+    )
+    length_penalty: float | None = option(
+        None, "0 to 1: openai-whisper's length penalty; none: rank by mean log-probability"
+    )
+    suppress_tokens: Sequence[int] | None = option(
+        None, "token ids that are never decoded; none, with Whisper's tokens: Whisper's list"
+    )
+    begin_suppress_tokens: Sequence[int] | None = option(
+        None, "token ids that are never decoded first; none, with Whisper's tokens: Whisper's list"
+    )
+    forced_prefix: Sequence[int] | None = option(None, "token ids that start every hypothesis")
+    exponential_decay_length_penalty: Sequence[float] | None = option(
+        None,
+        "start and factor: n tokens after start, raise the end symbol's score s by "
+        "|s| * (factor**n - 1)",
+    )
+
+    @property
+    def ctc_thresholds(self) -> dict[str, float]:
+        """The CTC thresholds that are set, by option name."""
+        values = {name: getattr(self, name) for name in CTC_THRESHOLDS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether beam search ends and ranks like openai-whisper."""
+        return self.patience is not None or self.length_penalty is not None
+
+
+def check_options(options: SearchOptions, beam_size: int) -> None:
+    """Check the options that do not depend on a model.
+
+    Raises:
+        InputError: Names the option, its value and what is allowed.
+    """
+    check_choice(options.search, [BEAM, GREEDY], "search")
+    check_at_least(beam_size, 1, "beam_size")
+    _check_minima(options, "")
+    if options.drafter is not None:
+        check_choice(options.drafter, DRAFTERS, "drafter")
+    check_choice(options.lookahead, LOOKAHEADS, "lookahead")
+    if not 0 <= options.ctc_draft_share <= 1:
+        raise InputError(f"ctc_draft_share: {options.ctc_draft_share}; allowed: 0 to 1")
+    _check_acceptance(options)
+    _check_ctc_first(options)
+    _check_patience(options, beam_size)
+    _check_choices(options)
+
+
+def _check_minima(options: object, prefix: str) -> None:
+    for name, minimum in MINIMA.items():
+        value = getattr(options, name, None)
+        if value is not None:
+            check_at_least(value, minimum, prefix + name)
+
+
+def _check_acceptance(options: SearchOptions) -> None:
+    check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
+    check_above(options.typical_alpha, 0, "typical_alpha")
+    check_at_least(options.top_m, 1, "top_m")
+    check_above(options.threshold, 0, "threshold", at_most=1)
+    check_choice(options.acceptance, RULES, "acceptance")
+    beam, unverified = options.search == BEAM, options.acceptance == THRESHOLD
+    if beam and options.acceptance not in (EXACT, THRESHOLD):
+        raise InputError(
+            f"acceptance: {options.acceptance}; allowed with search: beam: exact, threshold, or "
+            "set search: greedy"
+        )
+    if unverified and options.draft_width not in (None, 1):
+        raise InputError(
+            f"draft_width: {options.draft_width}; allowed with acceptance: threshold: 1"
+        )
+    if unverified and beam and options.draft_budget is not None:
+        raise InputError(
+            f"draft_budget: {options.draft_budget}; allowed with search: beam and acceptance: "
+            "threshold: none, as drafts are part of the hypotheses; set draft_depth or beam_size"
+        )
+    if unverified and options.lookahead != FIXED:
+        raise InputError(
+            f"lookahead: {options.lookahead}; allowed with acceptance: threshold: fixed, as drafts "
+            "are not verified"
+        )
+
+
+def _check_ctc_first(options: SearchOptions) -> None:
+    for name, value in options.ctc_thresholds.items():
+        if not value >= 0:  # also true for NaN
+            raise InputError(f"{name}: {value}; allowed: 0 or more, or omit it")
+        if options.search != GREEDY:
+            raise InputError(
+                f"{name}: {value}; allowed with search: greedy, as CTC has a single hypothesis"
+            )
+        if options.acceptance != EXACT:
+            raise InputError(
+                f"{name}: {value}; allowed with acceptance: exact, not {options.acceptance}"
+            )
+
+
+def _check_patience(options: SearchOptions, beam_size: int) -> None:
+    if options.patience is not None:
+        check_above(options.patience, 0, "patience", MAX_PATIENCE)
+        if round(beam_size * options.patience) < 1:
+            raise InputError(
+                f"patience: {options.patience}; allowed with beam_size {beam_size}: more, so that "
+                "at least one hypothesis ends"
+            )
+    if options.length_penalty is not None and not 0 <= options.length_penalty <= 1:
+        raise InputError(f"length_penalty: {options.length_penalty}; allowed: 0 to 1")
+    for name in ("patience", "length_penalty"):
+        if getattr(options, name) is not None and (
+            options.search == GREEDY or options.acceptance == THRESHOLD
+        ):
+            raise InputError(
+                f"{name}: {getattr(options, name)}; allowed with search: beam and acceptance: exact"
+            )
+
+
+def _check_choices(options: SearchOptions) -> None:
+    choices = options.medusa_choices
+    if not choices:
+        return
+    if options.search != GREEDY:
+        raise InputError("medusa_choices: allowed with search: greedy; use draft_width here")
+    if options.draft_width is not None or options.draft_depth is not None:
+        raise InputError("medusa_choices: not allowed with draft_width or draft_depth")
+    if choices[0] != 1 or any(type(choice) is not int or choice < 1 for choice in choices):
+        raise InputError(
+            f"medusa_choices: {choices}; allowed: 1 for the root, then the number of children of "
+            "each node of head 1, head 2, ..., each 1 or more"
+        )
+
+
+@dataclass(frozen=True)
+class LengthLimits:
+    """ESPnet's length options.
+
+    Attributes:
+        maxlenratio: Maximum number of tokens over encoder frames; negative: the number itself;
+            0: as many as frames, with end detection.
+        minlenratio: Minimum number of tokens over encoder frames; negative: the number itself.
+    """
+
+    maxlenratio: float = 0.0
+    minlenratio: float = 0.0
+
+    def most(self, frames: int) -> int:
+        """Return the maximum number of tokens."""
+        if self.maxlenratio == 0:
+            return frames
+        if self.maxlenratio < 0:
+            return -int(self.maxlenratio)
+        return max(1, int(self.maxlenratio * frames))
+
+    def least(self, frames: int) -> int:
+        """Return the minimum number of tokens."""
+        return -int(self.minlenratio) if self.minlenratio < 0 else int(self.minlenratio * frames)
+
+
+@dataclass(frozen=True)
+class DraftDefaults:
+    """A model's defaults of draft options, for one kind of search."""
+
+    draft_depth: int | None = None
+    draft_width: int | None = None
+    draft_vocab_size: int | None = None
+
+
+def read_draft_conf(
+    draft_conf: Mapping[str, Mapping] | None, where: str = DRAFT_CONF
+) -> dict[str, DraftDefaults]:
+    """Read a model's draft defaults by search, ``greedy`` and ``beam``.
+
+    Args:
+        draft_conf: Such as ``{"greedy": {"draft_depth": 5}}``, or None.
+        where: The config key, for messages.
+
+    Raises:
+        InputError: Unknown search or option, or a value that is not allowed.
+    """
+    if not isinstance(draft_conf or {}, Mapping):
+        raise InputError(f"{where}: allowed: options by search, {GREEDY} or {BEAM}")
+    defaults = {}
+    for search, values in (draft_conf or {}).items():
+        check_choice(search, [GREEDY, BEAM], where)
+        if not isinstance(values, Mapping):
+            raise InputError(f"{where}.{search}: allowed: names of options with values")
+        defaults[search] = build_options(DraftDefaults, values, f"{where}.{search}")
+        _check_minima(defaults[search], f"{where}.{search}.")
+    return defaults
+
+
+Options = TypeVar("Options", bound=SearchOptions)
+
+
+def with_draft_defaults(options: Options, draft_conf: Mapping[str, Mapping] | None) -> Options:
+    """Fill in the model's draft defaults for options that are not set.
+
+    The defaults are for heads whose drafts are verified. With another drafter, the threshold rule
+    or a fixed tree the options stay as they are.
+
+    Args:
+        options: As given.
+        draft_conf: As in ``read_draft_conf``.
+
+    Raises:
+        InputError: As in ``read_draft_conf``.
+    """
+    defaults = read_draft_conf(draft_conf).get(options.search)
+    by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD
+    if defaults is None or not by_heads or options.medusa_choices:
+        return options
+    names = [entry.name for entry in fields(defaults) if getattr(options, entry.name) is None]
+    return replace(options, **{name: getattr(defaults, name) for name in names})
