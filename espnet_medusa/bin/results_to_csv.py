@@ -35,11 +35,7 @@ def work(args: argparse.Namespace) -> int:
     results = write_csv_results(args.csv, args.result_dir, args.output, clean)
     for line, reason in results.missing.items():
         print(f"{args.csv}: line {line}: no hypothesis: {reason}")
-    rates = " ".join(
-        f"{name} {100 * totals.rate:.2f}%"
-        for name, totals in (("WER", results.words), ("CER", results.characters))
-        if totals.rate is not None
-    )
+    rates = " ".join(f"{name} {100 * rate:.2f}%" for name, rate in results.error_rates().items())
     print(
         f"{args.output}: {results.rows} rows, {len(results.missing)} without hypothesis {rates}",
         file=sys.stderr,

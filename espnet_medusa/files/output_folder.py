@@ -1,7 +1,7 @@
-"""Output directories that are either complete or not there, and not made twice.
+"""Output folders that are complete or absent, and not written again without need.
 
-The work goes to a hidden directory beside the output, which is renamed at the end. A stamp in
-it holds a fingerprint of inputs and options, and the size of each file that was written.
+The output is written to a hidden folder next to the final one, which is renamed at the end. A
+stamp in it contains a fingerprint of inputs and options, and the size of each file.
 """
 
 import hashlib
@@ -18,15 +18,12 @@ STAMP = ".stamp.json"
 
 
 def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
-    """Sum up what an output depends on.
+    """Return a hexadecimal digest of everything that an output depends on.
 
     Args:
-        tables: Small files, taken by content.
-        audio: Large files, taken by size, mode and time of change; they may be missing.
-        options: JSON-serialisable options.
-
-    Returns:
-        A hexadecimal digest.
+        tables: Small files, by content.
+        audio: Large files, by size, mode and modification time; they may be missing.
+        options: JSON-serializable options.
     """
     digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))
     for path in tables:
@@ -41,24 +38,24 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
     return digest.hexdigest()
 
 
-def is_up_to_date(output_dir: str | Path, wanted: str) -> bool:
-    """Tell whether a directory has this fingerprint and all of its files in full length."""
+def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
+    """Return whether a folder has this fingerprint and all of its files in full length."""
     stamp = _read_stamp(Path(output_dir))
-    if stamp is None or stamp.get("fingerprint") != wanted:
+    if stamp is None or stamp.get("fingerprint") != expected:
         return False
     return stamp.get("sizes_bytes") == _sizes(Path(output_dir))
 
 
 @contextmanager
 def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
-    """Give a directory to write to; it becomes `output_dir` if the block ends without error.
+    """Yield a folder to write to; it becomes `output_dir` if the block ends without error.
 
     Args:
-        output_dir: Final place; one made earlier by this function is replaced.
-        made_from: The fingerprint to stamp it with.
+        output_dir: Final place; replaces an earlier output of this function.
+        made_from: The fingerprint for its stamp.
 
     Raises:
-        ValueError: `output_dir` holds files that this function did not write.
+        ValueError: `output_dir` has files that this function did not write.
     """
     output_dir = Path(output_dir)
     if output_dir.exists() and _read_stamp(output_dir) is None and any(output_dir.iterdir()):

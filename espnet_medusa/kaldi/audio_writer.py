@@ -4,9 +4,10 @@ import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,29 +23,21 @@ from espnet_medusa.kaldi.utterances import Utterance
 
 AUDIO_FORMATS = ("flac.ark", "wav.ark", "flac", "wav")
 SUBTYPE = "PCM_16"
-# How often the progress bar looks at the workers.
-POLL_S = 0.2
+POLL_S = 0.2  # of the progress bar
+# (utterance, samples, rate in Hz) -> value for wav.scp
+Write = Callable[[Utterance, np.ndarray, int], str]
 
 
 @dataclass(frozen=True)
 class AudioOptions:
-    """How audio is read and written.
+    """How audio is read and written."""
 
-    Attributes:
-        fs: Sample rate to write, in Hz; None keeps each file's own.
-        audio_format: One of `AUDIO_FORMATS`; always 16 bit, one channel.
-        nj: Processes.
-        allow_pipes: Whether commands in wav.scp may run.
-        max_duration_s: Longer audio is refused; None accepts any length.
-        min_duration_s: Shorter audio is refused; 10 ms is one frame shift.
-    """
-
-    fs: int | None = 16000
-    audio_format: str = "flac.ark"
-    nj: int = 1
-    allow_pipes: bool = False
-    max_duration_s: float | None = None
-    min_duration_s: float = 0.01
+    fs: int | None = 16000  # sample rate to write, in Hz; None keeps the rate of each file
+    audio_format: str = "flac.ark"  # one of `AUDIO_FORMATS`; always 16 bit, one channel
+    nj: int = 1  # processes
+    allow_pipes: bool = False  # whether commands in wav.scp may run
+    max_duration_s: float | None = None  # longer audio is refused; None accepts any length
+    min_duration_s: float = 0.01  # shorter audio is refused; 10 ms is one frame shift
 
     def __post_init__(self):
         if self.audio_format not in AUDIO_FORMATS:
@@ -65,17 +58,26 @@ class AudioOptions:
 
 @dataclass
 class WrittenAudio:
-    """What became of the utterances; each id is in one of the two.
+    """The result for each utterance; each id is in `entries` or in `bad`."""
 
-    Attributes:
-        entries: Id to value of the new wav.scp.
-        n_samples: Id to length.
-        bad: Id to (message, remedy).
-    """
+    entries: dict[str, str] = field(default_factory=dict)  # id to value of the new wav.scp
+    n_samples: dict[str, int] = field(default_factory=dict)  # id to length
+    bad: dict[str, tuple[str, str]] = field(default_factory=dict)  # id to (message, remedy)
 
-    entries: dict[str, str] = field(default_factory=dict)
-    n_samples: dict[str, int] = field(default_factory=dict)
-    bad: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+@dataclass(frozen=True)
+class _Part:
+    """The utterances of one process."""
+
+    job: int
+    utterances: Sequence[Utterance]
+    staging_dir: Path
+    final_dir: Path
+    options: AudioOptions
+
+    @property
+    def folder(self) -> Path:
+        return Path("data") / f"format.{self.job}"
 
 
 def write_utterances(
@@ -88,17 +90,19 @@ def write_utterances(
     """Read, check, resample and write utterances.
 
     Args:
-        utterances: What to read.
+        utterances: Any number, also none.
         staging_dir: Where to write, under `data/format.<job>`.
-        final_dir: Where `staging_dir` will be; the entries point there.
-        options: How.
+        final_dir: Later place of `staging_dir`; the entries point there.
+        options: How audio is read and written.
         title: Name of the progress bar on stderr.
     """
+    result = WrittenAudio()
+    if not utterances:
+        return result
     parts = [
         _Part(job, part, staging_dir, Path(final_dir), options)
         for job, part in enumerate(split_scp(utterances, options.nj), 1)
     ]
-    result = WrittenAudio()
     for part in _run(parts, len(utterances), title):
         result.entries.update(part.entries)
         result.n_samples.update(part.n_samples)
@@ -106,22 +110,11 @@ def write_utterances(
     return result
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One process's share."""
-
-    job: int
-    utterances: Sequence[Utterance]
-    staging_dir: Path
-    final_dir: Path
-    options: AudioOptions
-
-
 def _run(parts: Sequence[_Part], n_utterances: int, title: str) -> list[WrittenAudio]:
     with tqdm(total=n_utterances, desc=title, unit="utt", mininterval=1.0) as bar:
         if len(parts) == 1:
             return [_write_part(parts[0], bar.update)]
-        # Not fork: the caller may hold threads. A killed worker raises BrokenProcessPool.
+        # Not fork: the caller may have threads. A killed worker raises BrokenProcessPool.
         context = multiprocessing.get_context("spawn")
         counter = context.Value("q", 0)
         with ProcessPoolExecutor(
@@ -138,7 +131,7 @@ def _run(parts: Sequence[_Part], n_utterances: int, title: str) -> list[WrittenA
                 raise OSError("a worker was killed, out of memory? Give a smaller --nj") from error
 
 
-# A pool hands shared memory to its workers only when they start, so each keeps it here.
+# A pool passes shared memory to its workers only when they start.
 _worker_state: dict = {}
 
 
@@ -148,7 +141,7 @@ def _start_worker(counter) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool's workers outlive a parent that is killed; end them then."""
+    """End this worker when its parent is killed; a pool's workers would go on."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -164,14 +157,13 @@ def _write_part_in_worker(part: _Part) -> WrittenAudio:
 
 
 def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
-    """Write one share; a bad utterance does not stop the others."""
+    """Write the utterances of a process; a bad one does not stop the others."""
     result = WrittenAudio()
-    folder = Path("data") / f"format.{part.job}"
-    (part.staging_dir / folder).mkdir(parents=True)
+    (part.staging_dir / part.folder).mkdir(parents=True)
     # Segments of one recording follow each other: run its command, read its ark, once.
     open_cached = functools.lru_cache(maxsize=1)(open_source)
-    writer = _ArkWriter if part.options.audio_format.endswith(".ark") else _FileWriter
-    with writer(part, folder) as write:
+    open_writer = _ark_writer if part.options.audio_format.endswith(".ark") else _file_writer
+    with open_writer(part) as write:
         for utterance in part.utterances:
             try:
                 source = open_cached(utterance.entry, part.options.allow_pipes)
@@ -187,7 +179,7 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
 def _prepare(
     source: AudioSource, utterance: Utterance, options: AudioOptions
 ) -> tuple[np.ndarray, int]:
-    """Read one utterance and change speed and rate; returns float32 (N,) and the rate in Hz."""
+    """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
     max_duration_s = options.max_duration_s
     samples, rate_hz = read_source(
         source, start_s=utterance.start_s, end_s=utterance.end_s, max_duration_s=max_duration_s
@@ -200,55 +192,44 @@ def _prepare(
     return resample(samples, rate_hz * utterance.speed, to_hz), to_hz
 
 
-class _ArkWriter:
-    """Appends audio to one kaldiio ark."""
+@contextmanager
+def _ark_writer(part: _Part) -> Iterator[Write]:
+    """Append the audio to one kaldiio ark."""
+    ark = part.folder / "data_wav.ark"
+    audio_format = part.options.audio_format.removesuffix(".ark")
+    with open(part.staging_dir / ark, "wb") as stream:
 
-    def __init__(self, part: _Part, folder: Path):
-        self.path = part.staging_dir / folder / "data_wav.ark"
-        self.final_path = part.final_dir / folder / "data_wav.ark"
-        self.format = part.options.audio_format.removesuffix(".ark")
+        def write(utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
+            offset = stream.tell() + len(f"{utterance.id} ".encode())
+            kaldiio.save_ark(
+                stream,
+                {utterance.id: (samples, rate_hz)},
+                write_function="soundfile",
+                write_kwargs={"format": audio_format, "subtype": SUBTYPE},
+            )
+            return f"{part.final_dir / ark}:{offset}"
 
-    def __enter__(self):
-        self.stream = open(self.path, "wb")
-        return self._write
-
-    def __exit__(self, *_):
-        self.stream.close()
-
-    def _write(self, utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
-        offset = self.stream.tell() + len(f"{utterance.id} ".encode())
-        kaldiio.save_ark(
-            self.stream,
-            {utterance.id: (samples, rate_hz)},
-            write_function="soundfile",
-            write_kwargs={"format": self.format, "subtype": SUBTYPE},
-        )
-        return f"{self.final_path}:{offset}"
+        yield write
 
 
-class _FileWriter:
-    """Writes a file for each utterance, unless the source is such a file already."""
+@contextmanager
+def _file_writer(part: _Part) -> Iterator[Write]:
+    """Write a file for each utterance, unless the source is such a file already."""
+    audio_format = part.options.audio_format
 
-    def __init__(self, part: _Part, folder: Path):
-        self.part = part
-        self.folder = folder
-
-    def __enter__(self):
-        return self._write
-
-    def __exit__(self, *_):
-        pass
-
-    def _write(self, utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
-        audio_format = self.part.options.audio_format
+    def write(utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
         if utterance.is_whole_file and not is_pipe(utterance.entry):
             info = probe_audio(utterance.entry)
-            found = (info.format_name, info.subtype, info.n_channels, info.rate_hz)
-            wanted = (audio_format.upper(), SUBTYPE, 1, rate_hz)
-            if found == wanted and utterance.entry.endswith(f".{audio_format}"):
+            stored = (info.format_name, info.subtype, info.n_channels, info.rate_hz)
+            expected = (audio_format.upper(), SUBTYPE, 1, rate_hz)
+            if stored == expected and utterance.entry.endswith(f".{audio_format}"):
                 return utterance.entry
-        # The id may hold a slash; a file name must not.
-        name = f"{utterance.id.replace('/', '%2F')}.{audio_format}"
-        target = self.part.staging_dir / self.folder / name
-        soundfile.write(target, samples, rate_hz, subtype=SUBTYPE, format=audio_format.upper())
-        return str(self.part.final_dir / self.folder / name)
+        # An id may contain a slash, a file name must not.
+        file = part.folder / f"{utterance.id.replace('/', '%2F')}.{audio_format}"
+        format_name = audio_format.upper()
+        soundfile.write(
+            part.staging_dir / file, samples, rate_hz, subtype=SUBTYPE, format=format_name
+        )
+        return str(part.final_dir / file)
+
+    yield write

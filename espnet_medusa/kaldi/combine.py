@@ -1,4 +1,4 @@
-"""Join data directories, as Kaldi's combine_data.sh: a training set of several languages."""
+"""Join data directories, as Kaldi's combine_data.sh: for example one for each language."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import NOTES
 
-NEEDED = ("wav.scp", "text", "utt2spk")
+REQUIRED = ("wav.scp", "text", "utt2spk")
 OPTIONAL = ("segments", *NOTES)
 
 
@@ -19,18 +19,18 @@ def combine_data_dirs(
     """Write a data directory with the utterances of several.
 
     Args:
-        sources: Data directories, all with segments or none.
+        sources: Data directories, all with segments or all without.
         output_dir: Written as a whole or not at all; not again if nothing has changed.
-        languages: One for each source, which its utterances have in utt2lang; None: utt2lang as
-            the sources have it.
+        languages: Language of each source, written to utt2lang; None: the sources' utt2lang.
 
     Returns:
         Number of utterances.
 
     Raises:
-        InputError: The languages are not as many as the sources, or only some have segments.
+        InputError: The number of languages differs from the number of sources, or only some
+            sources have segments.
         DataError: A table is missing or damaged, or an id is in two sources.
-        ValueError: `output_dir` holds other files.
+        ValueError: `output_dir` contains other files.
     """
     if languages is not None and len(languages) != len(sources):
         raise InputError(
@@ -42,7 +42,7 @@ def combine_data_dirs(
     without = [source for source, part in zip(sources, parts, strict=True) if not part["segments"]]
     if without and len(without) < len(sources):
         raise InputError(f"{without[0]}: has no segments, others do: give all or none of them")
-    names = (*NEEDED, *OPTIONAL)
+    names = (*REQUIRED, *OPTIONAL)
     joined = {name: _join(name, sources, [part[name] for part in parts]) for name in names}
     tables = [source / name for source in sources for name in names]
     made_from = fingerprint(filter(Path.exists, tables), [], {"languages": languages})
@@ -56,7 +56,7 @@ def combine_data_dirs(
 
 
 def _read(source: Path) -> dict[str, dict[str, str]]:
-    tables = {name: read_table(source / name, name != "text") for name in NEEDED}
+    tables = {name: read_table(source / name, name != "text") for name in REQUIRED}
     for name in OPTIONAL:
         tables[name] = read_table(source / name) if (source / name).exists() else {}
     return tables
@@ -66,8 +66,9 @@ def _join(name: str, sources: Sequence[Path], tables: Sequence[dict[str, str]]) 
     joined: dict[str, str] = {}
     for source, table in zip(sources, tables, strict=True):
         message, remedy = "is in another of the directories, too", "give each its own ids"
-        twice = sort_ids(joined.keys() & table.keys())
-        if twice:
-            raise DataError(DataProblem(str(source / name), key, message, remedy) for key in twice)
+        repeated = sort_ids(joined.keys() & table.keys())
+        if repeated:
+            file = str(source / name)
+            raise DataError(DataProblem(file, key, message, remedy) for key in repeated)
         joined |= table
     return joined

@@ -1,83 +1,68 @@
-"""CSV files with a header, read so that a bad row loses no other: the columns of aiola's tools.
+"""CSV files with the columns of aiola's tools, and Kaldi data directories made from them.
 
 ``audio`` (a path, relative to the CSV file), ``sentence``; optionally ``language``,
-``regulation-start`` and ``regulation-factor``; any others are kept.
+``regulation-start`` and ``regulation-factor``; other columns are allowed. A bad row does not
+affect the others.
 """
 
 import csv
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from espnet_medusa.audio.source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.output_folder import fingerprint, staged_output
-from espnet_medusa.kaldi.data_dir import RESERVED_WORDS, make_spk2utt
+from espnet_medusa.kaldi.data_dir import find_reserved_words, make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, write_table
 
 AUDIO, SENTENCE, LANGUAGE = "audio", "sentence", "language"
 START, FACTOR = "regulation-start", "regulation-factor"
 REQUIRED = (AUDIO, SENTENCE)
+REGULATION = "utt2regulation"
+TABLES = ("wav.scp", "text", "utt2spk")
 STEM_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One record.
+    """One record."""
 
-    Attributes:
-        line: Where it starts in the file, from 1.
-        id: Utterance id: number of the row and stem of the audio file.
-        fields: Column to value; empty where the row could not be told apart.
-        problem: Why the row cannot be used, or None.
-    """
-
-    line: int
-    id: str
-    fields: Mapping[str, str]
-    problem: DataProblem | None = None
+    line: int  # line where it starts in the file, from 1
+    id: str  # utterance id: number of the row and stem of the audio file
+    fields: Mapping[str, str]  # column to value; empty if the record cannot be parsed
+    problem: DataProblem | None = None  # why the row cannot be used, or None
 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file.
+    """A CSV file."""
 
-    Attributes:
-        path: The file.
-        columns: Of its header, in order.
-        rows: All of its records, in order, bad ones among them.
-    """
-
-    path: Path
-    columns: tuple[str, ...]
-    rows: tuple[CsvRow, ...]
-
-    def problem(self, row: CsvRow, message: str, remedy: str) -> DataProblem:
-        """Something wrong with a row, named by its line."""
-        return DataProblem(str(self.path), f"line {row.line}", message, remedy)
+    columns: tuple[str, ...]  # names from the header, in order
+    rows: tuple[CsvRow, ...]  # all records in order, including bad ones
 
 
 def read_csv(path: Path) -> CsvTable:
-    """Read a CSV file: UTF-8, with a byte order mark or without, quotes as RFC 4180 has them.
+    """Read a CSV file: UTF-8, with or without a byte order mark, quotes as in RFC 4180.
 
     Raises:
-        InputError: The file is not there or empty, or its header lacks a column or names one twice.
+        InputError: The file is missing or empty, or its header lacks or repeats a column.
     """
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             header, *records = [*_records(stream)] or [(1, [], "is empty")]
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); mend the path") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from error
     columns = _columns(path, *header)
     width = max(6, len(str(len(records))))
     rows = (
         _row(path, columns, f"{number:0{width}}", *record)
         for number, record in enumerate(records, start=1)
     )
-    return CsvTable(Path(path), columns, tuple(rows))
+    return CsvTable(columns, tuple(rows))
 
 
 def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tuple[str, ...]:
@@ -92,18 +77,18 @@ def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tu
             f"needed: a header with {', '.join(REQUIRED)}, separated by commas"
         )
     if len(set(columns)) != len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise InputError(f"{path}: line {line}: column {twice!r} is there twice; rename one")
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise InputError(f"{path}: line {line}: column {repeated!r} is there twice; rename one")
     return columns
 
 
 def _readable(value: str) -> str:
-    """Text whose bytes were not UTF-8, with marks in their place."""
+    """Replace bytes that were not UTF-8 by the replacement character."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
-    """Line, fields and the parser's complaint of every record that is not blank."""
+    """Yield line, fields and the parser's error of every record that is not blank."""
     reader = csv.reader(stream, strict=True)
     while True:
         line = reader.line_num + 1
@@ -112,7 +97,7 @@ def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
         except StopIteration:
             return
         except csv.Error as error:
-            # The parser goes on with the next line.
+            # The parser continues with the next line.
             yield line, [], f"is no CSV ({error})"
             continue
         if fields:
@@ -130,7 +115,7 @@ def _row(
     remedy = "put quotes around a value with commas, and write quotes in it twice"
     if reason is None and len(values) != len(columns):
         reason = f"has {len(values)} values for {len(columns)} columns"
-    # Nothing is lost: values without a column stay with the last.
+    # Values without a column are joined to the last column, so that no text is lost.
     last = len(columns) - 1
     values = [*values[:last], ",".join(values[last:])] if len(values) > len(columns) else values
     fields = dict(zip(columns, values, strict=False))
@@ -146,10 +131,6 @@ def _row(
     return CsvRow(line, f"{number}-{stem[:STEM_CHARACTERS] or 'audio'}", fields, problem)
 
 
-REGULATION = "utt2regulation"
-TABLES = ("wav.scp", "text", "utt2spk")
-
-
 class _BadValueError(InputError):
     """A value that cannot be used; its arguments are message and remedy."""
 
@@ -159,30 +140,25 @@ class _BadValueError(InputError):
 
 @dataclass
 class CsvImport:
-    """What became of a CSV file.
+    """The result of `csv_to_data_dir`."""
 
-    Attributes:
-        tables: File of the data directory to its lines.
-        bad: One problem for each row that is left out.
-    """
-
-    tables: dict[str, dict[str, str]] = field(default_factory=dict)
-    bad: list[DataProblem] = field(default_factory=list)
+    tables: dict[str, dict[str, str]]  # file of the data directory to its lines
+    bad: list[DataProblem]  # one for each row that is left out
 
     @property
     def regulations(self) -> set[str]:
-        """Different pairs of start and factor of the length penalty."""
+        """Distinct pairs of start and factor of the length penalty."""
         return set(self.tables.get(REGULATION, {}).values())
 
 
 def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -> CsvImport:
-    """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation where rows say so.
+    """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.
 
-    Every row is its own speaker. A row that cannot be used is left out and named.
+    Every row becomes its own speaker. Bad rows are left out and reported.
 
     Args:
         path: The CSV file; its audio paths are relative to its folder.
-        output_dir: Written as a whole; one that this function made before is replaced.
+        output_dir: Written as a whole; replaces an earlier output of this function.
         language: Code or name for rows without one; None: they are not in utt2lang.
 
     Raises:
@@ -190,48 +166,47 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
         DataError: No row is usable; nothing is written then.
     """
     table = read_csv(path)
-    done = CsvImport(tables={name: {} for name in TABLES})
-    fallback = None if language is None else whisper_language(language)
+    result = CsvImport({name: {} for name in TABLES}, [])
+    default = None if language is None else whisper_language(language)
     for row in table.rows:
         if row.problem is not None:
-            done.bad.append(row.problem)
+            result.bad.append(row.problem)
             continue
         try:
-            entries = _entries(table, row, fallback)
+            entries = _entries(row, path.parent, default)
         except _BadValueError as error:
-            done.bad.append(table.problem(row, *error.args))
+            result.bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
             continue
         for name, value in entries.items():
-            done.tables.setdefault(name, {})[row.id] = value
-    if not done.tables["wav.scp"]:
-        nothing = DataProblem(str(path), "", "holds no usable row", "mend the rows")
-        raise DataError([*done.bad, nothing])
-    done.tables["spk2utt"] = make_spk2utt(done.tables["utt2spk"])
-    audio = [file for entry in done.tables["wav.scp"].values() for file in source_paths(entry)]
+            result.tables.setdefault(name, {})[row.id] = value
+    if not result.tables["wav.scp"]:
+        nothing = DataProblem(str(path), "", "holds no usable row", "correct the rows")
+        raise DataError([*result.bad, nothing])
+    result.tables["spk2utt"] = make_spk2utt(result.tables["utt2spk"])
+    audio = [file for entry in result.tables["wav.scp"].values() for file in source_paths(entry)]
     with staged_output(output_dir, fingerprint([path], audio, {"language": language})) as folder:
-        for name, entries in done.tables.items():
+        for name, entries in result.tables.items():
             write_table(folder / name, entries)
-    return done
+    return result
 
 
-def _entries(table: CsvTable, row: CsvRow, language: str | None) -> dict[str, str]:
-    """A row's value in each file of the data directory."""
+def _entries(row: CsvRow, folder: Path, default_language: str | None) -> dict[str, str]:
+    """Return a row's value in each file of the data directory."""
     entries = {
-        "wav.scp": _audio(row.fields[AUDIO], table.path.parent),
+        "wav.scp": _audio_path(row.fields[AUDIO].strip(), folder),
         "text": _sentence(row.fields[SENTENCE]),
         "utt2spk": row.id,
     }
-    said = row.fields.get(LANGUAGE, "").strip()
-    if said or language is not None:
-        entries["utt2lang"] = whisper_language(said) if said else language
+    language = row.fields.get(LANGUAGE, "").strip()
+    if language or default_language is not None:
+        entries["utt2lang"] = whisper_language(language) if language else default_language
     start, factor = (row.fields.get(name, "").strip() for name in (START, FACTOR))
     if start or factor:
         entries[REGULATION] = f"{_number(START, start, int, 0)} {_number(FACTOR, factor, float, 1)}"
     return entries
 
 
-def _audio(value: str, folder: Path) -> str:
-    value = value.strip()
+def _audio_path(value: str, folder: Path) -> str:
     if not value:
         raise _BadValueError(f"{AUDIO}: is empty", "add a path, relative to the CSV file")
     if is_pipe(value) or "\n" in value or "\r" in value:
@@ -247,14 +222,12 @@ def _audio(value: str, folder: Path) -> str:
 
 
 def _sentence(value: str) -> str:
-    words = value.split()
-    if not words:
-        raise _BadValueError(f"{SENTENCE}: is empty", "write what is said, or remove the row")
-    reserved = sorted(RESERVED_WORDS.intersection(words))
-    if reserved:
-        message = f"{SENTENCE}: holds reserved symbols: {' '.join(reserved)}"
-        raise _BadValueError(message, "remove them")
-    return " ".join(words)
+    sentence = " ".join(value.split())
+    if not sentence:
+        raise _BadValueError(f"{SENTENCE}: is empty", "add the transcript, or remove the row")
+    if reserved := find_reserved_words(sentence):
+        raise _BadValueError(f"{SENTENCE}: holds reserved symbols: {reserved}", "remove them")
+    return sentence
 
 
 @cache
@@ -265,10 +238,10 @@ def _language_codes() -> dict[str, str]:
 
 
 def whisper_language(value: str) -> str:
-    """Whisper's code of a language, from its code or English name.
+    """Return Whisper's code of a language, given its code or English name.
 
     Raises:
-        InputError: Whisper does not know it.
+        InputError: Whisper does not have the language.
     """
     code = _language_codes().get(value.strip().lower())
     if code is None:

@@ -1,9 +1,9 @@
-"""What decoding made of a CSV file's rows, as a CSV file: its columns, prediction, wer, cer."""
+"""Write a CSV file's rows with the decoded text: its columns, prediction, wer, cer, error."""
 
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import jiwer
@@ -14,70 +14,52 @@ from espnet_medusa.kaldi.csv_import import SENTENCE, CsvRow, read_csv
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.scoring.trn import list_some
 
-PREDICTION, WER, CER, ERROR = "prediction", "wer", "cer", "error"
-ADDED = (PREDICTION, WER, CER, ERROR)
+ADDED = ("prediction", "wer", "cer", "error")
 FAILED = "failed_utterances"
 
 
 @dataclass
-class _Totals:
-    """Errors and length of the references: words or characters."""
-
-    errors: int = 0
-    length: int = 0
-
-    def add(self, counts: jiwer.WordOutput | jiwer.CharacterOutput) -> float:
-        """Count a pair in; returns its own rate."""
-        errors = counts.substitutions + counts.deletions + counts.insertions
-        length = counts.substitutions + counts.deletions + counts.hits
-        self.errors, self.length = self.errors + errors, self.length + length
-        return errors / length
-
-    @property
-    def rate(self) -> float | None:
-        """Errors over length, None without references."""
-        return self.errors / self.length if self.length else None
-
-
-@dataclass
 class CsvResults:
-    """What was written.
+    """The result of `write_csv_results`."""
 
-    Attributes:
-        rows: Number of rows.
-        missing: Line of each row without a hypothesis, and why.
-        words, characters: Totals over the rows that have one.
-    """
+    rows: int  # number of rows
+    missing: dict[int, str]  # line of each row without a hypothesis, and the reason
+    references: list[str]  # of the scored rows
+    hypotheses: list[str]
 
-    rows: int = 0
-    missing: dict[int, str] = field(default_factory=dict)
-    words: _Totals = field(default_factory=_Totals)
-    characters: _Totals = field(default_factory=_Totals)
+    def error_rates(self) -> dict[str, float]:
+        """Return WER and CER of the scored rows together; nothing without scored rows."""
+        if not self.references:
+            return {}
+        return {
+            "WER": jiwer.wer(self.references, self.hypotheses),
+            "CER": jiwer.cer(self.references, self.hypotheses),
+        }
 
 
 def write_csv_results(
     path: Path, result_dir: Path, output: Path, clean: Callable[[str], str] = str
 ) -> CsvResults:
-    """Write every row of a CSV file with what was decoded for it.
+    """Write every row of a CSV file with its decoded text.
 
-    Rates are errors over the reference's length, 0.25 for 25%; a row without a hypothesis has
-    none, and its reason in the column ``error``.
+    Rates are errors over the reference's length, 0.25 for 25%. A row without a hypothesis has no
+    rates; the column ``error`` has the reason.
 
     Args:
         path: The CSV file that the data directory was made from.
-        result_dir: Holds the merged ``text``, and ``failed_utterances`` where there are some.
+        result_dir: Contains the merged ``text``, and ``failed_utterances`` if there are some.
         output: The CSV file to write.
         clean: Applied to reference and hypothesis before they are compared.
 
     Raises:
-        InputError: A file is not usable, or the results are of another CSV file.
+        InputError: A file is not usable, or the results belong to another CSV file.
     """
     table = read_csv(path)
     taken = [name for name in ADDED if name in table.columns]
     if taken:
         raise InputError(f"{path}: has a column {taken[0]} already, which is added; rename it")
     if not (result_dir / "text").is_file():
-        raise InputError(f"{result_dir / 'text'}: no such file; decode first, or mend the path")
+        raise InputError(f"{result_dir / 'text'}: no such file; decode first, or correct the path")
     texts, failed = read_results(result_dir / "text"), read_results(result_dir / FAILED)
     unknown = (texts.keys() | failed.keys()) - {row.id for row in table.rows}
     if unknown:
@@ -85,7 +67,7 @@ def write_csv_results(
             f"{result_dir / 'text'}: ids that are not of {path}: {list_some(sorted(unknown))}; "
             "give the CSV file that the data directory was made from, unchanged"
         )
-    results = CsvResults()
+    results = CsvResults(len(table.rows), {}, [], [])
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*table.columns, *ADDED])
@@ -103,8 +85,7 @@ def _score(
     clean: Callable[[str], str],
     results: CsvResults,
 ) -> tuple[str, str, str, str]:
-    """The added columns of a row; counts it in."""
-    results.rows += 1
+    """Return the added columns of a row and collect it for the totals."""
     if prediction is None:
         reason = reason or (str(row.problem) if row.problem else "no hypothesis; not decoded")
         results.missing[row.line] = reason
@@ -112,6 +93,7 @@ def _score(
     reference, hypothesis = clean(row.fields[SENTENCE]), clean(prediction)
     if not reference.split():
         return prediction, "", "", "not scored: the sentence is empty"
-    wer = results.words.add(jiwer.process_words(reference, hypothesis))
-    cer = results.characters.add(jiwer.process_characters(reference, hypothesis))
+    results.references.append(reference)
+    results.hypotheses.append(hypothesis)
+    wer, cer = jiwer.wer(reference, hypothesis), jiwer.cer(reference, hypothesis)
     return prediction, f"{wer:.6g}", f"{cer:.6g}", ""

@@ -1,9 +1,9 @@
-"""The tables of an ESPnet `dump/raw` directory, written and read back."""
+"""ESPnet's `dump/raw` directories: their tables, and stage 4, which filters a training set."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
@@ -13,27 +13,19 @@ from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_i
 from espnet_medusa.kaldi.utterances import NOTES
 
 FEATS_TYPE = "raw"
+DROPPED_UTTERANCES = "dropped_utterances"
 
 
 @dataclass(frozen=True)
 class DumpTables:
-    """Tables keyed by utterance.
+    """Tables keyed by utterance; an utterance may be missing in `notes`."""
 
-    Attributes:
-        wav_scp: Where the audio is.
-        utt2spk: Speakers.
-        text: Transcripts; empty if there are none.
-        utt2num_samples: Lengths; empty in a `data` directory.
-        audio_format: Such as "flac.ark"; empty in a `data` directory.
-        notes: Tables of `NOTES` by name; an utterance may be missing in them.
-    """
-
-    wav_scp: Mapping[str, str]
-    utt2spk: Mapping[str, str]
-    text: Mapping[str, str]
-    utt2num_samples: Mapping[str, int]
-    audio_format: str = ""
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    wav_scp: Mapping[str, str]  # audio files, or places in arks
+    utt2spk: Mapping[str, str]  # speakers
+    text: Mapping[str, str]  # transcripts; empty if there are none
+    utt2num_samples: Mapping[str, int]  # lengths; empty in a `data` directory
+    audio_format: str = ""  # such as "flac.ark"; empty in a `data` directory
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # `NOTES` by name
 
     def select(self, ids: set[str]) -> "DumpTables":
         """Keep some utterances."""
@@ -41,7 +33,7 @@ class DumpTables:
         def keep(table: Mapping) -> dict:
             return {key: value for key, value in table.items() if key in ids}
 
-        return replace(
+        return dataclasses.replace(
             self,
             wav_scp=keep(self.wav_scp),
             utt2spk=keep(self.utt2spk),
@@ -51,20 +43,17 @@ class DumpTables:
         )
 
     def with_text(self, text: Mapping[str, str]) -> "DumpTables":
-        """Keep the utterances of other transcripts, and these."""
-        return replace(self.select({*text}), text=dict(text))
+        """Replace the transcripts and keep only the utterances that have one."""
+        return dataclasses.replace(self.select({*text}), text=dict(text))
 
     def write(self, folder: Path) -> None:
         """Write all tables as ESPnet's stages 3 and 4 leave them."""
+        lengths = {key: str(value) for key, value in self.utt2num_samples.items()}
         write_table(folder / "wav.scp", self.wav_scp)
         write_table(folder / "utt2spk", self.utt2spk)
         write_table(folder / "spk2utt", make_spk2utt(self.utt2spk))
-        if self.text:
-            write_table(folder / "text", self.text)
-        if self.utt2num_samples:
-            lengths = {key: str(value) for key, value in self.utt2num_samples.items()}
-            write_table(folder / "utt2num_samples", lengths)
-        for name, table in self.notes.items():
+        optional = {"text": self.text, "utt2num_samples": lengths, **self.notes}
+        for name, table in optional.items():
             if table:
                 write_table(folder / name, table)
         if self.audio_format:
@@ -73,7 +62,7 @@ class DumpTables:
 
 
 def read_dump_dir(folder: str | Path) -> DumpTables:
-    """Read what `DumpTables.write` wrote.
+    """Read the tables that `DumpTables.write` wrote.
 
     Raises:
         DataError: A table is missing or damaged, or the tables' ids differ.
@@ -81,70 +70,55 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
     folder = Path(folder)
     problems: list[DataProblem] = []
     tables: dict[str, dict[str, str]] = {}
-    notes: dict[str, dict[str, str]] = {}
-    names = ["wav.scp", "utt2num_samples", "utt2spk"]
-    names += ["text"] if (folder / "text").exists() else []
-    found = [name for name in NOTES if (folder / name).exists()]
-    for name in (*names, *found):
+    optional = [name for name in ("text", *NOTES) if (folder / name).exists()]
+    for name in ("wav.scp", "utt2num_samples", "utt2spk", *optional):
         try:
-            table = read_table(folder / name, require_value=name != "text")
+            tables[name] = read_table(folder / name, require_value=name != "text")
         except DataError as error:
             problems += error.problems
-        else:
-            (notes if name in NOTES else tables)[name] = table
+    notes = {name: tables.pop(name) for name in NOTES if name in tables}
     if not problems:
         problems = [
             DataProblem(str(folder / name), key, "is missing", "format the data again")
             for name, table in tables.items()
             for key in sort_ids(set().union(*tables.values()) - set(table))
         ]
+        lengths_file = str(folder / "utt2num_samples")
         problems += [
-            DataProblem(
-                str(folder / "utt2num_samples"), key, f"{value} is no number", "format again"
-            )
+            DataProblem(lengths_file, key, f"{value} is no number", "format again")
             for key, value in tables["utt2num_samples"].items()
             if re.fullmatch("[0-9]{1,18}", value) is None
         ]
     if problems:
         raise DataError(problems)
-    format_file = folder / "audio_format"
     return DumpTables(
         wav_scp=tables["wav.scp"],
         utt2spk=tables["utt2spk"],
         text=tables.get("text", {}),
         utt2num_samples={key: int(value) for key, value in tables["utt2num_samples"].items()},
-        audio_format=format_file.read_text(encoding="utf-8").strip()
-        if format_file.exists()
-        else "",
+        audio_format=_audio_format(folder),
         notes=notes,
     )
 
 
+def _audio_format(folder: Path) -> str:
+    file = folder / "audio_format"
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
 def sound_type(folder: Path) -> str:
-    """ESPnet's name for how the audio of a `dump/raw` directory is stored."""
-    kind = folder / "audio_format"  # stage 3 writes it
-    in_archives = kind.is_file() and "ark" in kind.read_text(encoding="utf-8")
-    return "kaldi_ark" if in_archives else "sound"
-
-
-DROPPED_UTTERANCES = "dropped_utterances"
+    """Return ESPnet's data type of the wav.scp of a `dump/raw` directory."""
+    return "kaldi_ark" if "ark" in _audio_format(folder) else "sound"
 
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """What to keep.
+    """Which utterances to keep: longer than the minimum, shorter than the maximum, as ESPnet."""
 
-    Attributes:
-        min_wav_duration: In seconds; this and shorter is dropped, as in ESPnet.
-        max_wav_duration: In seconds; this and longer is dropped, as in ESPnet.
-        fs: Sample rate of the audio in Hz.
-        drop_empty_text: Whether utterances without words are dropped.
-    """
-
-    min_wav_duration: float = 0.1
-    max_wav_duration: float = 20.0
-    fs: int = 16000
-    drop_empty_text: bool = True
+    min_wav_duration: float = 0.1  # in seconds
+    max_wav_duration: float = 20.0  # in seconds
+    fs: int = 16000  # sample rate of the audio in Hz
+    drop_empty_text: bool = True  # whether to drop utterances without words
 
     def __post_init__(self):
         if not 0 <= self.min_wav_duration < self.max_wav_duration:
@@ -154,39 +128,25 @@ class FilterOptions:
             )
 
 
-def find_dropped(tables: DumpTables, options: FilterOptions) -> dict[str, str]:
-    """Give the reason for each utterance that does not stay."""
-    dropped = {}
-    for key, n_samples in tables.utt2num_samples.items():
-        duration_s = n_samples / options.fs
-        if n_samples <= int(options.min_wav_duration * options.fs):
-            dropped[key] = f"too short: {duration_s:.2f} s"
-        elif n_samples >= int(options.max_wav_duration * options.fs):
-            dropped[key] = f"too long: {duration_s:.2f} s"
-        elif options.drop_empty_text and tables.text and not tables.text[key]:
-            dropped[key] = "empty text"
-    return dropped
-
-
 def filter_data_dir(
     input_dir: str | Path, output_dir: str | Path, options: FilterOptions
 ) -> tuple[int, dict[str, str]]:
     """Copy the tables of a `dump/raw` directory without some utterances.
 
     Args:
-        input_dir: What stage 3 wrote; the audio stays there.
+        input_dir: The output of stage 3; its audio is not copied.
         output_dir: Written as a whole or not at all.
-        options: What to keep.
+        options: Which utterances to keep.
 
     Returns:
         Number of utterances kept, and id to reason for the others, which
         `dropped_utterances` lists too.
 
     Raises:
-        ValueError: A table is damaged, nothing would be left, or `output_dir` holds other files.
+        ValueError: A table is damaged, no utterance is left, or `output_dir` has other files.
     """
     tables = read_dump_dir(input_dir)
-    dropped = find_dropped(tables, options)
+    dropped = _find_dropped(tables, options)
     kept = set(tables.utt2num_samples) - set(dropped)
     if not kept:
         key, reason = next(iter(dropped.items()))
@@ -200,3 +160,16 @@ def filter_data_dir(
         if dropped:
             write_table(staging / DROPPED_UTTERANCES, dropped)
     return len(kept), dropped
+
+
+def _find_dropped(tables: DumpTables, options: FilterOptions) -> dict[str, str]:
+    dropped = {}
+    for key, n_samples in tables.utt2num_samples.items():
+        duration_s = n_samples / options.fs
+        if n_samples <= int(options.min_wav_duration * options.fs):
+            dropped[key] = f"too short: {duration_s:.2f} s"
+        elif n_samples >= int(options.max_wav_duration * options.fs):
+            dropped[key] = f"too long: {duration_s:.2f} s"
+        elif options.drop_empty_text and tables.text and not tables.text[key]:
+            dropped[key] = "empty text"
+    return dropped

@@ -1,27 +1,26 @@
-"""ESPnet's stage 2: copies of a training set that are spoken faster and slower.
+"""ESPnet's stage 2: copies of a training set at other speeds.
 
-Speed changes tempo and pitch together, as Kaldi's does, but through resampling, not sox pipes.
+Speed changes tempo and pitch together, as in Kaldi, but by resampling instead of sox pipes.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_medusa.audio.source import source_paths
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
-from espnet_medusa.kaldi.audio_writer import AudioOptions, WrittenAudio, write_utterances
+from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
 from espnet_medusa.kaldi.dump_dir import DumpTables
-from espnet_medusa.kaldi.table import DataError, DataProblem
-from espnet_medusa.kaldi.utterances import UtteranceSet, collect_utterances
+from espnet_medusa.kaldi.table import DataError, DataProblem, sort_ids
+from espnet_medusa.kaldi.utterances import Utterance, UtteranceSet, collect_utterances
 
 MIN_FACTOR, MAX_FACTOR = 0.5, 2.0
 
 
 def parse_factors(text: str) -> list[float]:
-    """Read factors such as "0.9 1.0 1.1".
+    """Parse factors such as "0.9 1.0 1.1".
 
     Raises:
-        ValueError: One is no number, out of range or given twice.
+        ValueError: A factor is not a number, out of range or given twice.
     """
     try:
         factors = [float(word) for word in text.split()]
@@ -50,10 +49,10 @@ def perturb_speed(
     allow_pipes: bool = False,
     allow_empty_text: bool = True,
 ) -> int:
-    """Write a data directory that holds every utterance once for each factor.
+    """Write a data directory with a copy of every utterance for each factor.
 
-    Each file keeps its own sample rate. Files of speed 1 are named, not copied; segments are cut
-    out, so the output has none.
+    Each file keeps its sample rate. wav.scp refers to files of speed 1 without a copy. Segments
+    are cut out, so the output has no segments.
 
     Args:
         data_dir: Kaldi data directory with transcripts.
@@ -67,61 +66,57 @@ def perturb_speed(
         Number of utterances in the output.
 
     Raises:
-        DataError: An utterance is bad; lists all of them, each once.
-        ValueError: `output_dir` holds other files.
+        DataError: An utterance is bad; it lists all of them, each once.
+        ValueError: `output_dir` contains other files.
     """
-    found = collect_utterances(data_dir, allow_empty_text=allow_empty_text)
-    options = AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes)
-    named = {"output_dir": str(output_dir), "factors": list(factors), "pipes": allow_pipes}
-    paths = [path for utterance in found.utterances for path in source_paths(utterance.entry)]
-    made_from = fingerprint(found.tables, paths, named)
-    n_output = len(found.utterances) * len(factors)
+    data = collect_utterances(data_dir, allow_empty_text=allow_empty_text)
+    copies = {
+        perturbed_id(utterance.id, factor): (factor, utterance)
+        for factor in factors
+        for utterance in data.utterances
+    }
+    inputs = {"output_dir": str(output_dir), "factors": list(factors), "pipes": allow_pipes}
+    made_from = fingerprint(data.tables, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):
-        return n_output
+        return len(copies)
+    changed = [
+        dataclasses.replace(utterance, id=key, speed=factor)
+        for key, (factor, utterance) in copies.items()
+    ]
     with staged_output(output_dir, made_from) as staging:
-        referenced, to_write = {}, []
-        for factor in factors:
-            for utterance in found.utterances:
-                key = perturbed_id(utterance.id, factor)
-                changed = dataclasses.replace(utterance, id=key, speed=factor)
-                if changed.is_whole_file:
-                    referenced[key] = utterance.entry
-                else:
-                    to_write.append(changed)
-        written = WrittenAudio()
-        if to_write:
-            title = f"perturb {Path(data_dir).name}"
-            written = write_utterances(to_write, staging, output_dir, options, title)
-        problems = found.problems + _audio_problems(Path(data_dir), found, factors, written)
+        written = write_utterances(
+            [utterance for utterance in changed if not utterance.is_whole_file],
+            staging,
+            output_dir,
+            AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes),
+            title=f"perturb {Path(data_dir).name}",
+        )
+        bad = {copies[key][1].id: reason for key, reason in written.bad.items()}
+        wav_scp = str(Path(data_dir) / "wav.scp")
+        problems = data.problems + [DataProblem(wav_scp, key, *bad[key]) for key in sort_ids(bad)]
         if problems:
             raise DataError(problems)
-        _tables(found, factors, {**referenced, **written.entries}).write(staging)
-    return n_output
+        unchanged = {
+            utterance.id: utterance.entry for utterance in changed if utterance.is_whole_file
+        }
+        _tables(data, copies, unchanged | written.entries).write(staging)
+    return len(copies)
 
 
-def _audio_problems(
-    data_dir: Path, found: UtteranceSet, factors: Sequence[float], written: WrittenAudio
-) -> list[DataProblem]:
-    """Name a bad utterance once, not once for each factor."""
-    problems = []
-    for utterance in found.utterances:
-        for factor in factors:
-            bad = written.bad.get(perturbed_id(utterance.id, factor))
-            if bad:
-                problems.append(DataProblem(str(data_dir / "wav.scp"), utterance.id, *bad))
-                break
-    return problems
-
-
-def _tables(found: UtteranceSet, factors: Sequence[float], entries: dict[str, str]) -> DumpTables:
-    text, utt2spk = {}, {}
-    notes: dict[str, dict[str, str]] = {name: {} for name in found.notes}
-    for factor in factors:
-        for utterance in found.utterances:
-            key = perturbed_id(utterance.id, factor)
-            text[key] = found.text[utterance.id]
-            utt2spk[key] = perturbed_id(found.utt2spk[utterance.id], factor)
-            for name, table in found.notes.items():
-                if utterance.id in table:
-                    notes[name][key] = table[utterance.id]
-    return DumpTables(wav_scp=entries, utt2spk=utt2spk, text=text, utt2num_samples={}, notes=notes)
+def _tables(
+    data: UtteranceSet, copies: dict[str, tuple[float, Utterance]], wav_scp: dict[str, str]
+) -> DumpTables:
+    sources = {key: utterance.id for key, (_, utterance) in copies.items()}
+    return DumpTables(
+        wav_scp=wav_scp,
+        text={key: data.text[source] for key, source in sources.items()},
+        utt2spk={
+            key: perturbed_id(data.utt2spk[utterance.id], factor)
+            for key, (factor, utterance) in copies.items()
+        },
+        utt2num_samples={},
+        notes={
+            name: {key: table[source] for key, source in sources.items() if source in table}
+            for name, table in data.notes.items()
+        },
+    )

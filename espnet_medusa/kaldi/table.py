@@ -19,19 +19,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class DataProblem:
-    """A defect of a data directory and how to remove it; `str()` is one line.
+    """A defect of a data directory and how to remove it; `str()` is one line."""
 
-    Attributes:
-        file: The file with the defect.
-        id: Utterance, recording or speaker id, or `line N`; empty for the whole file.
-        message: What is wrong, with the value received.
-        remedy: What the user can do about it.
-    """
-
-    file: str
-    id: str
-    message: str
-    remedy: str
+    file: str  # the file with the defect
+    id: str  # utterance, recording or speaker id, or `line N`; empty for the whole file
+    message: str  # what is wrong, with the value received
+    remedy: str  # what the user can do about it
 
     def __str__(self) -> str:
         where = f"{self.file}: {self.id}" if self.id else self.file
@@ -54,17 +47,14 @@ class DataError(InputError):
 class TableScan:
     """The content of a table and its defects.
 
-    Attributes:
-        entries: Id to value, in file order; of repeated ids the first one.
-        problems: Defects that would lose or invent an entry (`read_table` refuses these).
-        warnings: Harmless violations of Kaldi's rules: order, line ends, blank lines.
-        repeats: Ids that occur again, with the values of their later lines.
+    `problems` would lose or invent an entry: `read_table` refuses them. `warnings` are harmless
+    violations of Kaldi's rules: order, line ends, blank lines.
     """
 
-    entries: dict[str, str] = field(default_factory=dict)
+    entries: dict[str, str] = field(default_factory=dict)  # in file order; the first of repeats
     problems: list[DataProblem] = field(default_factory=list)
     warnings: list[DataProblem] = field(default_factory=list)
-    repeats: dict[str, list[str]] = field(default_factory=dict)
+    repeats: dict[str, list[str]] = field(default_factory=dict)  # id to values of later lines
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:

@@ -4,9 +4,9 @@ import sys
 import pytest
 from kaldi_builders import edit
 
-from espnet_medusa.kaldi.data_dir import DataError, validate_data_dir
+from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.fix import fix_data_dir
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import DataError, read_table, write_table
 from espnet_medusa.stages import validate_data_dir as command
 
 FIRST, SECOND = "s0-u000", "s0-u002"
