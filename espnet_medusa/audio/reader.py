@@ -298,7 +298,7 @@ def check_audio(
     if expected_rate_hz is not None and rate_hz != expected_rate_hz:
         raise AudioError(
             f"has a rate of {rate_hz} Hz, the model expects {expected_rate_hz} Hz",
-            f"resample it with espnet_medusa.stages.format_data --fs {expected_rate_hz}",
+            f"resample it with espnet_medusa.stages format_data --fs {expected_rate_hz}",
         )
     _check_length("", len(samples), rate_hz, max_duration_s)
     peak = float(np.max(np.abs(samples)))

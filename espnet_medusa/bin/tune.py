@@ -114,7 +114,7 @@ def work(
         raise InputError(f"output: {own.output}; allowed: a name that ends in .yaml")
     if own.data_dir is not None and (own.data_dir / "segments").is_file():
         raise InputError(
-            f"{own.data_dir}: has segments; cut them with espnet_medusa.stages.format_data"
+            f"{own.data_dir}: has segments; cut them with espnet_medusa.stages format_data"
         )
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree leaves nothing to tune; remove it")

@@ -25,7 +25,7 @@ def attach_heads(
     Args:
         checkpoint: The Whisper.
         heads: ``auto``: those trained on exactly these weights, if there are any in ``shipped``;
-            ``none``; or a folder as ``stages.pack_heads`` writes it, for any Whisper that it fits.
+            ``none``; or a folder as ``stages pack_heads`` writes it, for any Whisper that it fits.
         shipped: Folder of folders.
 
     Returns:

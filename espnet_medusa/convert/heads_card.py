@@ -25,7 +25,7 @@ MAX_CARD = 64 * 1024  # bytes
 MAX_SIZE = 100_000
 MAX_LAYERS = 1000  # of all heads together
 SIZES = ("d_model", "vocab_size", "encoder_layers", "decoder_layers")
-DO = "write the folder with python -m espnet_medusa.stages.pack_heads, or fetch it again"
+DO = "write the folder with python -m espnet_medusa.stages pack_heads, or fetch it again"
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def open_heads(folder: Path) -> PackedHeads:
         if not (folder / name).is_file():
             raise InputError(
                 f"{folder}: no heads: {name} is missing; give a folder that python -m "
-                "espnet_medusa.stages.pack_heads wrote"
+                "espnet_medusa.stages pack_heads wrote"
             )
     return PackedHeads(folder, read_card(folder))
 

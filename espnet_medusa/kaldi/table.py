@@ -12,7 +12,7 @@ from typing import TypeVar
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 
-FIX_REMEDY = "run python -m espnet_medusa.stages.validate_data_dir DIR --fix true"
+FIX_REMEDY = "run python -m espnet_medusa.stages validate_data_dir DIR --fix true"
 UTF8_BOM = b"\xef\xbb\xbf"
 Item = TypeVar("Item")
 

@@ -1,15 +1,95 @@
-"""Progress of jobs and of training, read from their logs."""
+"""Progress lines of jobs and of training, read from their logs."""
 
 import re
+import shutil
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
-from espnet_medusa.recipe.live import LiveLine, LogFollower, clock
-from espnet_medusa.recipe.train_log import TrainingProgress
+from espnet_medusa.recipe.train_log import (
+    BATCHES,
+    EPOCH_STARTED,
+    RESULTS,
+    STEPS,
+    parse_results,
+    parse_values,
+)
 
 _RESUMED = re.compile(r"INFO: resumed: (\d+) of")
+
+
+def clock(seconds: float) -> str:
+    """Write a duration in seconds as `m:ss` or `h:mm:ss`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class LiveLine:
+    """A progress line, rewritten in place on a terminal and repeated rarely in a file.
+
+    Args:
+        stream: Where to write; standard error by default.
+        file_interval_s: Seconds between lines when the stream is not a terminal.
+    """
+
+    def __init__(self, stream: TextIO | None = None, file_interval_s: float = 30.0) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.file_interval_s = file_interval_s
+        self.in_place = self.stream.isatty()
+        self._shown = ""
+        self._last_time = time.monotonic()
+
+    def update(self, text: str, last: bool = False) -> None:
+        """Show `text`; with `last` it is never overwritten."""
+        if self.in_place:
+            width = shutil.get_terminal_size().columns
+            end = "\n" if last else ""
+            self.stream.write(f"\r\033[K{text[: width - 1]}{end}")
+            self._shown = "" if last else text
+        elif last or (
+            text != self._shown and time.monotonic() - self._last_time >= self.file_interval_s
+        ):
+            self.stream.write(f"{text}\n")
+            self._shown, self._last_time = text, time.monotonic()
+        self.stream.flush()
+
+    def print(self, text: str) -> None:
+        """Print a permanent line above the progress line."""
+        self.stream.write(f"\r\033[K{text}\n" if self.in_place else f"{text}\n")
+        if self.in_place and self._shown:
+            self.stream.write(self._shown[: shutil.get_terminal_size().columns - 1])
+        self.stream.flush()
+
+
+class LogFollower:
+    """Reads the complete lines that were added to a log since the last call.
+
+    Attributes:
+        restarted: Whether the log had become shorter, because a new run overwrote it.
+    """
+
+    def __init__(self, path: Path | str, from_end: bool = False) -> None:
+        self.path = Path(path)
+        self._offset = self.path.stat().st_size if from_end and self.path.exists() else 0
+        self.restarted = False
+
+    def new_lines(self) -> list[str]:
+        """Return complete lines written since the last call; none if there is no file."""
+        if not self.path.exists():
+            return []
+        self.restarted = self.path.stat().st_size < self._offset
+        if self.restarted:
+            self._offset = 0
+        with self.path.open("rb") as log:
+            log.seek(self._offset)
+            data = log.read()
+        end = data.rfind(b"\n") + 1
+        self._offset += end
+        return data[:end].decode("utf-8", errors="replace").split("\n")[:-1]
 
 
 class JobsProgress:
@@ -18,7 +98,7 @@ class JobsProgress:
     Args:
         title: First word of the progress line.
         logs: One per job.
-        total_keys: Utterances of all jobs together; 0 shows the elapsed time only.
+        total_keys: Utterances of all jobs together; 0 shows only the elapsed time.
         line: Where to show it.
     """
 
@@ -32,7 +112,7 @@ class JobsProgress:
         self._started = time.monotonic()
 
     def text(self) -> str:
-        """The progress line as it is now."""
+        """Return the current progress line."""
         elapsed = time.monotonic() - self._started
         if not self.total_keys:
             return f"{self.title}: {len(self._jobs)} jobs, elapsed {clock(elapsed)}"
@@ -47,12 +127,12 @@ class JobsProgress:
             shown += f", eta {clock(left)}"
         return shown
 
-    def show(self, last: bool = False, where: str = "") -> None:
-        """Read what is new in the logs and show it.
+    def show(self, where: str = "", last: bool = False) -> None:
+        """Read the new log lines and show the progress.
 
         Args:
-            last: Show it for good.
-            where: What is known of where the jobs are.
+            where: Where the jobs run, such as ``job 7: 1 running``.
+            last: Whether this is the final state.
         """
         if self.total_keys:
             for job in self._jobs:
@@ -66,7 +146,7 @@ class JobsProgress:
 
 @dataclass
 class _JobCount:
-    """Utterances that a job's log has, and those of them that an earlier run decoded."""
+    """Utterances in a job's log, and how many of them an earlier run decoded."""
 
     log: LogFollower
     count: int = 0
@@ -81,26 +161,71 @@ class _JobCount:
 
 
 class TrainingWatch:
-    """Shows a training run's progress line and prints the results of each epoch."""
+    """Shows the progress line of a training run and prints the results of each epoch."""
 
     def __init__(self, log: Path, line: LiveLine | None = None) -> None:
         self.line = LiveLine() if line is None else line
         self.progress = TrainingProgress()
         self._follower = LogFollower(log, from_end=True)
 
-    def show(self, last: bool = False, where: str = "") -> None:
-        """Read what is new in the log and show it.
-
-        Args:
-            last: Show it for good.
-            where: What is known of where the training runs.
-        """
+    def show(self, where: str = "", last: bool = False) -> None:
+        """Read the new log lines and show the progress; arguments as of ``JobsProgress.show``."""
         for text in self._follower.new_lines():
-            lasting = self.progress.feed(text)
-            if lasting:
-                self.line.print(lasting)
+            results = self.progress.feed(text)
+            if results:
+                self.line.print(results)
         self.line.update(", ".join(filter(None, (self.progress.line(), where))), last)
 
     def finish(self) -> None:
         """Show the final state."""
         self.show(last=True)
+
+
+@dataclass
+class TrainingProgress:
+    """Epoch, step and speed of a training run, from the lines of its log."""
+
+    started: float = field(default_factory=time.monotonic)
+    first_epoch_started: float | None = None
+    epoch: int = 0
+    epochs: int = 0
+    batch: int = 0
+    batches: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    first_done: float | None = None
+
+    def feed(self, line: str) -> str | None:
+        """Take a line of the log; return its text if it has the results of an epoch."""
+        if match := EPOCH_STARTED.search(line):
+            if self.first_epoch_started is None:
+                self.first_epoch_started = time.monotonic()
+            self.epoch, self.epochs, self.batch = int(match[1]), int(match[2]), 0
+        elif match := BATCHES.search(line):
+            self.batches = int(match[1])
+        elif match := STEPS.search(line):
+            self.batch, self.values = int(match[3]), parse_values(match[4])
+        elif match := RESULTS.search(line):
+            # With num_iters_per_epoch an epoch does not have as many batches as the sampler.
+            trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
+            self.batch = self.batches = round(trained / int(match[2])) or self.batches
+            return match[1]
+        return None
+
+    def line(self) -> str:
+        """Return the progress line: epoch, step, loss, accuracy, elapsed and remaining time."""
+        elapsed = time.monotonic() - self.started
+        if not self.epoch:
+            return f"training: starting, {clock(elapsed)}"
+        step = f"step {self.batch}" + (f"/{self.batches}" if self.batches else "")
+        shown = [f"training: epoch {self.epoch}/{self.epochs}", step]
+        shown += [f"{key} {self.values[key]:.3f}" for key in ("loss", "acc") if key in self.values]
+        if self.first_done is None:
+            self.first_done = self.epoch - 1  # epochs of an earlier run do not count for the speed
+        part = self.batch / self.batches if self.batches else 0.0
+        done = self.epoch - 1 + min(part, 1.0)
+        shown.append(f"elapsed {clock(elapsed)}")
+        if done > self.first_done:
+            trained_s = time.monotonic() - self.first_epoch_started  # without the start-up time
+            left = trained_s * (self.epochs - done) / (done - self.first_done)
+            shown.append(f"eta {clock(left)}")
+        return ", ".join(shown)

@@ -1,34 +1,30 @@
-"""Scores one decoded test set: ref.trn, hyp.trn and result.txt of WER, CER and TER."""
+"""Scores one decoded test set: ref.trn, hyp.trn and result.txt of WER, CER and TER, and eta."""
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet2.text.char_tokenizer import CharTokenizer
-from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
-from espnet2.text.word_tokenizer import WordTokenizer
-
 from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.options import read_config
-from espnet_medusa.recipe.scored_eta import add_scored_eta
 from espnet_medusa.recipe.tokens import make_cleaner
-from espnet_medusa.scoring.trn import list_some, write_trn
+from espnet_medusa.scoring.trn import list_some, read_trn, write_trn
+from espnet_medusa.search.statistics import add_eta
 
 Tokenize = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How to score.
+    """Options of scoring.
 
     Attributes:
         cleaner: ESPnet text cleaner of the references, or none.
-        hyp_cleaner: That of the hypotheses.
-        bpe_model: sentencepiece model; token error rate only with one. None: the experiment's.
-        asr_train_config: Of the experiment that wrote the hypotheses, which names its tokenizer.
-        non_linguistic_symbols: File with symbols that do not count, or None.
+        hyp_cleaner: Text cleaner of the hypotheses, or none.
+        bpe_model: sentencepiece model for the token error rate; None: the experiment's.
+        asr_train_config: Config of the experiment, which names its tokenizer.
+        non_linguistic_symbols: File with symbols to remove before scoring, or None.
         allow_missing: Count a missing hypothesis as deletions; otherwise it is an error.
         sclite: Path of the real sclite, or None for ours.
         sclite_options: More options for either.
@@ -45,12 +41,16 @@ class ScoreOptions:
 
 
 def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
-    """The tokenizer of each error rate: wer, cer, and ter where there is a bpe model.
+    """Return the tokenizers of wer, cer, and with a bpe model of ter.
 
     Raises:
         ValueError: The bpe model does not exist.
         InputError: The experiment's configuration cannot be read.
     """
+    from espnet2.text.char_tokenizer import CharTokenizer  # slow to import
+    from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
+    from espnet2.text.word_tokenizer import WordTokenizer
+
     symbols = options.non_linguistic_symbols
     removal = {
         "non_linguistic_symbols": symbols,
@@ -64,30 +64,28 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     if model is not None:
         if not model.is_file():
             source = "" if options.bpe_model else f" ({options.asr_train_config} names it)"
-            raise ValueError(
-                f"--bpemodel {model}: no such file{source}; give the one that there is"
-            )
+            raise ValueError(f"--bpemodel {model}: no such file{source}; give an existing one")
         chosen["ter"] = SentencepiecesTokenizer(str(model)).text2tokens
     return chosen
 
 
 def trained_bpe_model(config: Path | None) -> Path | None:
-    """The sentencepiece model of an experiment; None: it has other tokens.
+    """Return the sentencepiece model of an experiment; None: it has other tokens.
 
     Raises:
         InputError: Its configuration cannot be read.
     """
     if config is None:
         return None
-    found = read_config(config, "scores need the configuration of the decoded experiment")
-    is_bpe = found.get("token_type") == "bpe" and found.get("bpemodel")
-    return Path(found["bpemodel"]) if is_bpe else None
+    values = read_config(config, "scoring needs the config of the decoded experiment")
+    is_bpe = values.get("token_type") == "bpe" and values.get("bpemodel")
+    return Path(values["bpemodel"]) if is_bpe else None
 
 
 def join_by_id(
     references: dict[str, str], hypotheses: dict[str, str], allow_missing: bool, names: str
 ) -> dict[str, str]:
-    """Hypotheses in the references' ids, empty where missing.
+    """Return a hypothesis for each reference id, empty where missing.
 
     Raises:
         ValueError: Hypotheses are missing and that is not allowed, or have unknown ids.
@@ -105,7 +103,6 @@ def join_by_id(
 
 
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
-    """The command line of sclite, ours or the real one."""
     program = [options.sclite] if options.sclite else [sys.executable, "-m"]
     program += [] if options.sclite else ["espnet_medusa.bin.sclite"]
     files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
@@ -116,7 +113,7 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
     """Run sclite on `folder/{ref,hyp}.trn` into `folder/result.txt`.
 
     Raises:
-        ValueError: sclite is not there or fails.
+        ValueError: sclite is missing or fails.
         OSError: The report cannot be written.
     """
     command = sclite_command(options, folder / "ref.trn", folder / "hyp.trn")
@@ -137,15 +134,15 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
 
 
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
-    """Score `output_dir/text` against `data_dir/text`.
+    """Score `output_dir/text` against `data_dir/text`, and add eta to its statistics.json, if any.
 
     Args:
-        data_dir: Holds text and utt2spk.
-        output_dir: Holds the merged hypotheses; gets score_{wer,cer,ter}.
-        options: How to score.
+        data_dir: Folder of text and utt2spk.
+        output_dir: Folder of the merged hypotheses; gets score_{wer,cer,ter}.
+        options: Options of scoring.
 
     Returns:
-        The result.txt files. Where decoding left statistics.json, it gets eta.
+        The result.txt files.
 
     Raises:
         ValueError: Ids do not match, or sclite fails.
@@ -174,3 +171,47 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     if (output_dir / "statistics.json").is_file():
         add_scored_eta(output_dir)
     return results
+
+
+def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:
+    """Count the words of each line of a trn file, by utterance id.
+
+    Labels are `<speaker>-<utterance>`, and both may contain hyphens. A line without a known id is
+    counted by its label.
+    """
+    words: dict[str, int] = {}
+    for line in read_trn(trn):
+        parts = line.id.split("-")
+        endings = ["-".join(parts[start:]) for start in range(1, len(parts))]
+        known = (key for key in endings if key in ids and key not in words)
+        words[next(known, line.id)] = len(line.tokens)
+    return words
+
+
+def add_scored_eta(folder: Path) -> None:
+    """Add eta to the statistics of a scored test set: decoder calls over scored words.
+
+    Args:
+        folder: Folder of text, statistics.json and score_wer/{ref,hyp}.trn.
+
+    Raises:
+        ValueError: Texts and scores have different utterances.
+    """
+    decoded = read_results(folder / "text")
+    reference, hypothesis = (folder / "score_wer" / name for name in ("ref.trn", "hyp.trn"))
+    words = [words_by_utterance(path, decoded) for path in (reference, hypothesis)]
+    for path, scored in zip((reference, hypothesis), words, strict=True):
+        missing = decoded.keys() - scored.keys()
+        if missing:
+            names = list_some(sorted(missing))
+            raise ValueError(f"{path}: no line of {names}; score again (stage 13)")
+    # ESPnet's own stage 13 pairs texts and ids by line number. A missing text then shifts all
+    # following texts to the wrong references.
+    shifted = [key for key in words[1] if key not in decoded and words[1][key]]
+    if shifted:
+        raise ValueError(
+            f"{hypothesis}: has words of {list_some(shifted)}, which {folder / 'text'} does not "
+            "have: hypotheses are paired with wrong references; decode what failed, or remove it "
+            "from the test set, then score again (stage 13)"
+        )
+    add_eta(folder / "statistics.json", *words)

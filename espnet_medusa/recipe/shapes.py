@@ -1,17 +1,44 @@
-"""Shape files of ESPnet's collect-stats stage."""
+"""Shape files of ESPnet's collect-stats stage, without labels that the decoder cannot hold.
 
-from collections.abc import Callable
+Only stage 10 has both the tokens and the decoder. Training would end at the first such label.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.table import write_table
 
+LONG_TEXTS = "long_texts"
+EXAMPLES_SHOWN = 5
+
+
+def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str], int]) -> None:
+    """Write `speech_shape` and `text_shape` as ESPnet does, from the directory of stage 4.
+
+    Args:
+        data_dir: Folder of text and utt2num_samples.
+        folder: Where to write.
+        count_labels: Utterance id and transcript to the number of its labels.
+
+    Raises:
+        ValueError: A table is missing or damaged.
+    """
+    tables = read_dump_dir(data_dir)
+    if not tables.text:
+        raise ValueError(f"{data_dir}/text: no transcripts to train on; run stages 3 and 4")
+    folder.mkdir(parents=True, exist_ok=True)
+    samples = {key: str(number) for key, number in tables.utt2num_samples.items()}
+    labels = {key: str(count_labels(key, text)) for key, text in tables.text.items()}
+    write_table(folder / "speech_shape", samples)
+    write_table(folder / "text_shape", labels)
+
 
 def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> Path:
-    """Write `text_shape.<token_type>`: each text length with the vocabulary size behind it.
+    """Write `text_shape.<token_type>`: each text length, followed by the vocabulary size.
 
-    ESPnet's numel batches count text as length times vocabulary.
+    ESPnet's numel batches multiply length by vocabulary size.
 
     Raises:
         ValueError: The shape file or the token list is missing.
@@ -26,22 +53,74 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
     return result
 
 
-def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str], int]) -> None:
-    """Write `speech_shape` and `text_shape` as ESPnet does, from what stage 4 left.
+def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | None:
+    """Return the maximum number of tokens of a label, by the decoder of a training config.
 
-    Args:
-        data_dir: Holds text and utt2num_samples.
-        folder: To write to.
-        count_labels: Utterance id and transcript to the number of its labels.
+    The start symbol takes one of the decoder's positions. None for decoders that are not ours.
 
     Raises:
-        ValueError: A table is missing or damaged.
+        InputError: A bad option, or a missing pretrained model.
     """
-    tables = read_dump_dir(data_dir)
-    if not tables.text:
-        raise ValueError(f"{data_dir}/text: no transcripts to train on; run stages 3 and 4")
-    folder.mkdir(parents=True, exist_ok=True)
-    samples = {key: str(number) for key, number in tables.utt2num_samples.items()}
-    labels = {key: str(count_labels(key, text)) for key, text in tables.text.items()}
-    write_table(folder / "speech_shape", samples)
-    write_table(folder / "text_shape", labels)
+    if decoder != "whisper_medusa":
+        return None
+    from espnet_medusa.model.whisper_decoder import DecoderOptions  # slow to import
+    from espnet_medusa.options import build_options
+    from espnet_medusa.whisper.pretrained import open_whisper
+
+    options = build_options(DecoderOptions, decoder_conf, "decoder_conf")
+    if options.whisper_model is None:
+        return options.max_target_positions - 1
+    return open_whisper(options.whisper_model).config.max_target_positions - 1
+
+
+def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") -> list[str]:
+    """Remove utterances with too long labels from a set's shape files: ESPnet trains on these.
+
+    Prints the first of them. The file ``long_texts`` lists all with their numbers of tokens.
+
+    Args:
+        folder: Folder of the shape files of the training or the validation set.
+        longest: Maximum number of tokens; None: no maximum.
+        text_name: Name of the text in the data, whose shape file has the lengths.
+
+    Returns:
+        Ids of the removed utterances.
+
+    Raises:
+        ValueError: All are too long.
+    """
+    list_file = folder / LONG_TEXTS
+    list_file.unlink(missing_ok=True)
+    if longest is None:
+        return []
+    tables = {path: _read_shapes(path) for path in sorted(folder.glob("*_shape"))}
+    shapes = tables[folder / f"{text_name}_shape"]
+    lengths = {key: int(shape.split(",")[0]) for key, shape in shapes.items()}
+    long = {key: length for key, length in lengths.items() if length > longest}
+    if not long:
+        return []
+    if len(long) == len(lengths):
+        raise ValueError(
+            f"{folder}: every text is longer than the decoder's {longest} tokens; cut the "
+            "utterances into shorter ones"
+        )
+    for path, shapes in tables.items():
+        _write(path, {key: shape for key, shape in shapes.items() if key not in long})
+    _write(list_file, long)
+    shown = ", ".join(f"{key}: {length}" for key, length in [*long.items()][:EXAMPLES_SHOWN])
+    more = ", ..." if len(long) > EXAMPLES_SHOWN else ""
+    print(
+        f"{folder}: left out {len(long)} whose text is longer than the decoder's {longest} tokens "
+        f"({shown}{more}); cut them into shorter ones; all of them: {list_file}"
+    )
+    return [*long]
+
+
+def _read_shapes(path: Path) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return dict(line.split(" ", 1) for line in lines if line)
+
+
+def _write(path: Path, table: Mapping[str, object]) -> None:
+    lines = [f"{key} {value}\n" for key, value in table.items()]
+    write_atomically(path, "".join(lines))

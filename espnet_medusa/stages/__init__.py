@@ -1,1 +1,59 @@
-"""Commands that recipes call, stage by stage: `python -m espnet_medusa.stages.NAME`."""
+"""The commands that recipes call: `python -m espnet_medusa.stages NAME OPTIONS`.
+
+A command is a function of one of the modules here. It adds its options to a parser and returns
+the function that does the work. It imports what it needs, so that the others start without it.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from espnet_medusa.bin.command_line import run_main, split_command
+
+Work = Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
+COMMANDS = {  # by module
+    "data": (
+        "combine_data", "download", "filter_data", "format_data", "perturb_speed",
+        "validate_data_dir",
+    ),
+    "tokens": ("aggregate_stats", "collect_shapes", "make_tokens", "whisper_tokens"),
+    "caching": ("cache_memory", "cache_states"),
+    "jobs": ("run_command", "run_jobs", "split_keys"),
+    "training": ("plot_training", "run_training", "systems"),
+    "results": (
+        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "score", "upload",
+    ),
+}  # fmt: skip
+MODULES = {name: module for module, names in COMMANDS.items() for name in names}
+# Commands whose options are followed by `--` and these words (``args.command``).
+WRAPPED = {
+    "cache_memory": "OPTIONS",
+    "collect_shapes": "OPTIONS",
+    "run_command": "COMMAND",
+    "run_jobs": "COMMAND",
+    "run_training": "COMMAND",
+}
+
+
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command that the first word names with the options that follow."""
+    name, *words = (sys.argv[1:] if cmd is None else cmd) or ["--help"]
+    if name not in MODULES:
+        parser = argparse.ArgumentParser("python -m espnet_medusa.stages")
+        parser.add_argument("name", choices=sorted(MODULES), help="command; each has a --help")
+        parser.parse_args([name])
+    command = getattr(import_module(f"espnet_medusa.stages.{MODULES[name]}"), name)
+    parser = argparse.ArgumentParser(
+        f"python -m espnet_medusa.stages {name}",
+        description=command.__doc__.split("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    work = command(parser)
+    options, wrapped = split_command(words) if name in WRAPPED else (words, None)
+    args = parser.parse_args(options)
+    if name in WRAPPED:
+        if not wrapped:
+            parser.error(f"nothing to run: write `-- {WRAPPED[name]}` at the end")
+        args.command = wrapped
+    run_main(name, lambda: work(args))

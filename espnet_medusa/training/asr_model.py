@@ -140,12 +140,12 @@ class MedusaASRModel(ESPnetASRModel):
 
         Args:
             speech: (B, samples), or (B, L + 1, D) last hidden states of the frozen decoder, kept
-                by ``stages.cache_states``; None: ``memory`` alone was kept.
+                by ``stages cache_states``; None: ``memory`` alone was kept.
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
             memory: (B, S, D) outputs of the frozen encoder, kept likewise or, alone, by
-                ``stages.cache_memory``; None: nothing that trains reads it.
+                ``stages cache_memory``; None: nothing that trains reads it.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 

@@ -13,7 +13,7 @@ def check_cached_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -
         InputError: They are missing, the encoder trains, or gives frames of another size.
     """
     if memory is None:
-        raise InputError("speech: missing; train on audio, or on what stages.cache_memory kept")
+        raise InputError("speech: missing; train on audio, or on what stages cache_memory kept")
     if trains(encoder):
         raise InputError(
             "memory: kept outputs are of a frozen encoder: set freeze_param: [encoder], or "

@@ -64,7 +64,7 @@ class WhisperPreprocessor(CommonPreprocessor):
     def __call__(self, uid: str, data: dict) -> dict[str, np.ndarray]:
         """Samples as ESPnet has them; the text as token ids (L,)."""
         data = self._speech_process(data)
-        # Ids come from the model itself, prompt included (``stages.cache_states``).
+        # Ids come from the model itself, prompt included (``stages cache_states``).
         if isinstance(data.get(self.text_name), str) and self.tokenizer is not None:
             text = self.text_cleaner(str(data[self.text_name])).strip()
             tokens = self.vocabulary.tokenize(" " + text if self.leading_space else text)

@@ -88,7 +88,7 @@ def steps(args: argparse.Namespace) -> list[Step]:
     python = ["python3", "-m"]
     found += [
         Step("convert", [*python, "espnet_medusa.bin.convert", str(args.whisper), whisper]),
-        Step("cache_states", [*python, "espnet_medusa.stages.cache_states", "--exp_dir", whisper,
+        Step("cache_states", [*python, "espnet_medusa.stages", "cache_states", "--exp_dir", whisper,
             "--data_dir", "dump/raw/test", "--output_dir", "states"]),
         Step("transcribe", [*python, "espnet_medusa.bin.transcribe", "audio", "--model", whisper,
             "--output_format", "all"]),

@@ -29,7 +29,7 @@ from checks_table import CheckRow, here, write_row
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.jobs import stop, tail
-from espnet_medusa.recipe.live import LogFollower
+from espnet_medusa.recipe.progress import LogFollower
 from espnet_medusa.training.accumulated_gradients import KEY
 from espnet_medusa.training.resume_checkpoint import BEFORE, CHECKPOINT
 

@@ -10,14 +10,13 @@ from heads_folders import pack, with_heads, write_sources
 from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa import Speech2Text
+from espnet_medusa import Speech2Text, stages
 from espnet_medusa.bin import asr_inference, convert
 from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.pretrained import WhisperExperiment
 from espnet_medusa.options import read_config
-from espnet_medusa.stages import pack_heads
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
 
@@ -97,15 +96,15 @@ def test_commands(case, tmp_path, capsys):
     given = ["--exp_dir", experiment, "--model_file", "model.pth", "--whisper_model", whisper]
     card, statistics = write_sources(tmp_path / "sources", draft_conf=DRAFT_CONF)
     given += ["--card", card, "--statistics", statistics, "--output_dir", tmp_path / "h"]
-    pack_heads.main([*map(str, given)])
+    stages.main(["pack_heads", *map(str, given)])
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'h'}: 0.")
     again = load_file(tmp_path / "h" / "heads.safetensors")
     first = load_file(folder / "heads.safetensors")
     assert again.keys() == first.keys()
     assert all(torch.equal(again[name], first[name]) for name in first)
     with pytest.raises(SystemExit):
-        pack_heads.main([*map(str, given)])
-    assert "is there already" in capsys.readouterr().err
+        stages.main(["pack_heads", *map(str, given)])
+    assert f"{tmp_path / 'h'}: exists" in capsys.readouterr().err
 
 
 def test_decoding_by_model_tag(case, tmp_path):

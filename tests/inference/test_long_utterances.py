@@ -10,6 +10,7 @@ import soundfile
 from experiment import read_lines
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
+from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.job import UtteranceDecoder, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
@@ -19,7 +20,6 @@ from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.search.statistics import read_statistics
-from espnet_medusa.stages import merge_outputs
 
 SECONDS = {"a": 2, "b": 34, "c": 3, "d": 31, "e": 1, "f": 61}
 LONG, SHORT = ("b", "d", "f"), ("a", "c", "e")
@@ -206,7 +206,7 @@ def test_jobs_are_joined(whole, corpus, speech2text):
     run(corpus, speech2text, "log/output.1", keys=["a", "f", "c"])
     run(corpus, speech2text, "log/output.2", keys=["b", "d", "e"])
     command = ["--keys", f"{corpus}/wav.scp", "--log_dir", f"{corpus}/log"]
-    merge_outputs.main([*command, "--output_dir", f"{corpus}/out"])
+    stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     texts = read_lines(whole / "whole" / "1best_recog" / "text")
     assert read_lines(corpus / "out" / "text") == texts
     joined = corpus / "out" / "segments"
@@ -217,7 +217,7 @@ def test_jobs_are_joined(whole, corpus, speech2text):
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
     (corpus / "short.scp").write_text("".join(f"{key} x\n" for key in SHORT))
     command[1] = f"{corpus}/short.scp"
-    merge_outputs.main([*command, "--output_dir", f"{corpus}/out"])
+    stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     assert not [*joined.iterdir()]
 
 

@@ -3,9 +3,9 @@
 import pytest
 from kaldi_builders import edit
 
+from espnet_medusa import stages
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.stages import combine_data
 
 
 @pytest.fixture
@@ -19,7 +19,9 @@ def sources(make_data_dir):
 
 
 def run(sources, output, *more):
-    combine_data.main(["--data_dirs", *map(str, sources), "--output_dir", str(output), *more])
+    stages.main(
+        ["combine_data", "--data_dirs", *map(str, sources), "--output_dir", str(output), *more]
+    )
 
 
 def test_all_tables_are_joined_and_sorted(sources, tmp_path, capsys):

@@ -4,10 +4,10 @@ import sys
 import pytest
 from kaldi_builders import edit
 
+from espnet_medusa import stages
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.fix import fix_data_dir
 from espnet_medusa.kaldi.table import DataError, read_table, write_table
-from espnet_medusa.stages import validate_data_dir as command
 
 FIRST, SECOND = "s0-u000", "s0-u002"
 
@@ -72,9 +72,9 @@ def test_speaker_must_be_a_prefix_unless_told(make_data_dir, capsys):
     write_table(folder / "utt2spk", speakers)
     fix_data_dir(folder)
     with pytest.raises(SystemExit):
-        command.main([str(folder)])
+        stages.main(["validate_data_dir", str(folder)])
     assert "make the speaker a prefix" in capsys.readouterr().out
-    command.main([str(folder), "--speaker_order", "false"])
+    stages.main(["validate_data_dir", str(folder), "--speaker_order", "false"])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_fix_changes_nothing_when_nothing_would_be_left(make_data_dir):
 def test_command_exits_with_1_and_prints_all_problems(make_data_dir):
     folder = make_data_dir()
     edit(folder / "text", lambda text: text.replace("word 0", "").replace("word 2", "<s>"))
-    run = [sys.executable, "-m", "espnet_medusa.stages.validate_data_dir", str(folder)]
+    run = [sys.executable, "-m", "espnet_medusa.stages", "validate_data_dir", str(folder)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and len(done.stdout.splitlines()) == 2
 
@@ -156,7 +156,7 @@ def test_command_exits_with_1_and_prints_all_problems(make_data_dir):
 def test_command_fixes_and_then_succeeds(make_data_dir, capsys):
     folder = make_data_dir()
     edit(folder / "text", lambda text: text.replace("word 0", ""))
-    command.main([str(folder), "--fix", "true"])
+    stages.main(["validate_data_dir", str(folder), "--fix", "true"])
     printed = capsys.readouterr()
     assert f"{FIRST}: has no value; dropped" in printed.out
     assert "kept 3 utterances" in printed.err
@@ -166,6 +166,6 @@ def test_text_is_optional_only_when_told(make_data_dir, capsys):
     folder = make_data_dir()
     (folder / "text").unlink()
     with pytest.raises(SystemExit):
-        command.main([str(folder)])
+        stages.main(["validate_data_dir", str(folder)])
     assert f"{folder}/text" in capsys.readouterr().out
-    command.main([str(folder), "--require_text", "false"])
+    stages.main(["validate_data_dir", str(folder), "--require_text", "false"])

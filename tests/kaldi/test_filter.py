@@ -2,11 +2,11 @@ import pytest
 import soundfile
 from kaldi_builders import RATE_HZ, edit, tone
 
+from espnet_medusa import stages
 from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import DataError, read_table, write_table
-from espnet_medusa.stages import filter_data as command
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def formatted(make_data_dir, tmp_path):
 
 
 def run(formatted, output, *more):
-    command.main(["--input_dir", str(formatted), "--output_dir", str(output), *more])
+    stages.main(["filter_data", "--input_dir", str(formatted), "--output_dir", str(output), *more])
 
 
 def test_long_short_and_empty_are_dropped_and_named(formatted, tmp_path, capsys):

@@ -11,11 +11,11 @@ from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
 from media_files import speechlike, write_media
 from waiting import is_alive, wait_for
 
+from espnet_medusa import stages
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import DataError, read_table, write_table
-from espnet_medusa.stages import format_data as command
 
 N_UTTERANCES = 60
 
@@ -63,7 +63,7 @@ def test_skip_writes_48_and_names_12(sixty, tmp_path, capsys):
     folder, bad = sixty
     output = tmp_path / "dump"
     cmd = ["--data_dir", str(folder), "--output_dir", str(output), "--on_bad", "skip"]
-    command.main([*cmd, "--max_duration", "30", "--nj", "2"])
+    stages.main(["format_data", *cmd, "--max_duration", "30", "--nj", "2"])
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert set(read_table(output / "bad_utterances")) == bad
@@ -75,7 +75,7 @@ def test_skip_writes_48_and_names_12(sixty, tmp_path, capsys):
     assert set(" ".join(spk2utt.values()).split()) == good
     # Once more: nothing is redone, and the bad ones are named again.
     stamp = (output / ".stamp.json").stat().st_mtime_ns
-    command.main([*cmd, "--max_duration", "30", "--nj", "1"])
+    stages.main(["format_data", *cmd, "--max_duration", "30", "--nj", "1"])
     assert (output / ".stamp.json").stat().st_mtime_ns == stamp
     assert capsys.readouterr().out.splitlines() == printed
 
@@ -84,7 +84,7 @@ def test_stop_names_12_and_writes_nothing(sixty, tmp_path, capsys):
     folder, bad = sixty
     cmd = ["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump")]
     with pytest.raises(SystemExit) as caught:
-        command.main([*cmd, "--max_duration", "30"])
+        stages.main(["format_data", *cmd, "--max_duration", "30"])
     assert caught.value.code == 1
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
@@ -118,7 +118,7 @@ def test_killed_worker_is_an_error_not_a_hang(make_data_dir, tmp_path, capsys):
     write_table(folder / "wav.scp", dict.fromkeys(["s0-u000", "s1-u001"], "kill -9 $PPID |"))
     cmd = ["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), "--nj", "2"]
     with pytest.raises(SystemExit):
-        command.main([*cmd, "--allow_pipes", "true"])
+        stages.main(["format_data", *cmd, "--allow_pipes", "true"])
     assert "a worker was killed" in capsys.readouterr().out
     assert not (tmp_path / "dump").exists()
 
@@ -133,7 +133,7 @@ def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
         for key, path in entries.items()
     }
     write_table(folder / "wav.scp", slow)
-    cmd = [sys.executable, "-m", "espnet_medusa.stages.format_data", "--data_dir", str(folder)]
+    cmd = [sys.executable, "-m", "espnet_medusa.stages", "format_data", "--data_dir", str(folder)]
     cmd += ["--output_dir", str(output), "--nj", "2", "--allow_pipes", "true"]
     process = subprocess.Popen(cmd, stderr=subprocess.DEVNULL)
     first_of_each_worker = {"s0-u000", "s1-u001"}
@@ -304,7 +304,9 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
 def test_impossible_options_are_refused(make_data_dir, tmp_path, capsys, cmd, message):
     folder = make_data_dir(1)
     with pytest.raises(SystemExit) as caught:
-        command.main(["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), *cmd])
+        stages.main(
+            ["format_data", "--data_dir", str(folder), "--output_dir", str(tmp_path / "dump"), *cmd]
+        )
     assert caught.value.code == 1
     assert message in capsys.readouterr().out
 

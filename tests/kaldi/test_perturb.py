@@ -2,15 +2,15 @@ import pytest
 import soundfile
 from kaldi_builders import edit, peak_frequency_hz, tone
 
+from espnet_medusa import stages
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.perturb import parse_factors
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.stages import perturb_speed as command
 
 
 def run(folder, output, *more):
-    command.main(["--data_dir", str(folder), "--output_dir", str(output), *more])
+    stages.main(["perturb_speed", "--data_dir", str(folder), "--output_dir", str(output), *more])
 
 
 def test_three_speeds_as_kaldi_names_them(make_data_dir, tmp_path):

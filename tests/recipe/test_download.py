@@ -8,10 +8,10 @@ import pytest
 from archives import make_tar, one_line, tree
 from file_server import serve
 
+from espnet_medusa import stages
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe import download as module
 from espnet_medusa.recipe.download import download
-from espnet_medusa.stages import download as command
 
 CONTENT = random.Random(0).randbytes(700_000)
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -163,12 +163,14 @@ def test_command_fetches_and_unpacks(server, tmp_path, capsys):
     server.files["/a.tar.gz"] = packed
     options = ["--url", f"{server.url}/a.tar.gz", "--path", str(tmp_path / "got.tar.gz")]
     checksum = f"md5:{hashlib.md5(packed).hexdigest()}"
-    command.main([*options, "--checksum", checksum, "--unpack_to", str(tmp_path / "out")])
+    stages.main(
+        ["download", *options, "--checksum", checksum, "--unpack_to", str(tmp_path / "out")]
+    )
     assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a"}
     (tmp_path / "got.tar.gz").unlink()
     capsys.readouterr()
     with pytest.raises(SystemExit) as exit_:
-        command.main([*options, "--checksum", MD5])
+        stages.main(["download", *options, "--checksum", MD5])
     assert exit_.value.code == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(errors) == 1 and "got.tar.gz: is damaged" in errors[0]

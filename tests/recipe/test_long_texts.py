@@ -3,7 +3,7 @@
 import pytest
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa.recipe.long_texts import leave_out_long_texts, longest_text
+from espnet_medusa.recipe.shapes import drop_long_texts, longest_text
 
 
 def shapes(folder, **lengths: str):
@@ -24,17 +24,17 @@ def test_the_limit_is_the_decoders(tmp_path):
 
 def test_long_ones_go_from_all_shape_files_and_come_back_with_another_limit(tmp_path, capsys):
     lengths = {"a": "3", "b": "7", "c": "5,80", "d": "6"}
-    assert leave_out_long_texts(shapes(tmp_path, **lengths), 5) == ["b", "d"]
+    assert drop_long_texts(shapes(tmp_path, **lengths), 5) == ["b", "d"]
     assert (tmp_path / "text_shape").read_text() == "a 3\nc 5,80\n"
     assert (tmp_path / "speech_shape").read_text() == "a 9\nc 9\n"
     assert (tmp_path / "long_texts").read_text() == "b 7\nd 6\n"
     assert "left out 2" in capsys.readouterr().out
     for longest in (None, 7):
-        assert leave_out_long_texts(shapes(tmp_path, **lengths), longest) == []
+        assert drop_long_texts(shapes(tmp_path, **lengths), longest) == []
         assert len((tmp_path / "text_shape").read_text().splitlines()) == 4
         assert not (tmp_path / "long_texts").exists()
 
 
 def test_a_set_of_nothing_but_long_texts_is_refused(tmp_path):
     with pytest.raises(ValueError, match="every text is longer than the decoder's 2 tokens; cut"):
-        leave_out_long_texts(shapes(tmp_path, a="3", b="7"), 2)
+        drop_long_texts(shapes(tmp_path, a="3", b="7"), 2)

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from espnet_medusa import stages
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.recipe.shapes import add_vocabulary_size
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.stages import calculate_rtf as calculate_rtf_command
-from espnet_medusa.stages import merge_outputs, split_keys
 
 
 def write_job(log_dir, job, texts, failed=None):
@@ -25,8 +24,8 @@ def write_job(log_dir, job, texts, failed=None):
 
 def merge(tmp_path, ids):
     (tmp_path / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in ids))
-    merge_outputs.main(
-        ["--keys", f"{tmp_path}/wav.scp", "--log_dir", f"{tmp_path}/log"]
+    stages.main(
+        ["merge_outputs", "--keys", f"{tmp_path}/wav.scp", "--log_dir", f"{tmp_path}/log"]
         + ["--output_dir", f"{tmp_path}/out"]
     )
 
@@ -38,7 +37,7 @@ def test_split_gives_all_inputs_the_same_number_of_jobs(tmp_path, capsys):
     command = ["--nj", "5"]
     for name in ("train", "valid"):
         command += ["--keys", f"{tmp_path}/{name}.scp", "--output", f"{tmp_path}/log/{name}.JOB"]
-    split_keys.main(command)
+    stages.main(["split_keys", *command])
     assert capsys.readouterr().out == "3\n"
     parts = [(tmp_path / "log" / f"train.{job}").read_text() for job in (1, 2, 3)]
     assert "".join(parts) == (tmp_path / "train.scp").read_text()
@@ -49,7 +48,9 @@ def test_split_gives_all_inputs_the_same_number_of_jobs(tmp_path, capsys):
 def test_split_refuses_an_empty_list(tmp_path, capsys):
     (tmp_path / "wav.scp").write_text("")
     with pytest.raises(SystemExit) as error:
-        split_keys.main(["--nj", "2", "--keys", f"{tmp_path}/wav.scp", "--output", "x.JOB"])
+        stages.main(
+            ["split_keys", "--nj", "2", "--keys", f"{tmp_path}/wav.scp", "--output", "x.JOB"]
+        )
     assert error.value.code == 1
     assert "is empty" in capsys.readouterr().err
 
@@ -153,7 +154,7 @@ def test_rtf_pairs_lines_and_leaves_failed_utterances_out(tmp_path, capsys):
     (tmp_path / "asr_inference.2.log").write_text(
         log_line(5.0, "speech length: 8000") + log_line(5.25, "best hypo: c")
     )
-    calculate_rtf_command.main(["--log_dir", str(tmp_path), "--fs", "16k"])
+    stages.main(["calculate_rtf", "--log_dir", str(tmp_path), "--fs", "16k"])
     assert capsys.readouterr().out == (
         "Total audio duration: 3.500 [sec]\n"
         "Total decoding time: 1.750 [sec]\n"
@@ -182,7 +183,7 @@ def test_the_same_split_keeps_what_jobs_wrote_and_another_empties_it(tmp_path):
 
     def split(jobs: int, *more: str) -> None:
         options = ["--keys", f"{tmp_path}/wav.scp", "--output", f"{logs}/keys.JOB.scp"]
-        split_keys.main(["--nj", str(jobs), *options, "--work_dir", str(logs), *more])
+        stages.main(["split_keys", "--nj", str(jobs), *options, "--work_dir", str(logs), *more])
 
     split(3)
     (logs / "output.1").mkdir()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, is_alive, wait_for
 
+from espnet_medusa import stages
 from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
 from espnet_medusa.recipe.torchrun import without_report
-from espnet_medusa.stages import run_jobs, run_training
 
 PYTHON = sys.executable
 
@@ -22,8 +22,9 @@ def shell_job(folder: Path, name: str, script: str) -> Job:
 
 def test_each_job_gets_its_number_and_log(tmp_path):
     log = f"{tmp_path}/logs/x.JOB.log"
-    run_jobs.main(
+    stages.main(
         [
+            "run_jobs",
             "JOB=1:3",
             log,
             "--",
@@ -41,7 +42,7 @@ def test_each_job_gets_its_number_and_log(tmp_path):
 def test_failing_job_shows_the_last_20_lines_and_the_log(tmp_path, capfd):
     script = "for i in $(seq 30); do echo line $i; done; exit 7"
     with pytest.raises(SystemExit) as error:
-        run_jobs.main(["JOB=1:1", f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script])
+        stages.main(["run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script])
     shown = capfd.readouterr().err
     assert error.value.code == 1
     assert "line 11\n" in shown and "line 30\n" in shown and "line 10\n" not in shown
@@ -84,10 +85,12 @@ def test_no_more_jobs_at_once_than_allowed(tmp_path):
 def test_a_job_that_lists_what_it_left_out_has_not_failed(tmp_path):
     command = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
     command += ["JOB=1:2", f"{tmp_path}/x.JOB.log", "--", "bash", "-c"]
-    run_jobs.main([*command, f"echo utt reason > {tmp_path}/JOB.failed; exit 1"])
+    stages.main(["run_jobs", *command, f"echo utt reason > {tmp_path}/JOB.failed; exit 1"])
     (tmp_path / "2.failed").write_text("")
     with pytest.raises(SystemExit):
-        run_jobs.main([*command, f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"])
+        stages.main(
+            ["run_jobs", *command, f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"]
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -95,7 +98,7 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep {HANG_S}"
     runner = subprocess.Popen(
-        [PYTHON, "-m", "espnet_medusa.stages.run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
+        [PYTHON, "-m", "espnet_medusa.stages", "run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
         + ["--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
         # A shell's background jobs ignore Ctrl-C, and so would this one.
@@ -113,8 +116,8 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
 
 
 def test_prefix_comes_before_the_command(tmp_path):
-    run_jobs.main(
-        ["--cmd", "env WHERE=cluster", "JOB=1:1", f"{tmp_path}/x.log"]
+    stages.main(
+        ["run_jobs", "--cmd", "env WHERE=cluster", "JOB=1:1", f"{tmp_path}/x.log"]
         + ["--", "bash", "-c", "echo runs on $WHERE"]
     )
     assert "runs on cluster" in (tmp_path / "x.log").read_text()
@@ -122,8 +125,8 @@ def test_prefix_comes_before_the_command(tmp_path):
 
 def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    run_jobs.main(
-        ["--spread_gpus", "true", "JOB=1:3", f"{tmp_path}/x.JOB.log"]
+    stages.main(
+        ["run_jobs", "--spread_gpus", "true", "JOB=1:3", f"{tmp_path}/x.JOB.log"]
         + ["--", "bash", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES"]
     )
     seen = [(tmp_path / f"x.{job}.log").read_text().split("gpu=")[-1].strip() for job in (1, 2, 3)]
@@ -143,14 +146,14 @@ def test_bad_ranges_are_refused(text):
 
 def test_missing_program_is_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
-        run_jobs.main(["JOB=1:1", f"{tmp_path}/x.log", "--", "no_such_program"])
+        stages.main(["run_jobs", "JOB=1:1", f"{tmp_path}/x.log", "--", "no_such_program"])
     assert "cannot start no_such_program" in capsys.readouterr().err
 
 
 def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     log = tmp_path / "exp" / "train.log"
     for _ in range(2):
-        run_training.main(["--log", str(log), "--nj", "2", "--", "echo", "train"])
+        stages.main(["run_training", "--log", str(log), "--nj", "2", "--", "echo", "train"])
     ranks = [log.read_text(), log.with_suffix(".rank1.log").read_text()]
     for rank, text in enumerate(ranks):
         assert f"--dist_world_size 2 --dist_rank {rank} --dist_init_method file:///" in text
@@ -171,7 +174,7 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
 def test_processes_that_are_started_again_are_torchruns(tmp_path, options, processes, told):
     log = tmp_path / "train.log"
     options = ["--log", str(log), *options, "--max_restarts", "3"]
-    run_training.main([*options, "--", "echo", "-m", "train"])
+    stages.main(["run_training", *options, "--", "echo", "-m", "train"])
     assert log.read_text().splitlines()[-1] == (
         f"-m torch.distributed.run --nnodes=1 --nproc_per_node={processes} --max_restarts=3 "
         f"--standalone --no-python echo -m train {told}"
@@ -195,8 +198,19 @@ def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
     script = 'echo "$@" | grep -q "dist_rank 1" && exit 4; '
     script += f"sleep {HANG_S}; touch {tmp_path}/not_stopped"
     with pytest.raises(SystemExit):
-        run_training.main(
-            ["--log", f"{tmp_path}/train.log", "--nj", "2", "--", "bash", "-c", script, "bash"]
+        stages.main(
+            [
+                "run_training",
+                "--log",
+                f"{tmp_path}/train.log",
+                "--nj",
+                "2",
+                "--",
+                "bash",
+                "-c",
+                script,
+                "bash",
+            ]
         )
     assert not (tmp_path / "not_stopped").exists()
     assert "training process 1 failed with status 4" in capfd.readouterr().err

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from espnet_medusa import stages
 from espnet_medusa.recipe.score import ScoreOptions, sclite_command
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
 from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.stages import score
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folders(tmp_path):
 
 def run_score(folders, *options):
     data, output = folders
-    score.main(["--data_dir", str(data), "--output_dir", str(output), *options])
+    stages.main(["score", "--data_dir", str(data), "--output_dir", str(output), *options])
 
 
 def test_folders_and_totals(folders, capsys):

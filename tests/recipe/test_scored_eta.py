@@ -1,6 +1,6 @@
 """Words of scored texts by utterance: labels join speaker and utterance with a hyphen."""
 
-from espnet_medusa.recipe.scored_eta import words_by_utterance
+from espnet_medusa.recipe.score import words_by_utterance
 
 
 def test_utterances_are_told_from_speakers(tmp_path):

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from espnet_medusa import stages
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.systems import best_checkpoint
-from espnet_medusa.stages import systems
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def plan(conf_dir, capsys):
     """Name to (config's name, checkpoint, start, options)."""
 
     def run(heads: str, *options: str) -> dict[str, tuple[str, ...]]:
-        systems.main(["--heads", heads, "--conf_dir", str(conf_dir), *options])
+        stages.main(["systems", "--heads", heads, "--conf_dir", str(conf_dir), *options])
         lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
         return {name: (config.rpartition("/")[2], *rest) for name, config, *rest in lines}
 

@@ -5,8 +5,8 @@ import sentencepiece
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from espnet_medusa import stages
 from espnet_medusa.recipe.tokens import make_cleaner
-from espnet_medusa.stages import make_tokens
 
 TEXT = "a one two three\nb two three four\nc three four five\nd\n"
 
@@ -19,7 +19,7 @@ def text(tmp_path):
 
 def make(text, *options):
     token_list = text.parent / "list" / "tokens.txt"
-    make_tokens.main(["--text", str(text), "--token_list", str(token_list), *options])
+    stages.main(["make_tokens", "--text", str(text), "--token_list", str(token_list), *options])
     return token_list.read_text("utf-8").split("\n")[:-1]
 
 

@@ -4,9 +4,15 @@ import io
 
 import pytest
 
-from espnet_medusa.recipe.live import LiveLine, LogFollower, clock
-from espnet_medusa.recipe.progress import JobsProgress, TrainingWatch
-from espnet_medusa.recipe.train_log import TrainingProgress, parse_results, read_epochs
+from espnet_medusa.recipe.progress import (
+    JobsProgress,
+    LiveLine,
+    LogFollower,
+    TrainingProgress,
+    TrainingWatch,
+    clock,
+)
+from espnet_medusa.recipe.train_log import parse_results, read_epochs
 
 HEAD = "[host] 2026-11-21 01:00:00,000 (trainer:394) INFO: "
 RESULTS = (
@@ -50,7 +56,7 @@ def test_missing_and_unfinished_logs_are_errors(tmp_path):
 def test_training_progress_estimates_from_what_this_run_did(monkeypatch):
     progress = TrainingProgress(started=0.0)
     now = [0.0]
-    monkeypatch.setattr("espnet_medusa.recipe.train_log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("espnet_medusa.recipe.progress.time.monotonic", lambda: now[0])
     assert progress.line() == "training: starting, 0:00"
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=40, mean=16")
     progress.feed(HEAD + "[valid] mini-batch sizes summary: N-batch=4, mean=16")

@@ -4,10 +4,10 @@ import pytest
 from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer
 
+from espnet_medusa import stages
 from espnet_medusa.bin.asr_inference import build_preprocess
 from espnet_medusa.kaldi.dump_dir import DumpTables
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.stages import collect_shapes, whisper_tokens
 from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.whisper.tokens import read_whisper_tokens
 
@@ -23,7 +23,7 @@ preprocessor_conf: {language: en}
 def make(folder, model, token_type) -> list[str]:
     options = ["--whisper_model", str(model), "--token_type", token_type]
     options += ["--token_list", str(folder / "tokens.txt"), "--tokenizer", str(folder / "own")]
-    whisper_tokens.main(options)
+    stages.main(["whisper_tokens", *options])
     return (folder / "tokens.txt").read_text("utf-8").split("\n")[:-1]
 
 
@@ -84,8 +84,8 @@ def test_shapes_are_samples_and_labels(tmp_path, capsys):
         tables.write(tmp_path / name)
     write_table(tmp_path / "utt2lang", {"b": "fr"})
     stats = tmp_path / "stats"
-    collect_shapes.main(
-        ["--train_dir", str(tmp_path / "train"), "--valid_dir", str(tmp_path / "dev"),
+    stages.main(["collect_shapes",
+         "--train_dir", str(tmp_path / "train"), "--valid_dir", str(tmp_path / "dev"),
          "--output_dir", str(stats), "--", "--config", str(tmp_path / "train.yaml"),
          "--token_type", "hugging_face", "--bpemodel", str(tmp_path / "own"),
          "--token_list", str(tmp_path / "tokens.txt"),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from matplotlib import image, pyplot
 
+from espnet_medusa import stages
 from espnet_medusa.report.figures import decoding, training
 from espnet_medusa.report.measures.decodings import Decoding
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.stages import plot_training
 
 
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):
@@ -160,7 +160,7 @@ def test_curves_go_to_the_experiments_images(tmp_path, capsys):
         for epoch in (1, 2)
     )
     (tmp_path / "train.log").write_text(log)
-    plot_training.main(["--exp_dir", str(tmp_path)])
+    stages.main(["plot_training", "--exp_dir", str(tmp_path)])
     path = tmp_path / "images" / "training.png"
     assert capsys.readouterr().out == f"{path}\n"
     pixels = image.imread(path)

@@ -152,7 +152,7 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert stage.returncode == 1
     log = "exp/asr_tiny/cancelled/test/logdir/asr_inference.2.log"
     assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in said
-    assert "1 of 3 jobs did not end well;" in said and "what is finished is kept" in said
+    assert "1 of 3 jobs failed;" in said and "finished work is kept" in said
     done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
@@ -184,7 +184,7 @@ def test_a_node_drained_while_stage_12_runs_ends_what_it_has_and_takes_no_more(r
 
 
 def run_jobs(folder: Path, jobs: int, script: str) -> subprocess.Popen:
-    words = [sys.executable, "-m", "espnet_medusa.stages.run_jobs", "--cmd", "slurm.pl"]
+    words = [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", "slurm.pl"]
     words += ["--on_failure", "wait", f"JOB=1:{jobs}", "logdir/x.JOB.log", "--", "bash", "-c"]
     return subprocess.Popen([*words, script], cwd=folder, stderr=subprocess.PIPE, text=True)
 
@@ -209,7 +209,7 @@ def test_tasks_of_a_node_that_goes_down_start_again_elsewhere(tmp_path):
     assert stage.returncode == 0, said
     again = [n for n in (1, 2) if len((tmp_path / f"nodes.{n}").read_text().split()) == 2]
     assert (tmp_path / "nodes.1").read_text().split()[1] != node
-    assert f"Slurm started again: job {', '.join(map(str, again))}\n" in said
+    assert f"Slurm restarted job {', '.join(map(str, again))}\n" in said
     assert "start 2" in (tmp_path / "logdir" / "x.1.log").read_text().splitlines()[1]
 
 

@@ -95,4 +95,4 @@ def test_decoding_is_an_array_job_of_one_gpu_a_task(slurm, options, asked_for):
         assert f"job {job} failed with status 1: {log}.{job}.log" in said
         text = Path(f"{log}.{job}.log").read_text()
         assert text.startswith("# false -m espnet_medusa.bin.asr_inference ")
-    assert "2 of 2 jobs did not end well" in said and "finished is kept" in said
+    assert "2 of 2 jobs failed" in said and "finished work is kept" in said

@@ -11,12 +11,12 @@ import pytest
 from pretended_slurm import PretendedSlurm
 from waiting import HANG_S, is_alive, wait_for
 
+from espnet_medusa import stages
 from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import run
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
 from espnet_medusa.slurm.run import run_array
-from espnet_medusa.stages import run_command, run_jobs, run_training, split_keys
 
 REQUEST = Request(("sbatch",))
 
@@ -142,13 +142,13 @@ def test_nothing_of_a_running_job_is_removed(slurm, capsys):
     Path("keys").write_text("a\nb\n")
     slurm.set_state(5, 1, "RUNNING|None")
     split = ["--nj", "2", "--keys", "keys", "--output", "logdir/keys.JOB.scp"]
-    for main, options in (
-        (run_jobs.main, ["JOB=1:1", "logdir/x.JOB.log", "--", "true"]),
-        (split_keys.main, [*split, "--work_dir", "logdir"]),
-        (split_keys.main, [*split, "--work_dir", "logdir", "--resume", "false"]),
+    for command in (
+        ["run_jobs", "JOB=1:1", "logdir/x.JOB.log", "--", "true"],
+        ["split_keys", *split, "--work_dir", "logdir"],
+        ["split_keys", *split, "--work_dir", "logdir", "--resume", "false"],
     ):
         with pytest.raises(SystemExit):
-            main(options)
+            stages.main(command)
         assert "job 5 of an earlier run is still in Slurm's queue" in capsys.readouterr().err
     assert Path("logdir/x.1.log").exists() and Path("logdir/keys.1.scp").exists()
 
@@ -165,7 +165,7 @@ def test_where_the_queue_cannot_be_asked_the_record_is_named(slurm, monkeypatch)
 def test_interrupting_the_runner_cancels_its_tasks(slurm, number):
     script = f"echo $$ > pid.JOB.new; mv pid.JOB.new pid.JOB; exec sleep {HANG_S}"
     runner = subprocess.Popen(
-        [sys.executable, "-m", "espnet_medusa.stages.run_jobs", "--cmd", "slurm.pl", "JOB=1:2"]
+        [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", "slurm.pl", "JOB=1:2"]
         + ["x.JOB.log", "--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -188,7 +188,7 @@ def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text("command sbatch -p cpu\noption mem=* --mem $0\n")
     command = ["--cmd", "slurm.pl --mem 2G --max-jobs-run 2", "--title", "statistics", "JOB=1:4"]
-    run_jobs.main([*command, "x.JOB.log", "--", "bash", "-c", "echo job JOB"])
+    stages.main(["run_jobs", *command, "x.JOB.log", "--", "bash", "-c", "echo job JOB"])
     submitted = slurm.submitted()
     assert submitted[-5:-1] == ["-p", "cpu", "--mem", "2G"] and "--array=1-4%2" in submitted
     assert "job 4\n" in Path("x.4.log").read_text()
@@ -199,28 +199,30 @@ def test_a_failed_stage_names_jobs_logs_and_the_remedy(slurm, capsys):
     options = ["--cmd", "slurm.pl", "--on_failure", "wait", "--title", "exp test", "JOB=1:9"]
     script = "echo last words of JOB; exit $((JOB % 2))"
     with pytest.raises(SystemExit) as error:
-        run_jobs.main([*options, "x.JOB.log", "--", "bash", "-c", script])
+        stages.main(["run_jobs", *options, "x.JOB.log", "--", "bash", "-c", script])
     said = capsys.readouterr().err
     assert error.value.code == 1
     for job in (1, 3, 5, 7, 9):
         assert f"job {job} failed with status 1: x.{job}.log\n" in said
     assert "last words of 5\n" in said and "last words of 7\n" not in said
-    assert "exp test: 5 of 9 jobs did not end well;" in said and "finished is kept" in said
+    assert "exp test: 5 of 9 jobs failed;" in said and "finished work is kept" in said
 
 
 def test_what_an_earlier_run_left_out_does_not_excuse_a_cancelled_task(slurm):
     options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
     options += ["JOB=1:1", "x.JOB.log", "--", "bash", "-c"]
-    run_jobs.main([*options, "echo utt reason > JOB.failed; exit 1"])
+    stages.main(["run_jobs", *options, "echo utt reason > JOB.failed; exit 1"])
     assert Path("1.failed").exists()
     with pytest.raises(SystemExit):
-        run_jobs.main([*options, "scancel 2_JOB; sleep 1000"])
+        stages.main(["run_jobs", *options, "scancel 2_JOB; sleep 1000"])
 
 
 def test_one_training_process_runs_alone_and_adds_to_the_log(slurm):
     Path("exp").mkdir()
     Path("exp/train.log").write_text("before\n")
-    run_training.main(["--log", "exp/train.log", "--cmd", "slurm.pl", "--", "echo", "/JOB/train"])
+    stages.main(
+        ["run_training", "--log", "exp/train.log", "--cmd", "slurm.pl", "--", "echo", "/JOB/train"]
+    )
     log = Path("exp/train.log").read_text()
     assert log.startswith("before\n# echo /JOB/train\n") and log.endswith("\n/JOB/train\n")
 
@@ -243,7 +245,7 @@ def test_several_training_processes_are_torchruns(
     (programs / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     options = ["--log", "train.log", "--nj", str(nj), "--cmd", f"slurm.pl {prefix}"]
-    run_training.main([*options, "--", "my-python", "-m", "train", "--lr", "1"])
+    stages.main(["run_training", *options, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
     assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
     assert re.search(f" my-python -m torch.distributed.run .*{told}$", line)
@@ -256,7 +258,7 @@ def test_several_training_processes_are_torchruns(
 def test_one_training_process_that_is_started_again_is_torchruns(slurm):
     options = ["--log", "train.log", "--max_restarts", "2", "--cmd", "slurm.pl"]
     with pytest.raises(SystemExit):  # there is no srun
-        run_training.main([*options, "--", "my-python", "-m", "train"])
+        stages.main(["run_training", *options, "--", "my-python", "-m", "train"])
     script = Path("q/train.sh").read_text()
     assert "--nproc_per_node=1 --max_restarts=2 " in script
     assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python -m torch" in script
@@ -265,8 +267,8 @@ def test_one_training_process_that_is_started_again_is_torchruns(slurm):
 def test_a_single_commands_output_and_status_are_ours(slurm, capfd):
     for prefix in ("", "slurm.pl"):
         options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]
-        run_command.main([*options, "echo of JOB"])
+        stages.main(["run_command", *options, "echo of JOB"])
         assert capfd.readouterr().out.endswith("of JOB\n")
         with pytest.raises(SystemExit) as end:
-            run_command.main([*options, "echo some are left out; exit 3"])
+            stages.main(["run_command", *options, "echo some are left out; exit 3"])
         assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out

@@ -11,12 +11,12 @@ import yaml
 from experiment import read_lines
 from whisper_training import losses, make_corpus, shapes, weights, write_good_and_bad, write_lines
 
+from espnet_medusa import stages
 from espnet_medusa.bin import asr_train
-from espnet_medusa.inference import cached_memory
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.stages import cache_memory
 from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.training import cached_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "egs" / "librispeech" / "asr1" / "conf"
@@ -62,9 +62,8 @@ def train(corpus, output: Path, data: tuple[Path, str, str] | None, command: lis
 
 
 def keep(corpus, folder: Path, command: list[str], data_dir: Path | None = None) -> Path:
-    cache_memory.main(
-        ["--data_dir", str(data_dir or corpus), "--output_dir", str(folder), "--batch_size", "3",
-         "--", *command]
+    stages.main(["cache_memory", "--data_dir", str(data_dir or corpus),
+         "--output_dir", str(folder), "--batch_size", "3", "--", *command]
     )  # fmt: skip
     return folder
 
@@ -168,7 +167,7 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     data = write_good_and_bad(tmp_path / "data")
     with pytest.raises(SystemExit) as end:
         keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)
-    assert end.value.code == cache_memory.SOME_FAILED
+    assert end.value.code == 3
     assert "memory of 1 of 2 utterances" in capsys.readouterr().out
     assert [*read_lines(tmp_path / "memory" / "memory.scp")] == ["good"]
     assert "bad.wav" in read_lines(tmp_path / "memory" / "failed_utterances")["bad"]

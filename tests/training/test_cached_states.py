@@ -22,10 +22,10 @@ from whisper_training import (
     write_lines,
 )
 
+from espnet_medusa import stages
 from espnet_medusa.bin import asr_train, convert
-from espnet_medusa.inference import cached_shards, cached_states
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.stages import cache_states
+from espnet_medusa.training import cached_shards, cached_states
 from espnet_medusa.training.label_filter import ENDLESS, REPEATING
 from espnet_medusa.whisper.tokens import END, START
 
@@ -56,7 +56,7 @@ def corpus(tmp_path_factory):
 
 def keep(corpus: Path, output: Path, *options: str) -> Path:
     sets = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(corpus)]
-    cache_states.main([*sets, "--output_dir", str(output), "--batch_size", "3", *options])
+    stages.main(["cache_states", *sets, "--output_dir", str(output), "--batch_size", "3", *options])
     return output
 
 
@@ -247,7 +247,7 @@ def test_texts_are_those_of_the_config_and_languages_those_of_the_set(corpus, tm
 
 def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
     for options, told in (
-        (["--states", "false", "--references", "true"], "nothing is left to do"),
+        (["--states", "false", "--references", "true"], "--states false"),
         (["--job", "3", "--jobs", "2"], "--job 3: allowed with --jobs 2: 1 to 2"),
         (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
         (["--max_compression_ratio", "1"], "max_compression_ratio 1.0: must be above 1"),
@@ -288,7 +288,7 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
     with pytest.raises(SystemExit) as end:
-        cache_states.main([*command, "--output_dir", str(tmp_path / "states"), *ALL])
+        stages.main(["cache_states", *command, "--output_dir", str(tmp_path / "states"), *ALL])
     assert end.value.code == 3
     assert "states of 1 of 2 utterances" in capsys.readouterr().out
     assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]

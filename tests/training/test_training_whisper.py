@@ -18,10 +18,9 @@ from whisper_training import (
     write_lines,
 )
 
-from espnet_medusa import plugin
+from espnet_medusa import plugin, stages
 from espnet_medusa.bin import asr_train
 from espnet_medusa.options import read_config
-from espnet_medusa.stages import aggregate_stats, collect_shapes, run_training
 
 LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
@@ -158,7 +157,9 @@ def test_two_processes_take_the_step_of_one(corpus, tmp_path):
     command = command_of(corpus, tmp_path / "both", "linear", **changes)
     command += shapes(tmp_path / "speech_shape")
     log = ["--log", str(tmp_path / "both" / "train.log"), "--nj", "2", "--"]
-    run_training.main([*log, sys.executable, "-m", "espnet_medusa.bin.asr_train", *command])
+    stages.main(
+        ["run_training", *log, sys.executable, "-m", "espnet_medusa.bin.asr_train", *command]
+    )
     expected, found = (weights(path / "1epoch.pth") for path in (alone, tmp_path / "both"))
     counts = "decoder.token_counts"
     assert found.pop(counts).sum() == expected.pop(counts).sum() / 2, "rank 0's share"
@@ -178,8 +179,16 @@ def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_p
     write_lines(keys, dict.fromkeys(texts, 1))
     command = command_of(data, stats / "job.1", "block")
     asr_train.main([*command, "--collect_stats", "true", *shapes(keys)])
-    aggregate_stats.main(
-        ["--jobs", "1", "--job_dir", str(stats / "job.JOB"), "--output_dir", str(stats)]
+    stages.main(
+        [
+            "aggregate_stats",
+            "--jobs",
+            "1",
+            "--job_dir",
+            str(stats / "job.JOB"),
+            "--output_dir",
+            str(stats),
+        ]
         + ["--token_list", str(corpus / "tokens.txt"), "--token_type", "hugging_face"]
         + ["--sum_stats", "false"]
     )
@@ -194,7 +203,7 @@ def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_p
     write_lines(data / "utt2spk", {key: key for key in texts})
     write_lines(data / "utt2num_samples", dict.fromkeys(texts, 4800))
     sets = [f"--{part}_dir={data}" for part in ("train", "valid")]
-    collect_shapes.main([*sets, "--output_dir", str(stats), "--", *command])
+    stages.main(["collect_shapes", *sets, "--output_dir", str(stats), "--", *command])
     assert told in capsys.readouterr().out
     assert "u3" not in (stats / "train" / "text_shape.hugging_face").read_text()
     # Who trains on them all the same is told so, not by an index error.

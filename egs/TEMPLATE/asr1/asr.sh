@@ -140,7 +140,7 @@ fail_data() { # all sets were looked at, and their problems named
 }
 
 tool() { # NAME [OPTION ...]: one of our own commands
-    python3 -m "espnet_medusa.stages.$1" "${@:2}"
+    python3 -m espnet_medusa.stages "$@"
 }
 
 current= # stage
@@ -564,7 +564,7 @@ statistics() {
 cache_memory() { # SET
     local kept=${memory_dir}/$1 status=0
     tool run_command --cmd "${memory_prefix}" --log "${kept}/cache_memory.log" -- \
-        python3 -m espnet_medusa.stages.cache_memory --data_dir "${features}/$1" \
+        python3 -m espnet_medusa.stages cache_memory --data_dir "${features}/$1" \
         --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
         "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
     [ "${status}" -ne 3 ] || fail "stage 10: the encoder takes not all of $1: leave out what" \

@@ -192,7 +192,7 @@ cache_states() { # LABELS: Whisper runs once over both sets, for all systems tha
     convert
     for set_name in "${train_set}" "${valid_set}"; do
         folder=${dumpdir}/states_$1/${set_name}
-        command=(python3 -m espnet_medusa.stages.cache_states --exp_dir "${expdir}/asr_vanilla"
+        command=(python3 -m espnet_medusa.stages cache_states --exp_dir "${expdir}/asr_vanilla"
             --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
@@ -203,7 +203,7 @@ cache_states() { # LABELS: Whisper runs once over both sets, for all systems tha
         [ "${ngpu}" -gt 0 ] || command+=(--encoder_precision int8)
         [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
         if [ "${states_nj}" -gt 1 ]; then
-            python3 -m espnet_medusa.stages.run_jobs --title "${folder}" \
+            python3 -m espnet_medusa.stages run_jobs --title "${folder}" \
                 --cmd "${states_prefix}" \
                 --spread_gpus "$([ "${ngpu}" -gt 0 ] && echo true || echo false)" \
                 "JOB=1:${states_nj}" "${folder}/cache_states.JOB.log" -- \
@@ -212,7 +212,7 @@ cache_states() { # LABELS: Whisper runs once over both sets, for all systems tha
         [ "$(needed "$1" audio)" = false ] ||
             command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written")
         status=0
-        python3 -m espnet_medusa.stages.run_command --cmd "${states_prefix}" \
+        python3 -m espnet_medusa.stages run_command --cmd "${states_prefix}" \
             --log "${folder}/cache_states.log" -- "${command[@]}" || status=$?
         [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
         [ "${status}" -eq 0 ] || incomplete=true

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.options import read_config
-from espnet_medusa.recipe.merge import job_folders
+from espnet_medusa.recipe.job_files import job_folders
 from espnet_medusa.recipe.rtf import Timing, parse_rate, read_timings
 from espnet_medusa.report.measures.decodings import Decoding, decoded_files, tag_and_set
 from espnet_medusa.search.statistics import DecodingStatistics

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from espnet_medusa.recipe.merge import merge_statistics_files
-from espnet_medusa.recipe.scored_eta import add_scored_eta
+from espnet_medusa.recipe.job_files import merge_statistics_files
+from espnet_medusa.recipe.score import add_scored_eta
 from espnet_medusa.report.measures.decodings import decoded_files
 from espnet_medusa.search.statistics import read_report
 

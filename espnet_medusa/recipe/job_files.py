@@ -1,10 +1,11 @@
-"""Joins what the inference jobs of one test set wrote."""
+"""Files of parallel jobs: a stage's input is split over them, and their outputs are joined."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.kaldi.table import read_results, read_table, write_table
+from espnet_medusa.kaldi.table import read_results, read_table, split_scp, write_table
 from espnet_medusa.longform.segments_dir import CTM, SEGMENTS, TABLES, put_segments_dir
 from espnet_medusa.scoring.trn import list_some
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
@@ -12,16 +13,65 @@ from espnet_medusa.search.statistics import DecodingStatistics, read_statistics,
 RESULT_FILES = ("text", "token", "token_int", "score")
 
 
+def split_keys(
+    inputs: Sequence[Path | str],
+    outputs: Sequence[str],
+    jobs: int,
+    work_dir: Path | str | None = None,
+    resume: bool = True,
+) -> int:
+    """Split each input over the same number of jobs, into runs of consecutive lines.
+
+    Args:
+        inputs: Kaldi tables: each line begins with an id.
+        outputs: For each input, the name of its parts, with `JOB` for the job's number.
+        jobs: Maximum number of jobs.
+        work_dir: Folder of the jobs' outputs. It is kept if the split is that of the last call,
+            so that interrupted jobs resume, and emptied otherwise.
+        resume: False: always empty it.
+
+    Returns:
+        Number of jobs: `jobs`, or fewer when an input has fewer utterances.
+
+    Raises:
+        ValueError: An input is missing, empty or malformed, or a name lacks `JOB`.
+    """
+    tables = []
+    for path, pattern in zip(inputs, outputs, strict=True):
+        if "JOB" not in pattern:
+            raise ValueError(f"{pattern}: the name of the parts must contain JOB")
+        tables.append(read_table(path, require_value=False))
+    count = min(jobs, *(len(table) for table in tables))
+    parts = {
+        Path(pattern.replace("JOB", str(job))): {key: table[key] for key in keys}
+        for table, pattern in zip(tables, outputs, strict=True)
+        for job, keys in enumerate(split_scp(list(table), count), 1)
+    }
+    if work_dir is not None and not (resume and _same_parts(parts, outputs)):
+        shutil.rmtree(work_dir, ignore_errors=True)
+    for path, part in parts.items():
+        write_table(path, part)
+    return count
+
+
+def _same_parts(parts: Mapping[Path, Mapping[str, str]], outputs: Sequence[str]) -> bool:
+    patterns = [Path(name.replace("JOB", "[0-9]*")) for name in outputs]
+    existing = {path for pattern in patterns for path in pattern.parent.glob(pattern.name)}
+    return existing == set(parts) and all(
+        read_table(path, require_value=False) == part for path, part in parts.items()
+    )
+
+
 @dataclass(frozen=True)
 class MergedOutput:
-    """What became of a test set: ids with a result, and the reason of each failure by id."""
+    """Ids of a test set with a result, and the reason of each failure by id."""
 
     decoded: tuple[str, ...]
     failed: Mapping[str, str]
 
 
 def job_folders(log_dir: Path) -> list[Path]:
-    """The folders `output.1`, `output.2`, ... in the order of their numbers.
+    """Return the folders `output.1`, `output.2`, ... in the order of their numbers.
 
     Raises:
         ValueError: There is none.
@@ -47,26 +97,27 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
     """Join text, token, token_int, score and failed_utterances of all jobs, sorted by id.
 
     Args:
-        keys: File whose first column holds the ids that should have been decoded.
+        keys: File whose first column has the ids of all utterances of the test set.
         log_dir: Folder of `output.<job>`.
         output_dir: Where to write.
 
     Raises:
-        ValueError: An id has neither a result nor a reason (its job broke off), or has both.
+        ValueError: An id has neither a result nor a reason (its job failed), or has both.
     """
     folders = job_folders(log_dir)
     failed = _join([folder / "failed_utterances" for folder in folders])
-    for name in RESULT_FILES:
-        merged = _join([folder / "1best_recog" / name for folder in folders])
-        if name == "text" or merged:
-            write_table(output_dir / name, merged)
-        if name == "text":
-            texts = merged
+    merged = {
+        name: _join([folder / "1best_recog" / name for folder in folders]) for name in RESULT_FILES
+    }
+    for name, table in merged.items():
+        if name == "text" or table:
+            write_table(output_dir / name, table)
+    texts = merged["text"]
     lost = read_table(keys, require_value=False).keys() - texts.keys() - failed.keys()
     if lost:
         raise ValueError(
             f"{len(lost)} utterances of {keys} have neither a result nor a reason: "
-            f"{list_some(sorted(lost))}; a job broke off, see "
+            f"{list_some(sorted(lost))}; a job failed, see "
             f"{log_dir}/*.log and decode again (stage 12)"
         )
     both = texts.keys() & failed.keys()
@@ -79,11 +130,7 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
 
 
 def merge_segments(log_dir: Path, output_dir: Path) -> None:
-    """Join the directories of long utterances' segments, where the jobs have written any.
-
-    Args:
-        log_dir: Folder of `output.<job>`.
-        output_dir: Gets the directory `segments`.
+    """Join the jobs' `segments` directories of long utterances, if there are any.
 
     Raises:
         ValueError: A table is malformed, or an id is in two of them.
@@ -97,11 +144,7 @@ def merge_segments(log_dir: Path, output_dir: Path) -> None:
 
 
 def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
-    """Join the jobs' statistics.json, where the inference command writes any.
-
-    Args:
-        log_dir: Folder of `output.<job>`.
-        output_dir: Holds the merged text; gets statistics.json, of its utterances.
+    """Join the jobs' statistics.json of the utterances in `output_dir/text`.
 
     Returns:
         Whether there were any.
@@ -115,17 +158,16 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
     if not files:
         target.unlink(missing_ok=True)
         return False
-    found: dict[str, DecodingStatistics] = {}
+    statistics: dict[str, DecodingStatistics] = {}
     for path in files:
-        # ESPnet leaves the folders of an earlier run with more jobs: their numbers are higher
-        # than those of the jobs that had the same utterances last.
-        found = read_statistics(path) | found
+        # An earlier ESPnet run with more jobs leaves folders with higher numbers: the lower wins.
+        statistics = read_statistics(path) | statistics
     decoded = read_results(output_dir / "text")
-    lost = decoded.keys() - found.keys()
+    lost = decoded.keys() - statistics.keys()
     if lost:
         raise ValueError(
             f"{log_dir}: no statistics of {len(lost)} utterances of {output_dir / 'text'}: "
-            f"{list_some(sorted(lost))}; a job broke off, decode again (stage 12)"
+            f"{list_some(sorted(lost))}; a job failed, decode again (stage 12)"
         )
-    write_statistics(target, {key: found[key] for key in decoded})
+    write_statistics(target, {key: statistics[key] for key in decoded})
     return True

@@ -1,0 +1,184 @@
+"""Caches of what a frozen model computes from a set, for training of heads, CTC or a decoder.
+
+An interrupted command resumes. The file failed_utterances lists what could not be computed; the
+exit status is then 3.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+from espnet_medusa.bin.command_line import add_fields, positive, str2bool
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.stages import Work
+
+SOME_FAILED = 3
+
+
+def cache_memory(parser: argparse.ArgumentParser) -> Work:
+    """Cache a frozen encoder's output, on which a decoder then trains (`-- OPTIONS`).
+
+    The encoder is that of the training's configuration and initial weights.
+    """
+    add = parser.add_argument
+    add("--data_dir", type=Path, required=True, help="wav.scp of stage 4")
+    add("--output_dir", type=Path, required=True, help="folder to write")
+    add("--batch_size", type=positive, default=8, help="utterances per batch")
+    add("--ngpu", type=int, default=0, help="1: on the GPU")
+    return _cache_memory
+
+
+def _cache_memory(args: argparse.Namespace) -> int:
+    from espnet_medusa.inference.job import read_input
+    from espnet_medusa.kaldi.dump_dir import sound_type
+    from espnet_medusa.task import MedusaASRTask
+    from espnet_medusa.training.cached_memory import MemoryKeeper, check_same_encoder
+
+    _log_progress()
+    options = MedusaASRTask.get_parser().parse_args(args.command)
+    job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
+    check_same_encoder(options, args.output_dir)
+    keeper = MemoryKeeper(
+        MedusaASRTask.build_initial_model(options),
+        options,
+        "cuda" if args.ngpu else "cpu",
+        MedusaASRTask.build_preprocess_fn(options, False),
+    )
+    failed = keeper.run(job, args.output_dir, args.batch_size)
+    print(f"{args.output_dir}: memory of {len(job.keys) - failed} of {len(job.keys)} utterances")
+    return SOME_FAILED if failed else 0
+
+
+def cache_states(parser: argparse.ArgumentParser) -> Work:
+    """Decode a set with a Whisper once, and cache the texts and states that training needs.
+
+    Labels are the texts that the model writes, or with --references true the set's own. Texts
+    that are probably wrong are left out (dropped_utterances).
+    """
+    from espnet_medusa.training.label_filter import UnfitOptions
+
+    add, path = parser.add_argument, Path
+    add("--exp_dir", type=path, required=True, help="experiment of the Whisper: config.yaml")
+    add("--model_file", default="model.pth", help="its weights, in that folder")
+    add("--data_dir", type=path, required=True, help="wav.scp, utt2num_samples; utt2lang; text")
+    add("--output_dir", type=path, required=True, help="folder to write")
+    add("--references", type=str2bool, default=False, help="labels are the set's own text")
+    add("--states", type=str2bool, default=True, help="cache states; false: only texts")
+    add("--memory", type=str2bool, default=True, help="cache encoder outputs: block heads")
+    add("--unpadded", type=str2bool, default=False, help="cache them without padded frames: CTC")
+    add("--labelled_dir", type=path, help="data directory to write: the set with these texts")
+    add("--config", type=path, help="decode config of the search that writes texts; none: greedy")
+    add("--decoder_precision", help="of that search, such as int8 (CPU)")
+    add("--encoder_precision", default="float32", help="of the encoder whose output is cached")
+    add_fields(
+        parser,
+        UnfitOptions(),
+        drop_fraction="share of the written texts to drop: lengths that least fit the audio",
+        max_compression_ratio="zlib ratio above which a written text is dropped as repetitive",
+    )
+    add("--batch_size", type=positive, default=8, help="utterances per batch")
+    add("--ngpu", type=int, default=0, help="1: on the GPU")
+    add(
+        "--jobs", type=positive, default=1, help="processes that share the set; afterwards a call "
+        "without --job joins their shards",
+    )  # fmt: skip
+    add("--job", type=positive, help="number of this process")
+    return _cache_states
+
+
+def _cache_states(args: argparse.Namespace) -> int:
+    from espnet_medusa.inference.job import build_preprocess
+    from espnet_medusa.training import cached_states as cached
+    from espnet_medusa.training.cached_shards import EVERY, FAILED
+    from espnet_medusa.training.label_filter import UnfitOptions
+
+    if not args.states and args.references:
+        raise InputError("--states false: allowed with --references false; nothing would be made")
+    if args.job is not None and args.job > args.jobs:
+        raise InputError(f"--job {args.job}: allowed with --jobs {args.jobs}: 1 to {args.jobs}")
+    _log_progress()
+    job, speech2text = _load_decoding(args)
+    durations_s = _durations(args.data_dir, job.keys, speech2text.sample_rate_hz)
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    references = _references(args.data_dir, preprocess) if args.references else None
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    archives = ()
+    if args.states:
+        chosen = {cached.STATES: True, cached.MEMORY: args.memory, cached.UNPADDED: args.unpadded}
+        archives = tuple(name for name, is_cached in chosen.items() if is_cached)
+        needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
+        cached.check_space(args.output_dir, needed)
+    unfit = UnfitOptions(args.drop_fraction, args.max_compression_ratio)
+    keeper = cached.StateKeeper(speech2text, archives, references, preprocess, unfit)
+    share = EVERY if args.job is None else slice(args.job - 1, None, args.jobs)
+    keeper.run(job, args.output_dir, args.batch_size, share)
+    if args.job is not None:
+        return 0
+    left_out = keeper.join(job, args.output_dir, durations_s)
+    what = "states" if args.states else "texts"
+    count = len(job.keys) - left_out.total()
+    print(f"{args.output_dir}: {what} of {count} of {len(job.keys)} utterances")
+    for reason, count in sorted(left_out.items()):
+        print(f"  {reason}: {count}")
+    if args.labelled_dir is not None:
+        _write_labelled(args.data_dir, args.output_dir / "text", args.labelled_dir)
+    return SOME_FAILED if left_out[FAILED] else 0
+
+
+def _load_decoding(args: argparse.Namespace):
+    """Return the utterances, and the search that writes texts, by asr_inference's options."""
+    from espnet_medusa.bin import asr_inference
+    from espnet_medusa.inference.job import read_input
+    from espnet_medusa.kaldi.dump_dir import sound_type
+
+    audio = f"{args.data_dir / 'wav.scp'},speech,{sound_type(args.data_dir)}"
+    words = [
+        "--output_dir", args.output_dir, "--ngpu", args.ngpu, "--batch_size", args.batch_size,
+        "--data_path_and_name_and_type", audio,
+        "--asr_train_config", args.exp_dir / "config.yaml",
+        "--asr_model_file", args.exp_dir / args.model_file,
+        "--encoder_precision", args.encoder_precision,
+    ]  # fmt: skip
+    words += ["--config", args.config] if args.config else ["--search", "greedy"]
+    if args.decoder_precision is not None:
+        words += ["--decoder_precision", args.decoder_precision]
+    if (args.data_dir / "utt2lang").is_file():
+        words += ["--utt2lang", args.data_dir / "utt2lang"]
+    options = vars(asr_inference.get_parser().parse_args([*map(str, words)]))
+    job = read_input(options["data_path_and_name_and_type"], None, options["utt2lang"])
+    return job, asr_inference.load(options)
+
+
+def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float]:
+    """Durations in seconds of all of utt2num_samples, which must have every key."""
+    samples = read_table(data_dir / "utt2num_samples")
+    durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
+    missing = next((key for key in keys if key not in durations_s), None)
+    if missing is not None:
+        raise InputError(f"{data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
+    return durations_s
+
+
+def _references(data_dir: Path, preprocess) -> dict[str, tuple[list[int], str]]:
+    """Token ids and text of each utterance of the set."""
+    texts = read_table(data_dir / "text")
+    return {
+        key: (preprocess(key, {"text": text})["text"].tolist(), text) for key, text in texts.items()
+    }
+
+
+def _write_labelled(data_dir: Path, text: Path, labelled_dir: Path) -> None:
+    """Write a copy of a ``dump/raw`` directory that has the texts of a table, and only those."""
+    from espnet_medusa.files.output_folder import fingerprint, staged_output
+    from espnet_medusa.kaldi.dump_dir import read_dump_dir
+
+    texts = read_table(text)
+    with staged_output(labelled_dir, fingerprint([text], [], {})) as staging:
+        read_dump_dir(data_dir).with_text(texts).write(staging)
+
+
+def _log_progress() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
+    )

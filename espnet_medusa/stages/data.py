@@ -1,0 +1,212 @@
+"""Stages 1 to 4: download a corpus, and make data directories from data directories."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from espnet_medusa.bin.command_line import add_fields, problems_to_stdout, str2bool
+from espnet_medusa.stages import Work
+
+EXAMPLES_SHOWN = 5
+
+
+def download(parser: argparse.ArgumentParser) -> Work:
+    """Download a file of a corpus, check it, and unpack it.
+
+    An interrupted download is resumed. A complete file is not downloaded again.
+    """
+    from espnet_medusa.files.archive import unpack
+    from espnet_medusa.recipe.download import download as download_file
+
+    parser.add_argument("--url", required=True, help="http or https")
+    parser.add_argument("--path", type=Path, required=True, help="file to write")
+    parser.add_argument("--checksum", help="such as md5:<32 digits>; none: not checked")
+    parser.add_argument("--unpack_to", type=Path, help="folder; none: not unpacked")
+
+    def work(args: argparse.Namespace) -> None:
+        download_file(args.url, args.path, args.checksum)
+        if args.unpack_to is not None:
+            unpack(args.path, args.unpack_to)
+
+    return work
+
+
+def combine_data(parser: argparse.ArgumentParser) -> Work:
+    """Join data directories, such as a training set of two languages."""
+    from espnet_medusa.kaldi.combine import combine_data_dirs
+
+    parser.add_argument("--data_dirs", type=Path, nargs="+", required=True, help="to join")
+    parser.add_argument("--languages", nargs="+", help="of each directory, for utt2lang")
+    parser.add_argument("--output_dir", type=Path, required=True, help="directory to write")
+
+    def work(args: argparse.Namespace) -> None:
+        n_utterances = combine_data_dirs(args.data_dirs, args.output_dir, args.languages)
+        print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
+
+    return work
+
+
+def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
+    """Check a Kaldi data directory, and with --fix true repair what can be repaired.
+
+    Prints one line for each problem on stdout. The exit status is 1 if any is left.
+    """
+    from espnet_medusa.kaldi import data_dir
+    from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
+
+    defaults = data_dir.ValidationOptions()
+    parser.add_argument("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
+    parser.add_argument(
+        "--fix",
+        type=str2bool,
+        default=False,
+        help="keep the utterances that are in all tables, sort, make utt2spk and spk2utt",
+    )
+    add_fields(
+        parser,
+        defaults,
+        require_text="whether every utterance needs a transcript",
+        allow_pipes="whether wav.scp may contain commands",
+    )
+    parser.add_argument(
+        "--speaker_order",
+        type=str2bool,
+        default=defaults.check_speaker_order,
+        help="whether utterances sorted by speaker must be sorted by id, as Kaldi requires",
+    )
+
+    def work(args: argparse.Namespace) -> int:
+        if args.fix:
+            with problems_to_stdout():
+                report = fix_data_dir(args.data_dir)
+            for problem in report.dropped:
+                print(problem)
+            made = f"; made {' and '.join(report.generated)}" if report.generated else ""
+            print(
+                f"{args.data_dir}: kept {report.n_kept} utterances{made}; the old tables are in"
+                f" {args.data_dir}/{BACKUP}",
+                file=sys.stderr,
+            )
+        options = data_dir.ValidationOptions(
+            require_text=args.require_text,
+            allow_pipes=args.allow_pipes,
+            check_speaker_order=args.speaker_order,
+        )
+        problems = data_dir.validate_data_dir(args.data_dir, options=options)
+        for problem in problems:
+            print(problem)
+        return 1 if problems else 0
+
+    return work
+
+
+def perturb_speed(parser: argparse.ArgumentParser) -> Work:
+    """Stage 2: add faster and slower copies of a training set's audio."""
+    from espnet_medusa.kaldi import perturb
+    from espnet_medusa.kaldi.audio_writer import AudioOptions
+
+    parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
+    parser.add_argument("--output_dir", required=True, help="written completely or not at all")
+    parser.add_argument("--factors", default="0.9 1.0 1.1", help="speeds; 1.1 is faster")
+    add_fields(
+        parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
+    )
+
+    def work(args: argparse.Namespace) -> None:
+        with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
+            factors = perturb.parse_factors(args.factors)
+            n_utterances = perturb.perturb_speed(
+                args.data_dir, args.output_dir, factors, args.nj, args.allow_pipes
+            )
+        print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
+
+    return work
+
+
+def format_data(parser: argparse.ArgumentParser) -> Work:
+    """Stage 3: convert the audio of a Kaldi data directory to one rate and one channel.
+
+    Prints one line for each bad utterance on stdout. The exit status is 1 if nothing was written.
+    """
+    from espnet2.utils.types import float_or_none, humanfriendly_parse_size_or_none
+
+    from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+    from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
+
+    add, audio, options = parser.add_argument, AudioOptions(), FormatOptions()
+    add("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
+    add("--output_dir", required=True, help="written completely or not at all")
+    add("--fs", type=humanfriendly_parse_size_or_none, default=audio.fs, help="rate in Hz or 16k")
+    add("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
+    add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
+    add(
+        "--on_bad",
+        choices=ON_BAD,
+        default=options.on_bad,
+        help="stop: write nothing if an utterance is bad (training sets); "
+        f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
+    )
+    add("--max_duration", type=float_or_none, default=audio.max_duration_s, help="s; none: any")
+    add("--min_duration", type=float, default=audio.min_duration_s, help="s; one frame")
+    add_fields(
+        parser,
+        options,
+        require_text="whether every utterance needs a transcript",
+        allow_empty_text="whether a transcript may be empty",
+    )
+
+    def work(args: argparse.Namespace) -> None:
+        with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
+            audio = AudioOptions(
+                fs=args.fs,
+                audio_format=args.audio_format,
+                nj=args.nj,
+                allow_pipes=args.allow_pipes,
+                max_duration_s=args.max_duration,
+                min_duration_s=args.min_duration,
+            )
+            options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
+            report = format_data_dir(args.data_dir, args.output_dir, options)
+        for problem in report.bad:
+            print(problem)
+        state = "already complete" if report.was_complete else "written"
+        print(
+            f"{args.output_dir}: {report.n_written} utterances {state}, {len(report.bad)} bad",
+            file=sys.stderr,
+        )
+
+    return work
+
+
+def filter_data(parser: argparse.ArgumentParser) -> Work:
+    """Stage 4: drop training utterances that are too long, too short or have no text."""
+    from espnet2.utils.types import humanfriendly_parse_size_or_none
+
+    from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
+
+    options = FilterOptions()
+    parser.add_argument("--input_dir", required=True, help="directory that format_data wrote")
+    parser.add_argument("--output_dir", required=True, help="written completely or not at all")
+    add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
+    parser.add_argument(
+        "--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k"
+    )
+    add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
+
+    def work(args: argparse.Namespace) -> None:
+        with problems_to_stdout():
+            options = FilterOptions(
+                args.min_wav_duration, args.max_wav_duration, args.fs, args.drop_empty_text
+            )
+            n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
+        print(f"{args.output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
+        by_reason: dict[str, list[str]] = {}
+        for key, reason in sorted(dropped.items()):
+            by_reason.setdefault(reason.split(":")[0], []).append(key)
+        for reason, keys in by_reason.items():
+            more = ", ..." if len(keys) > EXAMPLES_SHOWN else ""
+            print(f"  {reason}: {len(keys)} ({', '.join(keys[:EXAMPLES_SHOWN])}{more})")
+        if dropped:
+            print(f"  all of them: {args.output_dir}/{DROPPED_UTTERANCES}")
+
+    return work

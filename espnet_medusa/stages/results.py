@@ -1,0 +1,180 @@
+"""Stages 12 to 15: merge what inference jobs wrote, score it, pack the model and upload it."""
+
+import argparse
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from espnet_medusa.bin.command_line import add_fields
+from espnet_medusa.errors import InputError
+from espnet_medusa.stages import Work
+
+SOME_FAILED = 3
+
+
+def merge_outputs(parser: argparse.ArgumentParser) -> Work:
+    """Join the outputs of the inference jobs of one test set.
+
+    Exit status: 0, all utterances have a result; 3, some failed and are named; 1, an error.
+    """
+    from espnet_medusa.recipe import job_files
+
+    parser.add_argument("--keys", type=Path, required=True, help="file with all ids, first column")
+    parser.add_argument("--log_dir", type=Path, required=True, help="folder of output.<job>")
+    parser.add_argument("--output_dir", type=Path, required=True)
+
+    def work(args: argparse.Namespace) -> int:
+        merged = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
+        job_files.merge_statistics_files(args.log_dir, args.output_dir)
+        job_files.merge_segments(args.log_dir, args.output_dir)
+        total = len(merged.decoded) + len(merged.failed)
+        print(f"{args.output_dir}: {len(merged.decoded)} of {total} utterances decoded")
+        for utterance, reason in sorted(merged.failed.items()):
+            print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
+        return SOME_FAILED if merged.failed else 0
+
+    return work
+
+
+def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
+    """Print the real-time factor from `speech length` and `best hypo` lines of inference logs."""
+    from espnet_medusa.recipe import rtf
+
+    parser.add_argument("--log_dir", type=Path, required=True)
+    parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
+    parser.add_argument("--fs", default="16k", help="sample rate in Hz or 16k")
+
+    def work(args: argparse.Namespace) -> None:
+        logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
+        print(rtf.calculate_rtf(logs, rtf.parse_rate(args.fs)).report())
+
+    return work
+
+
+def score(parser: argparse.ArgumentParser) -> Work:
+    """Score one decoded test set as ESPnet's stage 13 does: WER, CER and TER folders."""
+    from espnet_medusa.recipe import score as scoring
+    from espnet_medusa.scoring.box_table import parse_sum
+
+    add = parser.add_argument
+    add("--data_dir", type=Path, required=True, help="folder of text and utt2spk")
+    add("--output_dir", type=Path, required=True, help="folder of the hypotheses' text")
+    add_fields(
+        parser,
+        scoring.ScoreOptions(),
+        cleaner="of the references",
+        hyp_cleaner="of the hypotheses",
+        allow_missing="count missing hypotheses as deletions",
+    )
+    add("--asr_train_config", type=Path, help="experiment's config, which names its tokenizer")
+    add("--bpemodel", type=Path, help="for the token error rate, instead of the experiment's")
+    add("--non_linguistic_symbols", default="none", help="file, or none")
+    add("--sclite", help="path of the real sclite")
+    add("--sclite_options", default="", help="such as `-s`: case counts")
+
+    def work(args: argparse.Namespace) -> None:
+        symbols = args.non_linguistic_symbols
+        options = scoring.ScoreOptions(
+            cleaner=args.cleaner,
+            hyp_cleaner=args.hyp_cleaner,
+            bpe_model=args.bpemodel,
+            asr_train_config=args.asr_train_config,
+            non_linguistic_symbols=None if symbols in ("none", "") else Path(symbols),
+            allow_missing=args.allow_missing,
+            sclite=args.sclite,
+            sclite_options=tuple(shlex.split(args.sclite_options)),
+        )
+        rates = []
+        for result in scoring.score(args.data_dir, args.output_dir, options):
+            rate = result.parent.name.removeprefix("score_").upper()
+            rates.append(f"{rate} {parse_sum(result).err}")
+        print(f"{args.output_dir}: {', '.join(rates)}")
+
+    return work
+
+
+def pack_model(parser: argparse.ArgumentParser) -> Work:
+    """Pack a model and the files of its configs for --model_tag, as ESPnet does (stage 14)."""
+    add = parser.add_argument
+    add("--asr_train_config", type=Path, required=True)
+    add("--asr_model_file", type=Path, required=True)
+    add("--lm_train_config", type=Path)
+    add("--lm_file", type=Path)
+    add("--option", type=Path, action="append", default=[], help="another file or folder to pack")
+    add("--outpath", type=Path, required=True, help="archive to write")
+
+    def work(args: argparse.Namespace) -> None:
+        from espnet_medusa.inference.pack_model import pack_model  # slow to import
+
+        names = ("asr_train_config", "asr_model_file", "lm_train_config", "lm_file")
+        files = {name: getattr(args, name) for name in names}
+        files = {name: file for name, file in files.items() if file is not None}
+        pack_model(files, args.option, args.outpath)
+
+    return work
+
+
+def pack_heads(parser: argparse.ArgumentParser) -> Work:
+    """Pack the heads of a trained experiment without their Whisper: a folder of some megabytes.
+
+    The card is Markdown after a header between two lines of ---. The header has base_model,
+    license, training_data, commands, acceptance: {data: ...} and optionally draft_conf; the other
+    fields are filled in. espnet-medusa-convert --heads attaches such a folder.
+    """
+    add = parser.add_argument
+    add("--exp_dir", type=Path, required=True, help="experiment with the heads: config.yaml")
+    add("--model_file", default="valid.loss.best.pth", help="its weights, in that folder")
+    add("--whisper_model", required=True, help="its frozen Whisper: hub name, folder, .pt file")
+    add("--card", type=Path, required=True, help="description of the heads")
+    add("--statistics", type=Path, required=True, help="statistics.json of decoding with them")
+    add("--output_dir", type=Path, required=True, help="folder to make; must not exist yet")
+
+    def work(args: argparse.Namespace) -> None:
+        from espnet_medusa.convert.experiment import read_experiment
+        from espnet_medusa.convert.pack_heads import pack_heads
+        from espnet_medusa.convert.read_whisper import read_whisper
+        from espnet_medusa.convert.whole_or_nothing import whole_or_nothing
+        from espnet_medusa.whisper.text import TextOptions
+
+        if args.output_dir.exists():
+            raise InputError(f"{args.output_dir}: exists; remove it, or name another folder")
+        trained = read_experiment(args.exp_dir, args.exp_dir / args.model_file)
+        base = read_whisper(args.whisper_model, TextOptions())
+        with whole_or_nothing(args.output_dir) as folder:
+            packed = pack_heads(trained, base, args.card, args.statistics, folder)
+        print(
+            f"{args.output_dir}: {packed.num_bytes / 1e6:.2f} MB; {100 * packed.agreement:.2f} % "
+            "of drafts from random states equal the experiment's"
+        )
+
+    return work
+
+
+def upload(parser: argparse.ArgumentParser) -> Work:
+    """Upload a packed model to the Hugging Face hub (stage 15)."""
+    parser.add_argument("--packed_model", type=Path, required=True, help="archive of stage 14")
+    parser.add_argument("--hf_repo", required=True, help="USER/NAME")
+
+    def work(args: argparse.Namespace) -> None:
+        from espnet_medusa.files.archive import unpack
+
+        try:
+            from huggingface_hub import HfApi
+            from huggingface_hub.errors import HfHubHTTPError
+        except ImportError:
+            raise ValueError("stage 15 requires pip install huggingface_hub") from None
+        if not args.packed_model.is_file():
+            raise InputError(f"{args.packed_model}: no such file; run stage 14 first")
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(args.packed_model, folder)
+            api = HfApi()
+            try:
+                api.create_repo(args.hf_repo, exist_ok=True)
+                api.upload_folder(repo_id=args.hf_repo, folder_path=folder)
+            except HfHubHTTPError as error:
+                raise ValueError(
+                    f"--hf_repo {args.hf_repo}: {str(error).splitlines()[0]}; log in with hf auth"
+                ) from error
+
+    return work

@@ -1,0 +1,150 @@
+"""Stage 11: ESPnet's training in processes of this machine, of torchrun or in a job of Slurm."""
+
+import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from espnet_medusa.bin.command_line import positive, whole_number
+from espnet_medusa.recipe import torchrun
+from espnet_medusa.recipe.jobs import Failure, Job, describe, run
+from espnet_medusa.recipe.progress import TrainingWatch
+from espnet_medusa.slurm.array_job import ArrayJob
+from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
+from espnet_medusa.slurm.run import refuse_active_jobs, run_array
+from espnet_medusa.stages import Work
+
+
+def systems(parser: argparse.ArgumentParser) -> Work:
+    """List a recipe's systems: name, configuration, checkpoint, initial weights, options.
+
+    One system per line, separated by tabs. Initial weights and training options may be empty.
+    """
+    from espnet_medusa.recipe.systems import Checkpoints, plan_systems
+
+    add = parser.add_argument
+    add("--base", default="base", help="the base model")
+    add("--heads", default="", help="systems with heads, in one argument")
+    add("--conf_dir", type=Path, default=Path("conf"), help="folder of train_<kind>.yaml")
+    add("--exp_dir", type=Path, default=Path("exp"), help="experiments")
+    add("--base_model", default="", help="checkpoint of the base model; default: the best")
+    add("--heads_model", default="", help="checkpoint of systems with heads; default: the best")
+    add("--base_start", default="", help="initial weights of the base model")
+
+    def work(args: argparse.Namespace) -> None:
+        chosen = Checkpoints(args.base_model, args.heads_model, args.base_start)
+        heads = args.heads.split()
+        for system in plan_systems(args.base, heads, args.conf_dir, args.exp_dir, chosen):
+            fields = (system.name, system.config, system.checkpoint, system.start, system.options)
+            print(*fields, sep="\t")
+
+    return work
+
+
+def plot_training(parser: argparse.ArgumentParser) -> Work:
+    """Draw the training curves of an experiment's train.log into its folder images."""
+    from espnet_medusa.report.figures.training import plot_experiment
+
+    parser.add_argument("--exp_dir", type=Path, required=True, help="folder of train.log")
+    return lambda args: print(*plot_experiment(args.exp_dir), sep="\n")
+
+
+def run_training(parser: argparse.ArgumentParser) -> Work:
+    """Run `-- COMMAND`, ESPnet's training: one process, one per GPU, or several of one CPU thread.
+
+    With --max_restarts 3 torchrun starts the processes. If one fails, torchrun restarts all, at
+    most three times; training resumes after the last epoch. With --cmd "slurm.pl --gpu 4
+    --num_nodes 2" Slurm runs torchrun, which starts a process for each GPU, or --nj per node.
+    """
+    add = parser.add_argument
+    add("--log", type=Path, required=True, help="a resumed run appends to it")
+    add("--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)")
+    add("--ngpu", type=whole_number, default=0, help="GPUs of this machine, as in COMMAND")
+    restarts = "maximum restarts of all processes after one has failed"
+    add("--max_restarts", type=whole_number, default=0, help=restarts)
+    add("--cmd", default="", help=PREFIX_HELP)
+    return _run_training
+
+
+def _run_training(args: argparse.Namespace) -> int:
+    args.log.parent.mkdir(parents=True, exist_ok=True)
+    refuse_active_jobs(args.log.parent)
+    watch = TrainingWatch(args.log)
+    failures = (_train_on_slurm if is_slurm(args.cmd) else _train_here)(args, watch)
+    watch.finish()
+    for failure in failures:
+        print(describe(failure, torchrun.without_report), file=sys.stderr)
+    if failures:
+        print(
+            "training: correct what the log names and run the stage again; finished epochs are "
+            "kept",
+            file=sys.stderr,
+        )
+    return 1 if failures else 0
+
+
+def _train_on_slurm(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+    request = parse_request(args.cmd, threads=args.nj)
+    failures, restarted = run_array(_make_array(args, request), request, True, watch.show)
+    if restarted:
+        watch.line.print("training: Slurm restarted it; it resumed after the last epoch")
+    return [replace(failure, job=replace(failure.job, name="training")) for failure in failures]
+
+
+def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
+    processes = request.gpus or args.nj
+    launcher, command = "", tuple(args.command)
+    if processes * request.nodes > 1 or args.max_restarts:
+        python = _python_of(command)
+        launcher = torchrun.launch_under_srun(python, request.nodes, processes, args.max_restarts)
+        command += tuple(torchrun.espnet_options(request.gpus))
+    return ArrayJob(range(1, 2), command, str(args.log), launcher, append=True, placeholder=None)
+
+
+def _train_here(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+    # The processes rendezvous through a file that must be new: with an old one they wait for ever.
+    # It is next to the log, which all hosts of a cluster see.
+    with tempfile.TemporaryDirectory(prefix=".meeting", dir=args.log.parent) as folder:
+        jobs = _make_jobs(args, Path(folder) / "processes")
+        return run(jobs, len(jobs), stop_on_failure=True, watch=watch.show)
+
+
+def _make_jobs(args: argparse.Namespace, meeting_file: Path) -> list[Job]:
+    """Build one job for each process, or torchrun's; rank 0 writes --log."""
+    # Two processes of one thread are faster than one process of two threads.
+    environment = {"OMP_NUM_THREADS": "1"} if args.nj > 1 else {}
+    command = args.command
+    if args.max_restarts:
+        processes = args.ngpu or args.nj
+        launcher = torchrun.launch_here(_python_of(command), processes, args.max_restarts)
+        command = [*launcher, *command, *torchrun.espnet_options(args.ngpu)]
+    command = (*shlex.split(args.cmd), *command)
+    if args.nj == 1 or args.max_restarts:
+        return [Job("training", command, args.log, environment, append=True)]
+    return [
+        Job(
+            name=f"training process {rank}",
+            command=(*command, *_rank_options(rank, args.nj, meeting_file)),
+            log=args.log if rank == 0 else args.log.with_suffix(f".rank{rank}.log"),
+            environment=environment,
+            append=rank == 0,
+        )
+        for rank in range(args.nj)
+    ]
+
+
+def _rank_options(rank: int, processes: int, meeting_file: Path) -> list[str]:
+    """Return ESPnet's options for one of several CPU processes that average their gradients."""
+    return [
+        *("--multiprocessing_distributed", "false", "--dist_backend", "gloo"),
+        *("--dist_world_size", str(processes), "--dist_rank", str(rank)),
+        *("--dist_init_method", meeting_file.absolute().as_uri()),
+    ]
+
+
+def _python_of(command: Sequence[str]) -> str:
+    """Return the interpreter of a command, whose torch launches it."""
+    return command[0] if "-m" in command[1:2] else "python3"
