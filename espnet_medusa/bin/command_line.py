@@ -100,27 +100,18 @@ def make_main(
     description: str,
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
-    runs: str | None = None,
 ) -> Callable[[Sequence[str] | None], None]:
-    """The entry of a command: it parses the options and works.
+    """Build the entry of a command, which parses the options and works.
 
     Args:
-        name: Of the command, for messages.
-        description: Its first line is shown in the help.
+        name: Name of the command, for messages.
+        description: Text whose first line is shown in the help.
         add_options: Adds the options to the parser.
         work: Takes the options; returns an exit status, None for 0.
-        runs: Name of what follows `--` in a command line of the form `OPTIONS -- COMMAND`, such
-            as `COMMAND`, which `work` finds as ``args.command``; None: there is no such thing.
     """
 
     def main(cmd: Sequence[str] | None = None) -> None:
-        parser = make_parser(description, add_options)
-        options, command = split_command(cmd) if runs else (cmd, None)
-        args = parser.parse_args(options)
-        if runs:
-            if not command:
-                parser.error(f"nothing to run: write `-- {runs}` at the end")
-            args.command = command
+        args = make_parser(description, add_options).parse_args(cmd)
         run_main(name, lambda: work(args))
 
     return main
