@@ -1,9 +1,10 @@
-"""Facts about audio containers that libraries hide: missing bytes and unreadable codecs.
+"""Checks of audio containers that libraries do not make: missing bytes and unreadable codecs.
 
-libsndfile shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file without a word, FFmpeg an AVI or
-ASF file, so the sizes that the headers promise are compared with the bytes that are there.
+libsndfile silently shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file, FFmpeg an AVI or ASF
+file. Therefore the sizes in the headers are compared with the size of the file.
 """
 
+import math
 import re
 import struct
 from typing import BinaryIO
@@ -27,39 +28,39 @@ MEDIA = (
 
 
 def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
-    """Tell how many bytes the header of an audio file promises beyond its end.
+    """Compare the size in the header of an audio file with the size of the file.
 
     Args:
         stream: Seekable binary stream that starts with the container's header.
         size_bytes: Length of the stream.
 
     Returns:
-        Bytes that are missing; 0 when complete, unknown or streamed.
+        Number of missing bytes; 0 if the file is complete, streamed or of an unknown format.
     """
     stream.seek(0)
     head = stream.read(NIST_HEADER_BYTES)
-    promised_end = 0
+    expected_end = 0
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        promised_end = _end_of_chunk(stream, size_bytes, b"data", "<")
+        expected_end = _end_of_chunk(stream, size_bytes, b"data", "<")
     elif head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         (length,) = struct.unpack("<I", head[4:8])
-        promised_end = 8 + length if length < STREAMED_SIZE else 0
+        expected_end = 8 + length if length < STREAMED_SIZE else 0
     elif head[:16] == ASF:
-        promised_end = _end_of_asf(head)
+        expected_end = _end_of_asf(head)
     elif head[:4] == b"FORM" and head[8:11] == b"AIF":
-        promised_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
+        expected_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
     elif head[:4] == b".snd" and len(head) >= 12:
         offset, length = struct.unpack(">II", head[4:12])
-        promised_end = offset + length if length < STREAMED_SIZE else 0
+        expected_end = offset + length if length < STREAMED_SIZE else 0
     elif head[:7] == b"NIST_1A":
-        promised_end = _end_of_nist(head)
+        expected_end = _end_of_nist(head)
     elif head[:4] == b"OggS":
-        promised_end = _end_of_last_ogg_page(stream, size_bytes)
-    return max(0, promised_end - size_bytes)
+        expected_end = _end_of_last_ogg_page(stream, size_bytes)
+    return max(0, expected_end - size_bytes)
 
 
 def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) -> int:
-    """SearchState the chunks of a RIFF or AIFF file to the sample data; 0 if there are none."""
+    """Find the end of the sample data among the chunks of a RIFF or AIFF file; 0 without any."""
     position = 12
     while position + 8 <= size_bytes:
         stream.seek(position)
@@ -71,7 +72,7 @@ def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) ->
 
 
 def _end_of_asf(head: bytes) -> int:
-    """Read the size of the file in its properties (ASF specification 01.20.05, 3.2)."""
+    """Read the file size from the file properties (ASF specification 01.20.05, 3.2)."""
     place = head.find(ASF_FILE_PROPERTIES) + 40
     return int.from_bytes(head[place : place + 8], "little") if place >= 40 else 0
 
@@ -85,13 +86,12 @@ def _end_of_nist(head: bytes) -> int:
             return 0
         values[key] = int(match.group(1))
     start = re.match(rb"NIST_1A\n\s*(\d+)", head)
-    return (int(start.group(1)) if start else NIST_HEADER_BYTES) + (
-        values[b"sample_count"] * values[b"sample_n_bytes"] * values[b"channel_count"]
-    )
+    header_bytes = int(start.group(1)) if start else NIST_HEADER_BYTES
+    return header_bytes + math.prod(values.values())
 
 
 def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:
-    """Find where the last Ogg page would end (RFC 3533, section 6)."""
+    """Compute the end of the last Ogg page from its header (RFC 3533, section 6)."""
     start = max(0, size_bytes - OGG_PAGE_MAX_BYTES)
     stream.seek(start)
     tail = stream.read()
@@ -105,13 +105,14 @@ def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:
     return start + page + 27 + n_segments + sum(lengths)
 
 
-def frame_count_is_exact(stream: BinaryIO, format_name: str) -> bool:
-    """Tell whether libsndfile's frame count comes from a header and not from a guess.
+def frame_count_tolerance(stream: BinaryIO, format_name: str) -> float:
+    """Return how many frames may be missing compared with libsndfile's frame count.
 
-    For MP3 without a Xing or Info header, libsndfile estimates it from the file size.
+    MP3 encoders count their padding in different ways, up to one MPEG frame. For MP3 without a
+    Xing or Info header, libsndfile estimates the count from the file size: infinity.
     """
     if format_name != "MP3":
-        return True
+        return 0
     stream.seek(0)
     head = stream.read(10)
     start = 0
@@ -119,22 +120,17 @@ def frame_count_is_exact(stream: BinaryIO, format_name: str) -> bool:
         start = 10 + sum(byte << shift for byte, shift in zip(head[6:10], ID3_SHIFTS, strict=True))
     stream.seek(start)
     first_frame = stream.read(200)
-    return b"Xing" in first_frame or b"Info" in first_frame
-
-
-def frame_tolerance(format_name: str) -> int:
-    """Frames that may lack at the end without the file being truncated.
-
-    MP3 encoders count their padding in different ways, up to one MPEG frame.
-    """
-    return MPEG_FRAME_SAMPLES if format_name == "MP3" else 0
+    return MPEG_FRAME_SAMPLES if b"Xing" in first_frame or b"Info" in first_frame else math.inf
 
 
 def explain_unreadable(head: bytes) -> tuple[str, str] | None:
-    """Explain a file that neither libsndfile nor FFmpeg takes, from its first kilobyte.
+    """Explain why neither libsndfile nor FFmpeg reads a file.
+
+    Args:
+        head: The file's first kilobyte.
 
     Returns:
-        What it is and what to do about it, or None if that is not known.
+        Description of the file and the remedy, or None if the format is unknown.
     """
     if head[:7] == b"NIST_1A" and re.search(rb"sample_coding.*(shorten|wavpack|shortpack)", head):
         return "is a compressed SPHERE file", "decompress it: sph2pipe -f wav IN.sph OUT.wav"

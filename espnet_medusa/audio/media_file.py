@@ -1,9 +1,8 @@
-"""Audio of files that libsndfile does not read, video among them: FFmpeg's libraries, by PyAV."""
+"""Audio files that libsndfile does not read, also video: decoded by FFmpeg through PyAV."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,23 +12,23 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioS
 if TYPE_CHECKING:
     import av
 
-# Others are left out: FFmpeg takes any text for some, and playlists open further files.
+# Other formats are excluded: FFmpeg reads any text as some of them, and playlists open files.
 FORMATS = "aac,ac3,amr,ape,asf,avi,caf,flv,matroska,mov,mpeg,mpegts,ogg,tta,wv"
-# Their headers say nothing of the length, FFmpeg guesses.
+# Formats without a length in their header; FFmpeg estimates it.
 UNTIMED = ("aac", "amr")
-# Headers round, and encoders count their padding in different ways.
+# Headers round the duration, and encoders count their padding in different ways.
 TOLERANCE_S = 0.5
 
 
 class MediaError(Exception):
-    """FFmpeg's reason for not reading a file, in its own words."""
+    """FFmpeg's reason for not reading a file."""
 
 
 class MediaFile:
-    """The audio stream of a file that players would choose.
+    """The default audio stream of a file.
 
     Args:
-        source: Encoded.
+        source: Encoded audio.
 
     Raises:
         MediaError: FFmpeg does not read it.
@@ -37,11 +36,12 @@ class MediaFile:
     """
 
     def __init__(self, source: AudioSource):
-        import av  # takes a while
+        import av  # slow to import
 
         self.name, self.stream = source.name, source.open()
-        # PyAV 19 has no such option: it takes any metadata.
-        lenient = {"metadata_errors": "ignore"} if _version(av) < 19 else {}
+        # PyAV 19 ignores errors in metadata and has no such option.
+        major_version = int(av.__version__.split(".")[0])
+        lenient = {"metadata_errors": "ignore"} if major_version < 19 else {}
         try:
             self.container = av.open(self.stream, options={"format_whitelist": FORMATS}, **lenient)
         except (av.FFmpegError, ValueError, LookupError) as error:
@@ -63,13 +63,13 @@ class MediaFile:
         self.close()
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self.container.close()
         self.stream.close()
 
     @property
     def info(self) -> AudioInfo:
-        """What the header says; a length that is nearly so."""
+        """The header; its length may be inexact."""
         codec, duration_s = self.audio.codec_context, self._duration_s
         if self.audio.duration is not None and duration_s is not None:
             duration_s = float(self.audio.duration * self.audio.time_base)
@@ -83,7 +83,7 @@ class MediaFile:
 
     @property
     def _duration_s(self) -> float | None:
-        """Of the longest stream."""
+        """Duration of the longest stream."""
         if self.container.duration is None or self.container.format.name in UNTIMED:
             return None
         return self.container.duration / 1e6
@@ -91,14 +91,14 @@ class MediaFile:
     def blocks(self, start: int, end: int | None) -> Iterator[np.ndarray]:
         """Decode samples from ``start`` up to ``end``, or to the end of the file.
 
-        What lies before is decoded, too: only so is the start right to the sample.
+        Decodes from the beginning: seeking would not be exact to the sample.
 
         Yields:
             Float32 (samples, channels).
 
         Raises:
             MediaError: The file is corrupt.
-            AudioError: It ends before its header says.
+            AudioError: The file ends before the duration in its header.
         """
         position = 0
         for block in self._decode():
@@ -112,7 +112,7 @@ class MediaFile:
     def _decode(self) -> Iterator[np.ndarray]:
         import av
 
-        # Not planar: of 8 channels and more PyAV counts planes that are not there.
+        # Not planar: for 8 channels and more PyAV counts planes that do not exist.
         resampler, reached_s = av.AudioResampler(format="flt"), 0.0
         try:
             for packet in self.container.demux():
@@ -123,14 +123,12 @@ class MediaFile:
                 if packet.stream.index != self.audio.index:
                     continue
                 for frame in packet.decode():
-                    frame.pts = None  # gaps stay out
+                    frame.pts = None  # do not fill gaps
                     yield from map(_samples, resampler.resample(frame))
             yield from map(_samples, resampler.resample(None))
         except (av.FFmpegError, ValueError, LookupError) as error:  # of streams that appear later
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
-        self._check_reached(reached_s - (self.container.start_time or 0) / 1e6)
-
-    def _check_reached(self, reached_s: float) -> None:
+        reached_s -= (self.container.start_time or 0) / 1e6
         duration_s = self._duration_s
         if duration_s is not None and reached_s < duration_s - TOLERANCE_S:
             raise AudioError(
@@ -138,10 +136,6 @@ class MediaFile:
             )
 
 
-def _version(av: ModuleType) -> int:
-    return int(av.__version__.split(".")[0])
-
-
 def _samples(frame: av.AudioFrame) -> np.ndarray:
-    """(samples, channels) of an interleaved frame."""
+    """Convert an interleaved frame to (samples, channels)."""
     return frame.to_ndarray().reshape(-1, frame.layout.nb_channels)

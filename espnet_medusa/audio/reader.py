@@ -1,4 +1,4 @@
-"""Read, check and resample the audio that wav.scp names."""
+"""Read, check and resample the audio of wav.scp values."""
 
 from collections.abc import Iterator
 
@@ -6,54 +6,37 @@ import numpy as np
 import soundfile
 import soxr
 
-from espnet_medusa.audio.container import (
-    explain_unreadable,
-    frame_count_is_exact,
-    frame_tolerance,
-    missing_bytes,
-)
+from espnet_medusa.audio.container import explain_unreadable, frame_count_tolerance, missing_bytes
 from espnet_medusa.audio.media_file import MediaError, MediaFile
 from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioSource, open_source
 
-__all__ = [
-    "AudioError",
-    "AudioInfo",
-    "TooLongError",
-    "check_audio",
-    "probe_audio",
-    "read_audio",
-    "read_source",
-    "resample",
-]
-
 BLOCK_VALUES = 1 << 20  # of all channels together
-# libsndfile reports the largest integer for a FLAC stream whose length is not in its header.
+# libsndfile reports the largest integer for a FLAC stream without a length in its header.
 UNKNOWN_FRAMES = 1 << 48
 SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
 # Kaldi's extract-segments lets a segment end this much after its recording.
 MAX_OVERSHOOT_S = 0.5
-# Float audio may exceed 1 by clipping; far beyond, it holds integers that were never scaled.
+# Float audio may exceed 1 by clipping; far above 1 are integers that were never scaled.
 MAX_AMPLITUDE = 32.0
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
 
 
 class TooLongError(AudioError):
-    """Audio that lasts longer than is allowed, and may be fine otherwise."""
+    """Audio that is longer than allowed."""
 
 
 def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
     Raises:
-        AudioError: As `read_audio`, but for damage that only decoding shows.
+        AudioError: As `read_audio`, except damage that only decoding detects.
     """
-    source = open_source(entry, allow_pipes)
-    with _open(source) as sound:
+    with _open(open_source(entry, allow_pipes)) as sound:
         return _info(sound)
 
 
 def read_audio(
-    entry: str,
+    entry: str | AudioSource,
     allow_pipes: bool = False,
     *,
     start_s: float = 0.0,
@@ -63,32 +46,22 @@ def read_audio(
     """Read a wav.scp value; channels are averaged.
 
     Args:
-        entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`.
+        entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`;
+            or an opened source.
         allow_pipes: Whether commands may run.
         start_s: Where to start.
         end_s: Where to stop; None or negative is the end, as in Kaldi's segments.
-        max_duration_s: Refuse longer audio from its header, before it takes up memory.
+        max_duration_s: Refuse longer audio, from its header if possible.
 
     Returns:
         Samples, float32 (N,), in [-1, 1] (N may be 0: see `check_audio`), and the rate in Hz.
 
     Raises:
-        AudioError: The audio is missing, corrupt, truncated, of a format that both lack, or a
+        AudioError: The audio is missing, corrupt, truncated, of an unsupported format, or a
             command that is not allowed; one line with file, reason and remedy.
         TooLongError: It is longer than ``max_duration_s``.
     """
-    source = open_source(entry, allow_pipes)
-    return read_source(source, start_s=start_s, end_s=end_s, max_duration_s=max_duration_s)
-
-
-def read_source(
-    source: AudioSource,
-    *,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-    max_duration_s: float | None = None,
-) -> tuple[np.ndarray, int]:
-    """Do what `read_audio` does with a source that is open already."""
+    source = entry if isinstance(entry, AudioSource) else open_source(entry, allow_pipes)
     _check_complete(source)
     with _open(source) as sound:
         info = _info(sound)
@@ -99,11 +72,11 @@ def read_source(
 
 
 def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
-    """By libsndfile, or by FFmpeg what libsndfile does not read."""
+    """Open with libsndfile, or with FFmpeg if libsndfile does not read it."""
     try:
         return soundfile.SoundFile(source.sndfile_target())
     except SNDFILE_ERRORS as error:
-        refused = error
+        sndfile_error = error
     try:
         return MediaFile(source)
     except MediaError as error:
@@ -113,13 +86,13 @@ def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
             raise AudioError(f"{source.name}: {explained[0]}", explained[1]) from error
         raise AudioError(
             f"{source.name}: is no audio that libsndfile or FFmpeg reads, or its header is damaged"
-            f" ({_reason(refused)})",
+            f" ({_reason(sndfile_error)})",
             "convert it to wav or flac, or remove the utterance",
         ) from error
 
 
 def _reason(error: Exception) -> str:
-    """Keep libsndfile's own words, without its address of the stream."""
+    """Return libsndfile's message without the address of the stream."""
     return str(getattr(error, "error_string", error)).strip().rstrip(".").replace("\n", " ")
 
 
@@ -140,8 +113,8 @@ def _check_complete(source: AudioSource) -> None:
         n_missing = missing_bytes(stream, source.size_bytes)
     if n_missing:
         raise AudioError(
-            f"{source.name}: is truncated (the header promises {n_missing} bytes more than the"
-            f" {source.size_bytes} there are)",
+            f"{source.name}: is truncated (its header declares {n_missing} bytes more than its"
+            f" {source.size_bytes})",
             COPY_AGAIN,
         )
 
@@ -149,15 +122,14 @@ def _check_complete(source: AudioSource) -> None:
 def _sample_range(
     name: str, info: AudioInfo, start_s: float, end_s: float | None
 ) -> tuple[int, int | None]:
-    """Turn a time range into samples and hold it against the recording's length."""
+    """Convert a time range into samples and check it against the recording's length."""
     start = round(start_s * info.rate_hz)
     if end_s is None or end_s < 0:
         end = info.n_samples
     else:
         end = round(end_s * info.rate_hz)
         if info.n_samples is not None:
-            overshoot_s = (end - info.n_samples) / info.rate_hz
-            if overshoot_s > MAX_OVERSHOOT_S:
+            if (end - info.n_samples) / info.rate_hz > MAX_OVERSHOOT_S:
                 raise AudioError(
                     f"{name}: the segment ends at {end_s} s but the recording at"
                     f" {info.duration_s:.2f} s",
@@ -179,22 +151,22 @@ def _decode(
     end: int | None,
     max_duration_s: float | None,
 ) -> np.ndarray:
-    """Decode samples [start, end), averaging channels block by block; returns float32 (N,).
+    """Decode samples [start, end) and average channels; returns float32 (N,).
 
-    Audio whose header did not say that it is too long is not decoded much beyond that.
+    Stops soon after ``max_duration_s`` if the header has no length.
     """
-    most = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
+    limit = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
     blocks, count = [], 0
     try:
         for block in _blocks(sound, start, end):
             blocks.append(block.mean(axis=1))
             count += len(block)
-            if most is not None and count > most:
+            if limit is not None and count > limit:
                 raise TooLongError(
                     f"{source.name}: lasts longer than the {max_duration_s:g} s that are allowed",
                     "cut it into segments",
                 )
-    except AudioError:  # a MediaFile knows itself that it is truncated
+    except AudioError:  # MediaFile detects truncation itself.
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
         raise AudioError(
@@ -202,10 +174,10 @@ def _decode(
         ) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
-    if expected is not None and len(samples) < expected - frame_tolerance(info.format_name):
+    if expected is not None and len(samples) < expected:
         with source.open() as stream:
-            is_exact = frame_count_is_exact(stream, info.format_name)
-        if is_exact:
+            tolerance = frame_count_tolerance(stream, info.format_name)
+        if len(samples) < expected - tolerance:
             raise AudioError(
                 f"{source.name}: is truncated ({len(samples)} of {expected} samples)", COPY_AGAIN
             )
@@ -217,16 +189,16 @@ def _blocks(
 ) -> Iterator[np.ndarray]:
     """Yield float32 (frames, channels) from `start` to `end`, or to the end of the stream."""
     if isinstance(sound, MediaFile):
-        # Its header's length is nearly so.
+        # The length in its header is inexact.
         yield from sound.blocks(start, None if end == sound.info.n_samples else end)
         return
-    position, most = 0, _block_frames(sound)
+    position, block_frames = 0, _block_frames(sound)
     if start and sound.seekable():
         position = sound.seek(start)
-    while position < start and len(block := sound.read(min(most, start - position))):
-        position += len(block)  # GSM 6.10 and the like are read from their beginning
+    while position < start and len(block := sound.read(min(block_frames, start - position))):
+        position += len(block)  # GSM 6.10 and similar codecs cannot seek.
     while end is not None and position < end:
-        block = sound.read(min(most, end - position), dtype="float32", always_2d=True)
+        block = sound.read(min(block_frames, end - position), dtype="float32", always_2d=True)
         if len(block) == 0:
             return
         yield block
@@ -243,10 +215,10 @@ def _block_frames(sound: soundfile.SoundFile) -> int:
 
 
 def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
-    """Read a block of a FLAC stream without a length; returns the block and if it is the last.
+    """Read a block of a FLAC stream without a length; returns the block and whether it is the last.
 
-    soundfile reads first and then seeks to where a full block would end, which fails at the end
-    of the stream: what it had read by then is what has replaced the NaN, which FLAC cannot hold.
+    soundfile reads first and then seeks to the end of a full block, which fails at the end of the
+    stream. The samples read until then have replaced NaN, which FLAC cannot contain.
     """
     block = np.full((_block_frames(sound), sound.channels), np.nan, dtype=np.float32)
     try:
@@ -274,12 +246,12 @@ def check_audio(
     max_duration_s: float | None = None,
     min_samples: int = 1,
 ) -> None:
-    """Refuse audio that a model cannot take; nothing is cut, padded or resampled silently.
+    """Refuse audio that a model cannot process; nothing is cut, padded or resampled silently.
 
     Args:
         samples: Mono audio, float (N,).
         rate_hz: Its sample rate.
-        expected_rate_hz: The rate the model was trained on; None accepts any.
+        expected_rate_hz: The model's sample rate; None accepts any.
         max_duration_s: The model's window; None accepts any length.
         min_samples: The shortest length, such as one frame shift.
 
@@ -311,18 +283,15 @@ def check_audio(
         )
 
 
-def resample(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
+def resample(samples: np.ndarray, from_hz: float, to_hz: int) -> np.ndarray:
     """Resample mono audio with soxr's high quality filter.
 
     Args:
         samples: Float (N,).
-        from_hz: Its rate.
-        to_hz: The wanted rate.
+        from_hz, to_hz: Rates before and after.
 
     Returns:
         Float32 (N * to_hz / from_hz,), rounded; the samples themselves if the rates agree.
     """
     samples = samples.astype(np.float32, copy=False)
-    if from_hz == to_hz:
-        return samples
-    return soxr.resample(samples, from_hz, to_hz)
+    return samples if from_hz == to_hz else soxr.resample(samples, from_hz, to_hz)

@@ -1,4 +1,4 @@
-"""What a wav.scp value points to: a file, an entry of an ark, or the output of a command."""
+"""Audio sources of wav.scp values: a file, an entry of an ark, or the output of a command."""
 
 import io
 import os
@@ -20,7 +20,7 @@ class AudioError(InputError):
     """Audio that cannot be used; `str()` is one line, "message; remedy".
 
     Attributes:
-        message: The source, where it is known, and the reason.
+        message: The source, if it is known, and the reason.
         remedy: What the user can do about it.
     """
 
@@ -34,18 +34,28 @@ class AudioError(InputError):
 
 
 @dataclass(frozen=True)
+class AudioInfo:
+    """The header of an audio file."""
+
+    rate_hz: int  # sample rate
+    n_channels: int
+    n_samples: int | None  # of one channel; None if the header does not contain it
+    format_name: str  # libsndfile's name of the container, such as "FLAC", or FFmpeg's
+    subtype: str  # libsndfile's name of the encoding, such as "PCM_16", or FFmpeg's of the codec
+
+    @property
+    def duration_s(self) -> float | None:
+        """Duration in seconds; None if the header does not contain it."""
+        return None if self.n_samples is None else self.n_samples / self.rate_hz
+
+
+@dataclass(frozen=True)
 class AudioSource:
-    """Encoded audio.
+    """Encoded audio."""
 
-    Attributes:
-        name: How messages call it.
-        target: A path, or the bytes in memory.
-        size_bytes: Length of the encoded audio.
-    """
-
-    name: str
-    target: str | bytes
-    size_bytes: int
+    name: str  # for messages
+    target: str | bytes  # a path, or the bytes in memory
+    size_bytes: int  # length of the encoded audio
 
     def open(self) -> BinaryIO:
         """Open the encoded audio as a seekable binary stream."""
@@ -54,12 +64,12 @@ class AudioSource:
         )
 
     def sndfile_target(self) -> str | BinaryIO:
-        """Give what `soundfile.SoundFile` takes."""
+        """Return the argument for `soundfile.SoundFile`."""
         return io.BytesIO(self.target) if isinstance(self.target, bytes) else self.target
 
 
 def is_pipe(entry: str) -> bool:
-    """Tell whether a wav.scp value is a command."""
+    """Return whether a wav.scp value is a command."""
     return entry.endswith("|") or entry.startswith("|")
 
 
@@ -71,6 +81,14 @@ def ark_address(entry: str) -> tuple[str, int] | None:
     return match.group(1), int(match.group(2))
 
 
+def source_paths(entry: str) -> list[Path]:
+    """List the files that a wav.scp value refers to; none for a command."""
+    if is_pipe(entry):
+        return []
+    address = ark_address(entry)
+    return [Path(address[0] if address else entry)]
+
+
 def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     """Find the encoded audio of a wav.scp value.
 
@@ -79,7 +97,8 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
         allow_pipes: Whether commands may run.
 
     Raises:
-        AudioError: It is missing, empty, unreadable, or a command that is not allowed or fails.
+        AudioError: The source is missing, unreadable, empty, or a command that is not allowed or
+            fails.
     """
     entry = entry.strip()
     if not entry:
@@ -115,11 +134,11 @@ def _find_file(entry: str) -> AudioSource:
 
 
 def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
-    """Take one audio file out of an ark that kaldiio or Kaldi wrote."""
+    """Read one audio file from an ark that kaldiio or Kaldi wrote."""
     with open(path, "rb") as stream:
         stream.seek(offset)
         flag = stream.read(5)
-        if flag == b"AUDIO":  # kaldiio: number of length bytes, length, any soundfile format.
+        if flag == b"AUDIO":  # kaldiio: number of length bytes, length, audio
             n_length_bytes = int.from_bytes(stream.read(1), "little")
             length = int.from_bytes(stream.read(n_length_bytes), "little")
             data = _take(stream, length)
@@ -129,7 +148,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
                     " missing)",
                     "write it again",
                 )
-        elif flag[:4] == b"RIFF":  # Kaldi's own wav arks: the length is in the wav header.
+        elif flag[:4] == b"RIFF":  # Kaldi's wav arks: the wav header contains the length
             (length,) = struct.unpack("<I", (flag[4:] + stream.read(3)).ljust(4, b"\0"))
             stream.seek(offset)
             data = _take(stream, length + 8)
@@ -145,7 +164,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
 
 
 def _take(stream: BinaryIO, length: int) -> bytes:
-    """Read so many bytes of a file, or what is left; Python would first allocate what is asked."""
+    """Read at most to the end of the file: Python would allocate all `length` bytes first."""
     left = os.fstat(stream.fileno()).st_size - stream.tell()
     return stream.read(max(0, min(length, left)))
 
@@ -160,47 +179,15 @@ def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:
         raise AudioError(f"{entry}: writes into a command", "wav.scp needs 'command |'")
     bash = shutil.which("bash")
     command = entry[:-1].strip()
-    # Without pipefail, a failing decoder in front of a working filter goes unnoticed.
+    # Without pipefail, bash ignores a decoder that fails before a filter.
     shell = [bash, "-c", f"set -o pipefail; {command}"] if bash else ["sh", "-c", command]
     done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         raise AudioError(
             f"{entry}: the command failed with status {done.returncode} ({lines[-1]})",
-            "run it by hand and mend it",
+            "run it by hand and correct it",
         )
     if not done.stdout:
-        raise AudioError(f"{entry}: the command wrote nothing", "run it by hand and mend it")
+        raise AudioError(f"{entry}: the command wrote nothing", "run it by hand and correct it")
     return AudioSource(entry, done.stdout, len(done.stdout))
-
-
-def source_paths(entry: str) -> list[Path]:
-    """List the files that a wav.scp value names directly; none for a command."""
-    if is_pipe(entry):
-        return []
-    address = ark_address(entry)
-    return [Path(address[0] if address else entry)]
-
-
-@dataclass(frozen=True)
-class AudioInfo:
-    """What the header says.
-
-    Attributes:
-        rate_hz: Sample rate.
-        n_channels: Channels.
-        n_samples: Samples of one channel; None if the header does not say.
-        format_name: libsndfile's name of the container, such as "FLAC", or FFmpeg's.
-        subtype: libsndfile's name of the encoding, such as "PCM_16", or FFmpeg's of the codec.
-    """
-
-    rate_hz: int
-    n_channels: int
-    n_samples: int | None
-    format_name: str
-    subtype: str
-
-    @property
-    def duration_s(self) -> float | None:
-        """Duration in seconds; None if the header does not say."""
-        return None if self.n_samples is None else self.n_samples / self.rate_hz

@@ -1,7 +1,7 @@
 """Cut long recordings at silences.
 
-A frame is silent if its level is nearer to that of the quietest frames than to that of the
-loudest. Recordings are read block by block: hours of audio need little memory.
+A frame is silent if its level is closer to the quietest frames than to the loudest. Recordings
+are read block by block, so hours of audio need little memory.
 """
 
 from dataclasses import dataclass
@@ -15,35 +15,26 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError
 from espnet_medusa.errors import InputError
 
 BLOCK_FRAMES = 1000
-# Digital silence has no logarithm; 16 bit audio has nothing below this.
-LOWEST_DB = -96.0
+LOWEST_DB = -96.0  # the quantization of 16 bit; digital silence has no logarithm
 
 
 @dataclass(frozen=True)
 class SegmentOptions:
     """How to cut.
 
-    Attributes:
-        max_segment_s: No segment is longer; Whisper's window.
-        min_segment_s: Shorter sounds are left out.
-        min_pause_s: Shorter pauses do not count.
-        max_pause_s: Pauses up to this stay inside a segment, longer ones end it.
-        margin_s: What a segment keeps of the pauses around it.
-        frame_s: Resolution.
-        contrast_db: With less between quiet (5%) and loud (95%) frames all is taken for sound.
-        silence_level: Where silence ends between the quiet (0) and the loud (1) frames' level.
-        silence_db: What is below is silence in any case, in dB of full scale.
+    With less than ``contrast_db`` between quiet (5%) and loud (95%) frames, all frames count as
+    speech. Otherwise silence ends at ``silence_level`` between their levels (0: quiet, 1: loud).
     """
 
-    max_segment_s: float = 30.0
-    min_segment_s: float = 0.5
-    min_pause_s: float = 0.3
-    max_pause_s: float = 2.0
-    margin_s: float = 0.15
-    frame_s: float = 0.02
+    max_segment_s: float = 30.0  # longest segment; Whisper's window
+    min_segment_s: float = 0.5  # shorter sounds are dropped
+    min_pause_s: float = 0.3  # shorter pauses do not count
+    max_pause_s: float = 2.0  # longer pauses end a segment
+    margin_s: float = 0.15  # part of the pauses that a segment includes at either end
+    frame_s: float = 0.02  # resolution
     contrast_db: float = 10.0
     silence_level: float = 0.4
-    silence_db: float = -70.0
+    silence_db: float = -70.0  # frames below are always silent, in dB of full scale
 
     def __post_init__(self):
         if not 2 * self.frame_s <= self.min_segment_s < self.max_segment_s:
@@ -53,7 +44,7 @@ class SegmentOptions:
             )
 
     def frames(self, seconds: float) -> int:
-        """Turn seconds into frames, rounded down."""
+        """Convert seconds to frames, rounded down."""
         return int(seconds / self.frame_s + 1e-6)
 
 
@@ -68,11 +59,10 @@ def read_levels(
     Args:
         path: Audio that libsndfile reads.
         options: For `frame_s`.
-        start_s: Where to start.
-        end_s: Where to stop; None is the end.
+        start_s, end_s: Part of the recording; None is its end.
 
     Returns:
-        Decibels below full scale, float (F,); a last part shorter than a frame is a frame.
+        Decibels relative to full scale, float (F,); the last frame may be shorter.
 
     Raises:
         AudioError: The audio cannot be read to its end.
@@ -98,7 +88,7 @@ def read_levels(
 
 
 def _levels_of(samples: np.ndarray, size: int) -> np.ndarray:
-    """Level of each `size` samples; (N,) to (ceil(N / size),), in dB."""
+    """Compute the level of each `size` samples: (N,) to (ceil(N / size),), in dB."""
     starts = np.arange(0, len(samples), size)
     counts = np.minimum(size, len(samples) - starts)
     power = np.add.reduceat(samples.astype(np.float64) ** 2, starts) / counts
@@ -106,7 +96,7 @@ def _levels_of(samples: np.ndarray, size: int) -> np.ndarray:
 
 
 def find_silence(levels: np.ndarray, options: SegmentOptions) -> np.ndarray:
-    """Tell which frames are silent; levels (F,) in dB to bool (F,)."""
+    """Return which frames are silent: levels (F,) in dB to bool (F,)."""
     quiet, loud = np.percentile(levels, [5, 95])
     threshold = options.silence_db
     if loud - quiet >= options.contrast_db:
@@ -117,18 +107,16 @@ def find_silence(levels: np.ndarray, options: SegmentOptions) -> np.ndarray:
 def segment_levels(
     levels: np.ndarray, options: SegmentOptions | None = None
 ) -> list[tuple[float, float]]:
-    """Choose segments: speech and short pauses together, cut where pauses are.
+    """Choose segments of speech and short pauses, cut at longer pauses.
 
-    Sound without a pause is cut at its quietest frame in the second half of the longest
-    allowed segment.
+    Speech without a pause is cut at its quietest frame in the second half of `max_segment_s`.
 
     Args:
-        levels: Of each frame, in dB, (F,).
+        levels: Levels of the frames in dB, (F,).
         options: How to cut.
 
     Returns:
-        Start and end of each segment in seconds; none longer than `max_segment_s`, in order,
-        without overlap.
+        Start and end of each segment in seconds, in order, without overlap.
     """
     options = options or SegmentOptions()
     if not len(levels):
@@ -154,12 +142,12 @@ def segment_levels(
 
 
 def _find_speech(silent: np.ndarray, options: SegmentOptions) -> list[tuple[int, int]]:
-    """Frames between pauses, with a margin of the pauses."""
+    """Return first and last frame (exclusive) of speech between pauses, with margins."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))
     pauses = [
         (start, end)
         for start, end in edges.reshape(-1, 2).tolist()
-        # At the recording's ends any silence is a pause.
+        # At the recording's ends any silence counts as a pause.
         if end - start >= options.frames(options.min_pause_s) or start == 0 or end == len(silent)
     ]
     starts = [0, *(end for _, end in pauses)]

@@ -1,6 +1,6 @@
-"""Where somebody speaks: Silero's detector, whose network comes with its package.
+"""Voice activity detection with Silero; the package contains the network.
 
-https://github.com/snakers4/silero-vad (MIT licence). It hears 16 kHz in steps of 32 ms.
+https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in steps of 32 ms.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ CHUNK_S = 1.0, 30.0
 
 @dataclass(frozen=True)
 class VadParameters:
-    """How speech is found, by faster-whisper's names and with its defaults for batches.
+    """Parameters of voice activity detection, with faster-whisper's names and batch defaults.
 
-    But for short speech: clicks would count, and a Whisper makes words of them.
+    Only the minimal speech duration differs: Whisper would turn clicks into words.
 
     Raises:
         InputError: A value is not allowed.
     """
 
-    threshold: float = 0.5  # probability from which on it is speech
-    neg_threshold: float | None = None  # below which speech ends; None: 0.15 less
-    min_speech_duration_ms: float = 100  # shorter speech is none
-    max_speech_duration_s: float | None = None  # of what is decoded at once; None: the window
+    threshold: float = 0.5  # probability at which speech begins
+    neg_threshold: float | None = None  # probability at which speech ends; None: 0.15 less
+    min_speech_duration_ms: float = 100  # shorter speech is dropped
+    max_speech_duration_s: float | None = None  # longest chunk to decode; None: the window
     min_silence_duration_ms: float = 160  # shorter pauses are part of the speech
-    speech_pad_ms: float = 400  # heard before and behind it
+    speech_pad_ms: float = 400  # padding before and after speech
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -52,26 +52,26 @@ class VadParameters:
         if longest_s is not None and not least_s <= longest_s <= most_s:
             raise InputError(
                 f"vad_parameters: max_speech_duration_s: {longest_s}; allowed: {least_s:g} to "
-                f"{most_s:g}, which a Whisper hears at a time"
+                f"{most_s:g}, Whisper's window"
             )
 
 
 @cache
 def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
-    """The network, and what finds speech by it."""
+    """Return the network, and the function that finds speech with it."""
     num_threads = torch.get_num_threads()
-    import silero_vad  # takes a while, and sets torch to one thread
+    import silero_vad  # slow; sets torch to one thread
 
     torch.set_num_threads(num_threads)
     return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_sequence
 
 
 class SpeechDetector:
-    """Finds speech.
+    """Find speech in audio.
 
     Args:
         parameters: What counts as speech.
-        longest_s: No stretch of it is longer; cut at its longest pause where there is one.
+        longest_s: Longer speech is cut, at its longest pause if it has one.
     """
 
     def __init__(self, parameters: VadParameters, longest_s: float):
@@ -86,6 +86,6 @@ class SpeechDetector:
         }
 
     def __call__(self, samples: np.ndarray | torch.Tensor) -> list[tuple[float, float]]:
-        """Starts and ends in s, in order, of (samples,) in [-1, 1] at 16 kHz."""
-        found = self.find(samples, self.network, **self.options)
-        return [(one["start"] / RATE_HZ, one["end"] / RATE_HZ) for one in found]
+        """Return start and end of speech in s, in order, in (samples,) in [-1, 1] at 16 kHz."""
+        chunks = self.find(samples, self.network, **self.options)
+        return [(chunk["start"] / RATE_HZ, chunk["end"] / RATE_HZ) for chunk in chunks]

@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
-from espnet_medusa.audio.reader import check_audio, probe_audio, read_source, resample
+from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, resample
 from espnet_medusa.audio.source import AudioError, AudioSource, is_pipe, open_source
 from espnet_medusa.kaldi.table import split_scp
 from espnet_medusa.kaldi.utterances import Utterance
@@ -181,7 +181,7 @@ def _prepare(
 ) -> tuple[np.ndarray, int]:
     """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
     max_duration_s = options.max_duration_s
-    samples, rate_hz = read_source(
+    samples, rate_hz = read_audio(
         source, start_s=utterance.start_s, end_s=utterance.end_s, max_duration_s=max_duration_s
     )
     try:

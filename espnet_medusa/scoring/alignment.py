@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-# sclite reads a lone @ as "no word here": it costs next to nothing and is not scored.
-NULL_WORD = "@"
+NULL_WORD = "@"  # sclite's symbol for no word: it costs nearly nothing and is not scored
 NULL = 0  # its number
 
 SUBSTITUTION_COST = np.float32(4.0)
@@ -20,20 +19,17 @@ NULL_SUBSTITUTION_COST = np.float32(1.0)
 
 CORRECT, SUBSTITUTION, DELETION, INSERTION = "C", "S", "D", "I"
 
-# Steps of the back trace, as stored per cell.
+# Steps of the backtrace, stored per cell.
 _DIAGONAL, _DELETE, _INSERT = 0, 1, 2
 
 
 def align_pairs(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[str]:
-    """Align (reference tokens, hypothesis tokens) of each pair; see `align`."""
+    """Apply `align` to pairs of (reference tokens, hypothesis tokens)."""
     return [align(reference, hypothesis) for reference, hypothesis in pairs]
 
 
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
-    """Align token sequences as sclite does.
-
-    Args:
-        reference, hypothesis: Tokens, already in the form to compare.
+    """Align token sequences, already in the form to compare, as sclite does.
 
     Returns:
         One letter per aligned position: C correct, S substitution, D deletion (reference token
@@ -62,17 +58,17 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
 
 @njit(cache=True)
 def _steps(words: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-    """The last step of the cheapest way to each cell.
+    """Compute the last step of the cheapest path to each cell.
 
-    Costs are added in float32 and in sclite's order, since the null word's 0.001 makes sums
-    whose rounding decides between otherwise equal paths.
+    Costs are added in float32 and in sclite's order: with the null word's cost of 0.001, rounding
+    decides between otherwise equal paths.
 
     Args:
-        words: Numbers of the reference's tokens, shape (N,).
-        spoken: Those of the hypothesis, shape (M,).
+        words: Token numbers of the reference, (N,).
+        spoken: Token numbers of the hypothesis, (M,).
 
     Returns:
-        Steps, shape (N + 1, M + 1), uint8.
+        Steps, (N + 1, M + 1), uint8.
     """
     steps = np.full((len(words) + 1, len(spoken) + 1), _INSERT, dtype=np.uint8)
     costs = np.zeros(len(spoken) + 1, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The boxed table of sclite's summary reports: a title across nine columns.
+"""sclite's summary table, with a title across nine columns: drawing it, reading its Sum/Avg line.
 
 Widths count UTF-8 bytes, as sclite's do. Source: NIST SCTK 2.4.10, rpg.c, checked against the
 program's output.
@@ -12,49 +12,42 @@ from espnet_medusa.errors import InputError
 
 PAGE_WIDTH = 80
 
-# Columns followed by a line; the others are followed by a blank.
-_LINE_AFTER = (0, 2)
+_LINE_AFTER = (0, 2)  # columns followed by a line; the others are followed by a blank
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row.
+    """One row of the table."""
 
-    Attributes:
-        cells: The values, already formatted.
-        rule: Line above the row: "-", "=" or "" for none.
-        left: Whether the first cell is flush left; else it is centred as the others are.
-    """
-
-    cells: tuple[str, ...]
-    rule: str = ""
-    left: bool = True
+    cells: tuple[str, ...]  # formatted values
+    rule: str = ""  # line above the row: "-", "=" or "" for none
+    left: bool = True  # whether the first cell is flush left; the others are centered
 
 
 def byte_width(text: str) -> int:
-    """Bytes that the text takes in UTF-8."""
+    """Return the length of the text in UTF-8 bytes."""
     return len(text.encode("utf-8"))
 
 
-def centre(text: str, width: int) -> str:
-    """Centre; of an odd number of blanks the larger part goes to the right."""
+def center(text: str, width: int) -> str:
+    """Center; the larger part of an odd number of blanks is on the right."""
     blanks = max(0, width - byte_width(text))
     return " " * (blanks // 2) + text + " " * (blanks - blanks // 2)
 
 
 def box_table(title: str, rows: Sequence[TableRow]) -> str:
-    """Draw the table, centred on an 80 column page where it fits.
+    """Draw the table, centered on an 80 column page if it fits.
 
     Args:
         title: First line; "//" in it, or in a cell, starts a new line (sclite's rule).
-        rows: All of the same number of cells.
+        rows: Rows with equal numbers of cells.
     """
     text_widths = [
         max(byte_width(part) for row in rows for part in _parts(row.cells[column]))
         for column in range(len(rows[0].cells))
     ]
     title_width = max(byte_width(part) for part in _parts(title))
-    # Every column but the last is followed by one character; two close the box.
+    # One character between columns, and one at either side of the box.
     table_width = sum(text_widths) + len(text_widths) - 1 + 2
     width = max(table_width, title_width + 2)
     widths = _stretch(text_widths, width - table_width)
@@ -63,7 +56,7 @@ def box_table(title: str, rows: Sequence[TableRow]) -> str:
     lines += [f"|{_place(part, title_width, width - 2)}|" for part in _parts(title)]
     for number, row in enumerate(rows):
         if row.rule:
-            # The first rule touches the title, which has no columns to cross.
+            # The first rule borders the title, which has no columns to cross.
             cross = "+" if row.rule == "-" and number > 0 else row.rule
             lines.append(_join([row.rule * w for w in widths], cross, row.rule))
         lines += _draw_row(row, text_widths, widths)
@@ -78,7 +71,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _stretch(text_widths: list[int], surplus: int) -> list[int]:
-    """Share out the width that a long title adds, as evenly as whole characters allow."""
+    """Distribute the width that a long title adds evenly over the columns."""
     n_columns = len(text_widths)
     given = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
     return [
@@ -100,14 +93,14 @@ def _draw_row(row: TableRow, text_widths: list[int], widths: list[int]) -> list[
 
 
 def _place(part: str, text_width: int, width: int, flush_left: bool = False) -> str:
-    """Put a text in its column's text width, and that in the middle of the column."""
+    """Pad a text to its column's text width, and center the result in the column."""
     if flush_left:
         part += " " * (text_width - byte_width(part))
-    return centre(centre(part, text_width), width)
+    return center(center(part, text_width), width)
 
 
 def _join(cells: list[str], at_line: str, elsewhere: str) -> str:
-    """Put the cells between the box's sides, with one character after every column."""
+    """Join the cells of a line, with one character after every column."""
     joined = cells[0]
     for column, cell in enumerate(cells[1:]):
         joined += (at_line if column in _LINE_AFTER else elsewhere) + cell

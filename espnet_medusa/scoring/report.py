@@ -4,11 +4,14 @@ Source: NIST SCTK 2.4.10 (scores.c, statdist.c, path.c), checked against the pro
 """
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
-from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, centre
+from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, center
 from espnet_medusa.scoring.sclite import Counts, Score, ScoredUtterance, percent
 
 DEFAULT_LINE_WIDTH = 1000
@@ -21,14 +24,8 @@ _FOOTNOTE = (
     "+ Speaker(s) with no reference data is ignored\n"
 )
 
-# Columns Corr, Sub, Del, Ins, Err of both tables.
-_COUNT_COLUMNS: tuple[Callable[[Counts], int], ...] = (
-    lambda counts: counts.correct,
-    lambda counts: counts.substitutions,
-    lambda counts: counts.deletions,
-    lambda counts: counts.insertions,
-    lambda counts: counts.errors,
-)
+# Columns Corr, Sub, Del, Ins, Err of both tables: attributes of Counts.
+_COUNT_COLUMNS = ("correct", "substitutions", "deletions", "insertions", "errors")
 _ASCII_UPPER = str.maketrans({chr(code): chr(code - 32) for code in range(ord("a"), ord("z") + 1)})
 
 
@@ -42,37 +39,24 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Summarise; of no values everything is 0."""
+    """Summarize values; without values everything is 0."""
     if not values:
         return Spread(0.0, 0.0, 0.0)
-    n_values = len(values)
-    # Added one by one as sclite does: a cleverer sum may print another last digit.
-    mean = 0.0
-    for value in values:
-        mean += value
-    mean /= n_values
-    squares = 0.0
-    for value in values:
-        squares += (value - mean) * (value - mean)
-    deviation = math.sqrt(squares / (n_values - 1)) if squares else 0.0
-    ordered, middle = sorted(values), n_values // 2
-    median = ordered[middle] if n_values % 2 else (ordered[middle] + ordered[middle - 1]) / 2
-    return Spread(mean, deviation, median)
+    # Added one by one, as in sclite: sum() compensates rounding, and the last digit may differ.
+    mean = reduce(operator.add, values, 0.0) / len(values)
+    squares = reduce(operator.add, ((value - mean) * (value - mean) for value in values), 0.0)
+    deviation = math.sqrt(squares / (len(values) - 1)) if squares else 0.0
+    return Spread(mean, deviation, statistics.median(values))
 
 
 def summary_report(score: Score, raw: bool = False) -> str:
-    """The table by speaker.
-
-    Args:
-        score: The scored utterances.
-        raw: Counts (sclite's `rsum`) instead of percentages (`sum`).
-    """
+    """Draw the table by speaker: percentages (sclite's `sum`), or with ``raw`` counts (`rsum`)."""
     speakers = score.speakers
     rows = [_header(score)]
     rows += [_speaker_row(name, counts, raw) for name, counts in speakers.items()]
     rows.append(_total_row(score.total, raw))
     rows += _spread_rows(list(speakers.values()), raw)
-    report = f"\n\n\n{centre(_TITLE, PAGE_WIDTH)}\n\n{box_table(score.title, rows)}"
+    report = f"\n\n\n{center(_TITLE, PAGE_WIDTH)}\n\n{box_table(score.title, rows)}"
     without_words = any(counts.words == 0 for counts in speakers.values())
     return report + (_FOOTNOTE if without_words and not raw else "")
 
@@ -98,11 +82,11 @@ def _whole(value: float, mark: str = " ") -> str:
 
 
 def _speaker_row(name: str, counts: Counts, raw: bool) -> TableRow:
-    values = [column(counts) for column in _COUNT_COLUMNS]
+    values = [getattr(counts, column) for column in _COUNT_COLUMNS]
     if raw:
         cells = [_whole(value) for value in [*values, counts.sentence_errors]]
     else:
-        # Percentages of nothing: sclite shows the counts and a star.
+        # Without reference words, sclite prints the counts and a star.
         cells = [
             _decimal(percent(value, counts.words)) if counts.words else _whole(value, "*")
             for value in values
@@ -112,7 +96,7 @@ def _speaker_row(name: str, counts: Counts, raw: bool) -> TableRow:
 
 
 def _total_row(total: Counts, raw: bool) -> TableRow:
-    values = [column(total) for column in _COUNT_COLUMNS]
+    values = [getattr(total, column) for column in _COUNT_COLUMNS]
     if raw:
         label, cells = " Sum", [_whole(value) for value in [*values, total.sentence_errors]]
     else:
@@ -123,25 +107,23 @@ def _total_row(total: Counts, raw: bool) -> TableRow:
 
 
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
-    """The rows Mean, S.D. and Median."""
+    """Format the rows Mean, S.D. and Median."""
     silent = [number for number, counts in enumerate(speakers) if counts.words == 0]
     columns = [
         spread([counts.sentences for counts in speakers]),
         spread([counts.words for counts in speakers]),
     ]
     for column in _COUNT_COLUMNS:
-        if raw:
-            columns.append(spread([column(counts) for counts in speakers]))
-            continue
-        values = [
-            percent(column(counts), counts.words) if counts.words else float(column(counts))
-            for counts in speakers
-        ]
-        columns.append(spread(_without(values, silent)))
-    if raw:
-        columns.append(spread([counts.sentence_errors for counts in speakers]))
-    else:
-        columns.append(spread([counts.sentence_error_percent for counts in speakers]))
+        values = [getattr(counts, column) for counts in speakers]
+        if not raw:
+            percentages = [
+                percent(value, counts.words) if counts.words else float(value)
+                for value, counts in zip(values, speakers, strict=True)
+            ]
+            values = _without(percentages, silent)
+        columns.append(spread(values))
+    last = "sentence_errors" if raw else "sentence_error_percent"
+    columns.append(spread([getattr(counts, last) for counts in speakers]))
     marks = [" "] * len(columns)
     if silent and not raw:
         marks[2:-1] = ["+"] * len(_COUNT_COLUMNS)
@@ -154,25 +136,20 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
 
 
 def _without(values: list[float], positions: list[int]) -> list[float]:
-    """Take out the speakers without reference words, as sclite does.
+    """Remove the speakers without reference words, with sclite's mistake.
 
-    sclite takes them out one by one without counting down the later positions, so that after the
-    first one a neighbour goes instead. Kept, since the report is to be the same.
+    sclite removes them one by one without adjusting the later positions, so after the first one it
+    removes a neighbor instead.
     """
-    kept = list(values)
+    rest = list(values)
     for position in positions:
-        del kept[position]
-        kept.append(-1000.0)
-    return kept[: len(values) - len(positions)]
+        del rest[position]
+        rest.append(-1000.0)
+    return rest[: len(values) - len(positions)]
 
 
 def alignment_report(score: Score, line_width: int = DEFAULT_LINE_WIDTH) -> str:
-    """All alignments, by speaker (sclite's `pralign`).
-
-    Args:
-        score: The scored utterances.
-        line_width: Bytes after which an alignment continues on further lines.
-    """
+    """Print all alignments by speaker (sclite's `pralign`), in lines of ``line_width`` bytes."""
     by_speaker: dict[str, list[ScoredUtterance]] = {}
     for utterance in score.utterances:
         by_speaker.setdefault(utterance.speaker, []).append(utterance)
@@ -212,20 +189,20 @@ def _alignment(utterance: ScoredUtterance, case_sensitive: bool, line_width: int
 
 
 def _line_end(widths: list[int], start: int, line_width: int) -> int:
-    """First column that no longer goes on the line which begins at `start`."""
+    """Return the first column that does not fit on the line that begins at `start`."""
     used = 9 if start > 0 else 6
     stop = start
     while used < line_width and stop < len(widths):
         used += 1 + widths[stop]
         stop += 1
-    # sclite leaves out the word that reached the limit, even one that would just fit.
+    # sclite moves the word that reaches the limit to the next line, even if it just fits.
     return stop if stop == len(widths) else max(stop - 1, start + 1)
 
 
 def _columns(
     utterance: ScoredUtterance, case_sensitive: bool
 ) -> tuple[list[tuple[str, str, str]], list[int]]:
-    """The printed (reference, hypothesis, evaluation) of each position, and its width in bytes."""
+    """Return (reference, hypothesis, evaluation) of each position, and its width in bytes."""
     columns, widths = [], []
     for operation, reference, hypothesis in utterance.pairs():
         n_reference = 1 if reference is None else byte_width(reference)

@@ -1,8 +1,8 @@
-"""Scoring of trn files by sclite's rules: words, speakers, joining by id, counts.
+"""Score trn files by sclite's rules: words, speakers, joining by id, counts.
 
-sclite's reading of words, which the counts depend on: without case sensitivity A-Z are folded (no
-other letters); a word ends at its first `;`; backslashes and one final `*` are dropped; `@` stands
-for no word. Source: NIST SCTK 2.4.10 (align.c, word.c), checked against the program's output.
+sclite's rules for words: without case sensitivity A-Z are folded (no other letters); a word ends at
+its first `;`; backslashes and one final `*` are dropped; `@` means no word. Source: NIST SCTK
+2.4.10 (align.c, word.c), checked against the program's output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,33 +28,24 @@ _ASCII_LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A
 
 
 def percent(part: float, whole: float) -> float:
-    """100 part / whole; of an empty whole 0, as sclite prints it."""
+    """Return 100 part / whole; 0 if the whole is empty, as sclite prints it."""
     return part / whole * 100.0 if whole else 0.0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What sclite counts, for an utterance, a speaker or a whole set; `+` adds up.
+    """sclite's counts of an utterance, a speaker or a whole set; `+` adds them."""
 
-    Attributes:
-        correct: Reference words that were recognised.
-        substitutions: Reference words that were recognised as another word.
-        deletions: Reference words without a counterpart.
-        insertions: Hypothesis words without a counterpart.
-        sentences: Utterances.
-        sentence_errors: Utterances with at least one error.
-    """
-
-    correct: int = 0
+    correct: int = 0  # words, as the next three
     substitutions: int = 0
     deletions: int = 0
     insertions: int = 0
-    sentences: int = 0
-    sentence_errors: int = 0
+    sentences: int = 0  # utterances
+    sentence_errors: int = 0  # utterances with at least one error
 
     @classmethod
     def of_operations(cls, operations: str) -> "Counts":
-        """Count one utterance's alignment letters (see `alignment.align_pairs`)."""
+        """Count one utterance's alignment letters (see `alignment.align`)."""
         correct = operations.count(CORRECT)
         return cls(
             correct=correct,
@@ -70,7 +61,7 @@ class Counts:
 
     @property
     def words(self) -> int:
-        """Words of the reference."""
+        """Number of words of the reference."""
         return self.correct + self.substitutions + self.deletions
 
     @property
@@ -80,7 +71,7 @@ class Counts:
 
     @property
     def error_percent(self) -> float:
-        """The word (character, token) error rate; 0 when there is no reference word."""
+        """Word (character, token) error rate; 0 without reference words."""
         return percent(self.errors, self.words)
 
     @property
@@ -90,23 +81,14 @@ class Counts:
 
 @dataclass(frozen=True)
 class ScoredUtterance:
-    """One aligned utterance.
+    """One aligned utterance."""
 
-    Attributes:
-        id: Its id, folded unless scoring was case sensitive.
-        speaker: The speaker that sclite reads from the id.
-        reference: Reference words as they were compared, without null words.
-        hypothesis: Hypothesis words, likewise.
-        operations: One letter per aligned position: C, S, D, I.
-        counts: The letters, counted.
-    """
-
-    id: str
+    id: str  # in lower case unless scoring was case sensitive
     speaker: str
-    reference: tuple[str, ...]
-    hypothesis: tuple[str, ...]
-    operations: str
-    counts: Counts
+    reference: tuple[str, ...]  # words as compared, without null words
+    hypothesis: tuple[str, ...]  # words as compared, without null words
+    operations: str  # one letter per aligned position: C, S, D, I
+    counts: Counts  # of the letters
 
     def pairs(self) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield (letter, reference word, hypothesis word); None where there is no word."""
@@ -121,21 +103,13 @@ class ScoredUtterance:
 
 @dataclass(frozen=True)
 class Score:
-    """The scored utterances of one hypothesis file.
+    """The scored utterances of one hypothesis file."""
 
-    Attributes:
-        title: Name in the reports (sclite's default: the hypothesis file).
-        utterances: In the order of the hypothesis file; missing ones follow.
-        case_sensitive: Whether case was compared.
-        characters: Whether words were split into characters (`-c`).
-        missing: Ids without hypothesis, counted as deletions.
-    """
-
-    title: str
-    utterances: tuple[ScoredUtterance, ...]
-    case_sensitive: bool = False
-    characters: bool = False
-    missing: tuple[str, ...] = ()
+    title: str  # name in the reports (sclite's default: the hypothesis file)
+    utterances: tuple[ScoredUtterance, ...]  # in the hypothesis file's order, then missing ones
+    case_sensitive: bool = False  # whether case was compared
+    characters: bool = False  # whether words were split into characters (`-c`)
+    missing: tuple[str, ...] = ()  # ids without hypothesis, counted as deletions
 
     @cached_property
     def speakers(self) -> dict[str, Counts]:
@@ -154,7 +128,7 @@ class Score:
 
 @dataclass(frozen=True)
 class JoinedLine:
-    """A reference and its hypothesis; None where the hypothesis is missing."""
+    """A reference and its hypothesis; None if the hypothesis is missing."""
 
     reference: TrnLine
     hypothesis: TrnLine | None
@@ -170,17 +144,16 @@ def score_trn(
     characters: str | None = None,
     title: str | None = None,
 ) -> Score:
-    """Align a hypothesis file with its reference, utterance by utterance, joined by id.
+    """Align the utterances of a hypothesis file with those of a reference file.
 
     Args:
-        reference: trn file.
-        hypothesis: trn file.
-        id_type: How a speaker is read from an id: rm, spu_id, swb (up to the first `-`, else
-            `_`), wsj (three characters) or sp (the id itself).
-        case_sensitive: Compare A-Z and a-z as different.
+        reference, hypothesis: trn files.
+        id_type: The speaker's part of an id: rm, spu_id, swb (up to the first `-`, else `_`),
+            wsj (three characters) or sp (all).
+        case_sensitive: Distinguish A-Z from a-z.
         allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
-        characters: None: score the words; "all": split them into characters; "noascii": into
-            characters and runs of ASCII.
+        characters: None: score words; "all": characters; "noascii": characters and runs of
+            ASCII.
         title: Name in the reports; by default the hypothesis file.
 
     Raises:
@@ -221,7 +194,7 @@ def read_joined(
 ) -> list[JoinedLine]:
     """Read both files and join them by id, in the order of the hypothesis file.
 
-    Ids are compared without case as sclite does, unless that would make two of them the same.
+    Ids are compared without case, as in sclite, unless two ids differ by case only.
 
     Raises:
         ValueError: See `score_trn`.
@@ -259,10 +232,10 @@ def _unique_folded(lines: Sequence[TrnLine]) -> bool:
 def compared_words(
     line: TrnLine, path: str | Path, case_sensitive: bool, characters: str | None
 ) -> list[str]:
-    """The words of a line in the form in which sclite compares them.
+    """Return the words of a line in the form that sclite compares.
 
     Raises:
-        ValueError: The line holds `{`, sclite's markup for alternatives.
+        ValueError: The line has `{`, sclite's markup for alternatives.
     """
     words = []
     for token in line.tokens:
@@ -297,29 +270,28 @@ def _split_characters(word: str, mode: str) -> list[str]:
             parts[-1] += character
         else:
             parts.append(character)
-    # sclite reads the parts once more as words, where a final * is dropped again.
+    # sclite parses the parts as words again and drops a final * again.
     if len(parts) > 1:
         parts = [part[:-1] if len(part) > 1 and part.endswith("*") else part for part in parts]
     return parts or [word]
 
 
 def speaker_of(utterance_id: str, id_type: str) -> str:
-    """Read the speaker from an id.
+    """Return the speaker of an utterance id.
 
     Raises:
-        ValueError: The id type is unknown, or the id has no `-` or `_` where one is needed.
+        ValueError: The id type is unknown, or the id lacks the `-` or `_` that it needs.
     """
     if id_type == "sp":
         return f"({utterance_id})"
     if id_type == "wsj":
-        # Three bytes in sclite; half a character is left out.
+        # Three bytes in sclite; an incomplete character is dropped.
         return f"{utterance_id})".encode()[:3].decode("utf-8", errors="ignore")
     if id_type not in ID_TYPES:
         raise ValueError(f"id type '{id_type}' is not known; use one of {', '.join(ID_TYPES)}")
     for separator in "-_":
-        speaker, found, _ = utterance_id.partition(separator)
-        if found:
-            return speaker
+        if separator in utterance_id:
+            return utterance_id.split(separator, 1)[0]
     raise ValueError(
         f"id '{utterance_id}' has no '-' or '_' after the speaker, as id type '{id_type}' needs; "
         f"write ids as speaker-utterance, or use -i sp"

@@ -7,10 +7,9 @@ from pathlib import Path
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 
-# sclite splits at these only: a no-break or an ideographic space belongs to the word.
+# sclite splits at these only: no-break and ideographic spaces are part of a word.
 ASCII_SPACE = " \t\n\v\f\r"
 
-# Lines that sclite takes for comments.
 COMMENT_PREFIXES = (";;", "**")
 
 _ASCII_SPACE_TO_BLANK = str.maketrans(dict.fromkeys(ASCII_SPACE, " "))
@@ -18,17 +17,11 @@ _ASCII_SPACE_TO_BLANK = str.maketrans(dict.fromkeys(ASCII_SPACE, " "))
 
 @dataclass(frozen=True)
 class TrnLine:
-    """One transcript.
+    """One transcript."""
 
-    Attributes:
-        id: Utterance id without its parentheses.
-        tokens: The words, characters or subword units.
-        line_number: Where it stands in its file, from 1.
-    """
-
-    id: str
-    tokens: tuple[str, ...]
-    line_number: int
+    id: str  # utterance id without its parentheses
+    tokens: tuple[str, ...]  # words, characters or subword units
+    line_number: int  # in its file, from 1
 
 
 def split_tokens(text: str) -> list[str]:
@@ -37,7 +30,7 @@ def split_tokens(text: str) -> list[str]:
 
 
 def read_trn(path: str | Path) -> list[TrnLine]:
-    """Read a trn file; comments (`;;`, `**`) and blank lines are passed over.
+    """Read a trn file without its comments (`;;`, `**`) and blank lines.
 
     Raises:
         InputError: A line is not UTF-8 or has no id at its end, or an id occurs twice; the
@@ -91,14 +84,9 @@ def write_trn(
 ) -> None:
     """Write lines of the form `tokens<TAB>(speaker-utterance)`, in the mapping's order.
 
-    Args:
-        path: File to write; its folder is created.
-        utterances: Utterance id to its tokens.
-        utt2spk: Utterance id to speaker.
-
     Raises:
-        ValueError: An utterance has no speaker, an id holds white space or parentheses, or a
-            token holds white space.
+        ValueError: An utterance has no speaker, an id has white space or parentheses, or a token
+            has white space.
     """
     without_speaker = [utterance for utterance in utterances if utterance not in utt2spk]
     if without_speaker:
@@ -119,14 +107,14 @@ def write_trn(
                     f"split the text into tokens first"
                 )
         text = " ".join(tokens)
-        # A blank keeps a text that starts like a comment from being passed over.
+        # A blank in front of a text that starts like a comment.
         blank = " " if text.startswith(COMMENT_PREFIXES) else ""
         lines.append(f"{blank}{text}\t({label})\n")
     write_atomically(path, "".join(lines))
 
 
 def list_some(names: Iterable[str], limit: int = 10) -> str:
-    """Join the first names; when there are more, say how many there are in all."""
+    """Join the first names; add the total number if there are more."""
     names = list(names)
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
