@@ -26,11 +26,17 @@ from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
-from espnet_medusa.tuning.report import circumstances, headline, summary, write_config, write_report
+from espnet_medusa.tuning.report import (
+    circumstances,
+    headline,
+    summary,
+    write_config,
+    write_report,
+    write_tables,
+)
 from espnet_medusa.tuning.stopwatch import Clock
-from espnet_medusa.tuning.table import write_tables
 from espnet_medusa.tuning.trial import Task
-from espnet_medusa.tuning.tuner import Tuner
+from espnet_medusa.tuning.tuner import tune
 
 # What decoding depends on beside the plugin's own options: kept when given on the command line.
 ESPNET_KEYS = (
@@ -134,8 +140,8 @@ def work(
         rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
         most_different=own.most_different,
     )
-    tuning = Tuner(task, there.left_out).tune()
-    about = circumstances(options, command, _wav_scp(own), batches, clock)
+    tuning = tune(task, there.left_out)
+    about = circumstances(options, command, _wav_scp(own), tuning)
     own.output.parent.mkdir(parents=True, exist_ok=True)
     write_config(own.output, given, tuning, about)
     write_report(own.output.with_suffix(".json"), given, tuning, about)

@@ -1,4 +1,4 @@
-"""What a model has to draft with."""
+"""The drafters that a model can use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.draft_material import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.build import draft_shape
-from espnet_medusa.search.drafters import build_proposer, default_budget
-from espnet_medusa.search.options import CTC, CTC_HEADS, CTC_MODEL, GREEDY, HEADS, MODEL
+from espnet_medusa.search.drafters import build_proposer
+from espnet_medusa.search.options import CTC, CTC_HEADS, CTC_MODEL, HEADS, MODEL
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tuning.setting import DraftSetting
 
-OWN = (HEADS, CTC, CTC_HEADS)  # what a model has without another one
+OWN = (HEADS, CTC, CTC_HEADS)  # need no second model
 MODELS = (MODEL, CTC_MODEL)
 KINDS = (*OWN, *MODELS)
-SHARES = (0.3, 0.6)  # of CTC where heads draft, too
-VOCABULARIES = (4096, 16384)  # tokens that heads may draft, where there are several times as many
+SHARES = (0.3, 0.6)  # of CTC in a mixture
+VOCABULARIES = (4096, 16384)  # draft vocabularies of heads; the model's is at least twice as large
 
 
 class DraftModelFiles(NamedTuple):
@@ -32,62 +32,56 @@ class DraftModelFiles(NamedTuple):
     name: str
     weights: str | None = None
 
+    def keys(self) -> dict[str, str]:
+        """Return the keys of a decode config."""
+        keys = {"draft_model": self.name, "draft_model_file": self.weights}
+        return {name: value for name, value in keys.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class Drafter:
-    """One of them.
+    """A way to draft with a model.
 
     Attributes:
-        name: As tables call it.
-        kind: As the decode option ``drafter`` calls it.
-        proposers: By the option ``ctc_draft_share``; under None where nothing is mixed.
-        budget: The decode option's default.
-        files: Of the draft model.
-        vocabulary: The decode option ``draft_vocab_size``.
+        name: As tables show it.
+        kind: The decode option ``drafter``.
+        proposers: By the decode option ``ctc_draft_share``; key None if it is not a mixture.
+        keys: Other keys of a decode config with this drafter.
+        reader: Computes what a draft model or CTC reads of an utterance; None for heads.
     """
 
     name: str
     kind: str
     proposers: dict[float | None, Proposer]
-    budget: int | None = None
-    files: DraftModelFiles | None = None
-    vocabulary: int | None = None
+    keys: dict[str, Any] = field(default_factory=dict)
+    reader: Speech2Text | None = None
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
-        """Keys of a decode config that drafts like this."""
-        keys = {"drafter": self.kind}
-        if self.files is not None:
-            keys["draft_model"] = self.files.name
-            if self.files.weights is not None:
-                keys["draft_model_file"] = self.files.weights
-        if self.vocabulary is not None:
-            keys["draft_vocab_size"] = self.vocabulary
-        return keys | setting.options()
+        """Return the keys of a decode config for this drafter and a setting of it."""
+        return {"drafter": self.kind, **self.keys, **setting.options()}
 
     @property
-    def max_steps(self) -> int | None:
-        """How far it can go; None without limit."""
-        return next(iter(self.proposers.values())).max_steps
+    def first(self) -> Proposer:
+        """The proposer with the first share of CTC."""
+        return next(iter(self.proposers.values()))
 
 
 @dataclass
 class Available:
-    """All of them.
+    """The drafters of a model.
 
     Attributes:
         drafters: By name.
-        left_out: Why the others are not among them, a line each.
-        readers: Who reads what a draft model or CTC drafts from, by the drafter's name.
+        left_out: Why other drafters cannot be used, a line each.
     """
 
     drafters: dict[str, Drafter] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
-    readers: dict[str, Speech2Text] = field(default_factory=dict)
 
     @property
-    def kinds(self) -> list[str]:
-        """As the decode option ``drafter`` calls them, each once."""
-        return [*dict.fromkeys(drafter.kind for drafter in self.drafters.values())]
+    def readers(self) -> dict[str, Speech2Text]:
+        """By the drafter's name."""
+        return {name: d.reader for name, d in self.drafters.items() if d.reader is not None}
 
     @property
     def window_s(self) -> float | None:
@@ -95,131 +89,101 @@ class Available:
         windows = [reader.window_s for reader in self.readers.values()]
         return min((window for window in windows if window is not None), default=None)
 
+    def add_own(self, speech2text: Speech2Text, kind: str) -> None:
+        """Add a drafter without a second model: heads once for each draft vocabulary.
+
+        Raises:
+            InputError: The model lacks heads or CTC, or its heads did not count tokens.
+        """
+        options = speech2text.search_options
+        given = options.draft_vocab_size
+        sizes = [given]
+        if kind != CTC:  # steps of CTC cost nothing with any vocabulary
+            most = len(speech2text.asr_model.token_list) // 2
+            sizes += [size for size in VOCABULARIES if size <= most and size != given]
+        shares = _shares(options) if kind == CTC_HEADS else [None]
+        for size in sizes:
+            changed = replace(options, draft_vocab_size=size)
+            proposers = {share: _proposer(speech2text, changed, kind, share) for share in shares}
+            name = kind if size == given else f"{kind}, {size} tokens"
+            keys = {} if size is None else {"draft_vocab_size": size}
+            reader = None if kind == HEADS else speech2text
+            self.drafters[name] = Drafter(name, kind, proposers, keys, reader)
+
+    def add_model(
+        self, speech2text: Speech2Text, kinds: Sequence[str], name: str, files: DraftModelFiles
+    ) -> None:
+        """Open a draft model, and add it alone and mixed with CTC.
+
+        Raises:
+            InputError: The draft model cannot be used.
+        """
+        options = replace(speech2text.search_options, draft_vocab_size=None)
+        reader = copy.copy(speech2text)
+        reader.search_options = replace(
+            options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
+        )
+        model = _proposer(reader, reader.search_options, MODEL)
+        proposers = {MODEL: {None: model}}
+        if CTC_MODEL in kinds:
+            try:
+                ctc = _proposer(speech2text, options, CTC)
+            except InputError as error:
+                self.left_out.append(str(error))
+            else:
+                mixed = {share: MixedProposer(ctc, model, share) for share in _shares(options)}
+                proposers[CTC_MODEL] = mixed
+        for kind in [kind for kind in kinds if kind in proposers]:
+            full = f"{kind} {name}"
+            self.drafters[full] = Drafter(full, kind, proposers[kind], files.keys(), reader)
+
 
 def available(
     speech2text: Speech2Text, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
 ) -> Available:
-    """Look what there is.
+    """Return the drafters that a model can use.
 
     Args:
-        speech2text: The model; its search drafts nothing.
-        kinds: As the decode option ``drafter`` calls them.
-        draft_models: To be opened.
+        speech2text: The model; its search does not draft.
+        kinds: Values of the decode option ``drafter`` to consider.
+        draft_models: Draft models to open.
 
     Raises:
         InputError: A draft model cannot be used.
     """
-    found = Available()
+    drafters = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:
-            _add_own(found, speech2text, kind)
+            drafters.add_own(speech2text, kind)
         except InputError as error:
-            found.left_out.append(str(error))
+            drafters.left_out.append(str(error))
     with_models = [kind for kind in MODELS if kind in kinds]
     names = _short_names([files.name for files in draft_models])
     for name, files in zip(names, draft_models, strict=True):
-        _add_model(found, speech2text, with_models, name, files)
+        drafters.add_model(speech2text, with_models, name, files)
     if with_models and not draft_models:
-        found.left_out.append("drafter: model; no draft model is given; see --draft_models")
-    return found
-
-
-def _add_own(found: Available, speech2text: Speech2Text, kind: str) -> None:
-    """Heads once for each vocabulary: what a step costs and what it hits depend on it.
-
-    Raises:
-        InputError: The model has nothing of the kind, or has not counted its tokens.
-    """
-    options = speech2text.search_options
-    shares = _shares(options) if kind == CTC_HEADS else [None]
-    for size in _vocabularies(speech2text, kind):
-        reader = copy.copy(speech2text)
-        reader.search_options = replace(options, draft_vocab_size=size)
-        proposers = {share: _proposer(reader, kind, share) for share in shares}
-        name = kind if size == options.draft_vocab_size else f"{kind}, {size} tokens"
-        drafter = _drafter(name, kind, proposers, options)
-        found.drafters[name] = replace(drafter, vocabulary=size)
-        if kind != HEADS:
-            found.readers[name] = speech2text
-
-
-def _vocabularies(speech2text: Speech2Text, kind: str) -> list[int | None]:
-    """The option's own first; it stands alone for CTC, whose steps cost nothing."""
-    own = speech2text.search_options.draft_vocab_size
-    if kind == CTC:
-        return [own]
-    most = len(speech2text.asr_model.token_list) // 2
-    return [*dict.fromkeys((own, *(size for size in VOCABULARIES if size <= most)))]
-
-
-def _add_model(
-    found: Available,
-    speech2text: Speech2Text,
-    kinds: Sequence[str],
-    name: str,
-    files: DraftModelFiles,
-) -> None:
-    """Open a draft model once, for what it drafts alone and with CTC."""
-    # Both have all tokens of the draft model.
-    options = replace(speech2text.search_options, draft_vocab_size=None)
-    reader = copy.copy(speech2text)
-    reader.search_options = replace(
-        options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
-    )
-    model = _proposer(reader, MODEL, None)
-    proposers = {MODEL: {None: model}}
-    if CTC_MODEL in kinds:
-        try:
-            listener = copy.copy(speech2text)
-            listener.search_options = options
-            ctc = _proposer(listener, CTC, None)
-        except InputError as error:
-            found.left_out.append(str(error))
-        else:
-            proposers[CTC_MODEL] = {
-                share: MixedProposer(ctc, model, share) for share in _shares(options)
-            }
-    for kind in [kind for kind in kinds if kind in proposers]:
-        full = f"{kind} {name}"
-        found.drafters[full] = _drafter(full, kind, proposers[kind], options, files)
-        found.readers[full] = reader
+        drafters.left_out.append("drafter: model; no draft model is given; see --draft_models")
+    return drafters
 
 
 def _shares(options: DecodeOptions) -> list[float]:
-    """Of CTC, the option's own first."""
     return [*dict.fromkeys((options.ctc_draft_share, *SHARES))]
 
 
-def _drafter(
-    name: str,
-    kind: str,
-    proposers: dict[float | None, Proposer],
-    options: DecodeOptions,
-    files: DraftModelFiles | None = None,
-) -> Drafter:
-    first = next(iter(proposers.values()))
-    budget = default_budget(first, options.search == GREEDY)
-    return Drafter(name, kind, proposers, budget, files)
-
-
-def _proposer(speech2text: Speech2Text, kind: str, share: float | None) -> Proposer:
-    """What drafts.
-
-    Raises:
-        InputError: The model has nothing of the kind.
-    """
-    options = replace(speech2text.search_options, drafter=kind, draft_depth=1)
+def _proposer(
+    speech2text: Speech2Text, options: DecodeOptions, kind: str, share: float | None = None
+) -> Proposer:
+    options = replace(options, drafter=kind, draft_depth=1)
     if share is not None:
         options = replace(options, ctc_draft_share=share)
+    sources = draft_sources(speech2text)
     model, decoder = speech2text.asr_model, speech2text.search.decoder
-    proposer = build_proposer(
-        options, decoder, len(model.token_list), model.eos, draft_sources(speech2text)
-    )
+    proposer = build_proposer(options, decoder, len(model.token_list), model.eos, sources)
     draft_shape(options, decoder, proposer, width=1)  # refuses untrained heads
     return proposer
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Last parts of paths where they differ."""
+    """Last parts of paths, if they differ."""
     short = [Path(name).name if Path(name).exists() else name for name in names]
     return short if len({*short}) == len({*names}) else [*names]

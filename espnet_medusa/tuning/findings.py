@@ -1,136 +1,114 @@
-"""What was found of the settings that were tried, and which of them to take."""
+"""The measurements of a tuning, and the setting that it chooses."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from espnet_medusa.search.options import FIXED
-from espnet_medusa.tuning.cost import SearchCost, fit_cost
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 from espnet_medusa.tuning.trial import Task, Trial
 
-AS_GOOD = 0.02  # of settings so close the one with fewest nodes wins, or no drafts
-
-Seconds = dict[DraftSetting, float]
+MARGIN = 0.02  # of the baseline's search time that drafts must save to be chosen
 
 
 @dataclass
 class Tuning:
-    """What was found.
+    """Trials, checked seconds and the choice.
 
     Attributes:
         task: What was decoded.
         left_out: Why other drafters were not tried, a line each.
-        trials: By setting; the first run of each.
-        reruns: Further runs, for their times.
-        cost: Fitted to all of them.
-        seconds: Predicted by it, of the search over all utterances.
-        different: Utterances whose output is not that of no drafts.
-        checked: Search over all utterances, of the best settings of every drafter and of no
-            drafts, measured in turns, nothing in between timed.
+        trials: By setting; dropped candidates have decoded a part of the batches.
+        different: Utterances whose output is not the baseline's, of those decoded.
+        checked: Search seconds of all utterances in the check, of finalists and the baseline.
     """
 
     task: Task
     left_out: list[str] = field(default_factory=list)
     trials: dict[DraftSetting, Trial] = field(default_factory=dict)
-    reruns: list[Trial] = field(default_factory=list)
-    cost: SearchCost | None = None
-    seconds: Seconds = field(default_factory=dict)
     different: dict[DraftSetting, list[str]] = field(default_factory=dict)
-    checked: Seconds = field(default_factory=dict)
-
-    def fit(self) -> None:
-        """Learn costs from all runs so far, and predict with them."""
-        self.cost = fit_cost([*self.trials.values(), *self.reruns])
-        self.seconds = {setting: self.cost.seconds(trial) for setting, trial in self.trials.items()}
-
-    @property
-    def drafters(self) -> list[str]:
-        """Names of those that were tried."""
-        return [*dict.fromkeys(setting.drafter for setting in self.trials if setting.depth > 0)]
+    checked: dict[DraftSetting, float] = field(default_factory=dict)
 
     @property
     def num_utterances(self) -> int:
-        """How many were decoded."""
         return sum(len(batch.keys) for batch in self.task.batches)
 
     @property
     def encoder_seconds(self) -> float:
-        """Of the main model's encoder, all utterances."""
+        """Seconds of the main model's encoder, all utterances."""
         return sum(batch.encoder_seconds for batch in self.task.batches)
 
     def draft_encoder_seconds(self, drafter: str) -> float:
-        """Of the drafter's own encoder, all utterances."""
+        """Seconds of the drafter's own encoder, all utterances."""
         return sum(batch.draft_encoder_seconds(drafter) for batch in self.task.batches)
 
+    def seconds(self, setting: DraftSetting) -> float:
+        """Search seconds of all utterances: checked, or estimated for dropped candidates.
+
+        The estimate is the ratio to the baseline on the same batches, times the baseline's seconds.
+        """
+        if setting in self.checked:
+            return self.checked[setting]
+        trial, baseline = self.trials[setting], self.trials[NO_DRAFTS]
+        same = sum(baseline.batch_seconds[: len(trial.batch_seconds)])
+        return trial.seconds / same * self.checked.get(NO_DRAFTS, baseline.seconds)
+
+    def calls(self, setting: DraftSetting) -> float:
+        """Decoder calls per utterance, estimated in the same way for dropped candidates."""
+        trial, baseline = self.trials[setting], self.trials[NO_DRAFTS]
+        same = sum(s.decoder_calls for s in baseline.batch_statistics[: len(trial.batch_seconds)])
+        ratio = trial.statistics.decoder_calls / same
+        return ratio * baseline.statistics.decoder_calls / self.num_utterances
+
     def whole(self, setting: DraftSetting) -> float:
-        """Seconds with the encoders: as checked, else as predicted."""
-        search = self.checked.get(setting, self.seconds[setting])
-        return self.encoder_seconds + self.draft_encoder_seconds(setting.drafter) + search
+        """Seconds of all utterances, encoders included."""
+        encoders = self.encoder_seconds + self.draft_encoder_seconds(setting.drafter)
+        return encoders + self.seconds(setting)
 
     def speedup(self, setting: DraftSetting) -> float:
-        """How many times faster than no drafts, encoders included."""
+        """Return the speedup over the baseline, encoders included."""
         return self.whole(NO_DRAFTS) / self.whole(setting)
 
     def parts(self, setting: DraftSetting) -> dict[str, float]:
-        """Seconds by part: shares as the trials had them, the sum as ``whole``."""
-        predicted = self.cost.predict(self.trials[setting])
-        scale = self.checked.get(setting, self.seconds[setting]) / self.seconds[setting]
-        rest = sum(predicted[name] for name in ("setup", "walking", "other"))
+        """Seconds by part: the trial's shares of ``seconds``, and the encoders."""
+        trial, search = self.trials[setting], self.seconds(setting)
+        parts = {name: search / trial.seconds * s for name, s in trial.part_seconds.items()}
         return {
             "encoder": self.encoder_seconds,
-            "decoder calls": scale * predicted["decoder calls"],
+            CALLS: parts[CALLS],
             "draft model's encoder": self.draft_encoder_seconds(setting.drafter),
-            "drafting": scale * predicted["drafting"],
-            "the rest": scale * rest,
+            DRAFTING: parts[DRAFTING],
+            "the rest": search - parts[CALLS] - parts[DRAFTING],
         }
 
-    def best(
-        self, drafter: str, allowed: Callable[[DraftSetting], bool] = lambda setting: True
-    ) -> DraftSetting | None:
-        """The fastest setting of a drafter; None where none is allowed.
+    def fastest(self, settings: Sequence[DraftSetting], count: int) -> list[DraftSetting]:
+        """Return ``count`` settings, fastest first.
 
-        Where the text ought to be the same, one with which it is, if there is one. Of settings
-        about as fast the one with fewest nodes.
+        Settings that change the output come last where the rule is exact.
         """
-        members = [s for s in self.trials if s.drafter == drafter and allowed(s)]
-        members = self._same_text_first(members)
-        if not members:
-            return None
-        least = min(self.seconds[setting] for setting in members)
-        close = [s for s in members if self.seconds[s] <= (1 + AS_GOOD) * least]
-        return min(close, key=lambda setting: self.trials[setting].statistics.nodes)
 
-    def best_fixed(self, drafter: str) -> DraftSetting:
-        """The fastest without lookahead."""
-        return self.best(drafter, lambda setting: setting.lookahead == FIXED)
+        def rank(setting: DraftSetting) -> tuple[bool, float]:
+            return self.task.exact and bool(self.different[setting]), self.seconds(setting)
+
+        return sorted(settings, key=rank)[:count]
 
     def best_checked(self, drafter: str) -> DraftSetting:
-        """The setting of a drafter that was fastest in the check."""
-        members = [setting for setting in self.checked if setting.drafter == drafter]
-        return min(self._same_text_first(members), key=self.checked.get)
-
-    @property
-    def chosen(self) -> DraftSetting:
-        """The fastest in the check, encoders included; no drafts if nothing is much faster.
-
-        Where the text ought to be the same, none with which more utterances differ than may.
-        """
-        return min(filter(self.may_be_chosen, self.paying), key=self.whole, default=NO_DRAFTS)
+        """Return the finalist of a drafter that was fastest in the check."""
+        return self.fastest([s for s in self.checked if s.drafter == drafter], 1)[0]
 
     @property
     def paying(self) -> list[DraftSetting]:
-        """Settings that were faster than no drafts in the check."""
+        """Settings that were faster than the baseline in the check."""
         if not self.checked:
             return []
-        enough = self.whole(NO_DRAFTS) - AS_GOOD * self.checked[NO_DRAFTS]
+        enough = self.whole(NO_DRAFTS) - MARGIN * self.checked[NO_DRAFTS]
         return [s for s in self.checked if s != NO_DRAFTS and self.whole(s) < enough]
 
-    def may_be_chosen(self, setting: DraftSetting) -> bool:
-        """Whether its text is the same, or need not be."""
-        exact = self.task.options.acceptance == "exact"
-        return not exact or len(self.different[setting]) <= self.task.most_different
+    @property
+    def chosen(self) -> DraftSetting:
+        """The fastest setting in the check, encoders included; the baseline if none is faster.
 
-    def _same_text_first(self, settings: list[DraftSetting]) -> list[DraftSetting]:
-        """Those with which no output differs, where the rule is exact and there are any."""
-        same = [setting for setting in settings if not self.different[setting]]
-        return same if same and self.task.options.acceptance == "exact" else settings
+        With the exact rule, settings that change more outputs than allowed are not chosen.
+        """
+        most = self.task.most_different if self.task.exact else self.num_utterances
+        allowed = [s for s in self.paying if len(self.different[s]) <= most]
+        return min(allowed, key=self.whole, default=NO_DRAFTS)

@@ -23,7 +23,7 @@ class DraftReading(NamedTuple):
 
     Attributes:
         inputs: U.
-        seconds: Time that features and its encoder took beside the main model's.
+        seconds: Time of its features and encoder, without the main model's.
     """
 
     inputs: list[DraftInput]
@@ -32,16 +32,16 @@ class DraftReading(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOutBatch:
-    """What a search is called with.
+    """The inputs of a search.
 
     Attributes:
         keys: U utterance ids.
         memory: (U, S, D) encoder output.
         frames: (U,) lengths of it.
-        prompt: (U, P) tokens to start from.
-        audio_seconds: Length of the audio, of all together.
-        encoder_seconds: Time that encoding took.
-        readings: By drafter, of those that read something else than the search.
+        prompt: (U, P) prompt tokens.
+        audio_seconds: Audio length, summed over the batch.
+        encoder_seconds: Time of the encoder.
+        readings: By drafter, of drafters that do not read the main encoder output.
     """
 
     keys: list[str]
@@ -53,19 +53,18 @@ class HeldOutBatch:
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
-        """Run a greedy or a beam search with a drafter."""
+        """Run a greedy or beam search with a drafter."""
         reading = self.readings.get(drafter)
         inputs = self.memory, self.frames, self.prompt
         return search(*inputs, limits, reading and reading.inputs)
 
     def draft_encoder_seconds(self, drafter: str) -> float:
-        """Time that a drafter's own encoder took."""
-        reading = self.readings.get(drafter)
-        return 0.0 if reading is None else reading.seconds
+        """Time of a drafter's own encoder."""
+        return self.readings[drafter].seconds if drafter in self.readings else 0.0
 
 
 def choose_keys(keys: Sequence[str], count: int) -> list[str]:
-    """``count`` ids evenly spaced over the list; all of them when there are fewer."""
+    """Return ``count`` evenly spaced ids; all of them if there are fewer."""
     if len(keys) <= count:
         return [*keys]
     return [keys[index * len(keys) // count] for index in range(count)]
@@ -78,7 +77,7 @@ def read_utterances(
     allow_pipes: bool,
     preprocess: Preprocess | None,
 ) -> list[Utterance]:
-    """The utterances to tune on, as decoding would see them.
+    """Read ``count`` utterances as a decoding job does.
 
     Raises:
         InputError: There is no utterance, or one cannot be read.
@@ -107,15 +106,15 @@ def encode(
     clock: Clock,
     readers: Mapping[str, Speech2Text],
 ) -> list[HeldOutBatch]:
-    """Encode in batches as a decoding job makes them.
+    """Encode in the batches of a decoding job.
 
     Args:
         speech2text: The main model.
         utterances: To encode.
-        batch_size: Utterances together.
+        batch_size: Utterances of a batch.
         max_batch_frames: Bound on their padded length.
-        clock: Tells the time.
-        readers: As ``Available``'s.
+        clock: Measures time.
+        readers: As ``Available.readers``.
     """
     lengths = [utterance.frames for utterance in utterances]
     batches = []
@@ -123,7 +122,7 @@ def encode(
         make_batches(lengths, batch_size, max_batch_frames), desc="encoding", unit="batch"
     ):
         members = [utterances[index] for index in indices]
-        if not batches:  # the first pass of a process also sets up libraries
+        if not batches:  # warm-up
             _encode(speech2text, members, clock, readers)
         batches.append(_encode(speech2text, members, clock, readers))
     return batches

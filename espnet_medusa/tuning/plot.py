@@ -1,4 +1,4 @@
-"""Figure of a tuning: where each drafter's time goes, and all settings that were tried."""
+"""Draw a tuning: the time of each drafter by part, and all settings that were tried."""
 
 import textwrap
 from pathlib import Path
@@ -11,14 +11,15 @@ from matplotlib.ticker import ScalarFormatter
 from espnet_medusa.report.figures.style import STYLE, save
 from espnet_medusa.search.options import ACCEPTANCE, COST, FIXED
 from espnet_medusa.tuning.findings import Tuning
-from espnet_medusa.tuning.report import milliseconds
+from espnet_medusa.tuning.report import best_settings, milliseconds
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
 PART_COLORS = {
     "encoder": "0.75",
-    "decoder calls": "tab:blue",
+    CALLS: "tab:blue",
     "draft model's encoder": "tab:olive",
-    "drafting": "tab:orange",
+    DRAFTING: "tab:orange",
     "the rest": "0.45",
 }
 MARKERS = {FIXED: "o", ACCEPTANCE: "^", COST: "s"}
@@ -28,15 +29,14 @@ LABEL_CHARACTERS = 30  # of a line
 
 
 def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
-    """Draw bars of the best settings, and calls against time of all.
+    """Draw bars of the best settings, and time against calls of all settings.
 
     Args:
-        tuning: What was found.
-        title: Of the figure.
+        tuning: Measurements and choice.
+        title: Title of the figure.
         path: PNG to write.
     """
-    bars = [NO_DRAFTS, *map(tuning.best_checked, tuning.drafters)] if tuning.checked else []
-    bars = bars or [NO_DRAFTS]
+    bars = best_settings(tuning)
     with pyplot.rc_context(STYLE):
         figure, (left, right) = pyplot.subplots(
             1, 2, figsize=(13, 2.6 + 0.62 * len(bars)), layout="constrained"
@@ -48,7 +48,7 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
 
 
 def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:
-    """A bar for each setting, the fastest on top."""
+    """Draw a bar for each setting, the fastest on top."""
     starts = [0.0] * len(settings)
     longest = milliseconds(tuning, max(map(tuning.whole, settings)))
     for name, color in PART_COLORS.items():
@@ -64,7 +64,7 @@ def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting
         axis.text(end, place, text, va="center", fontsize=8, weight=weight)
     axis.set_yticks(range(len(settings)), [_label(setting) for setting in settings], fontsize=8)
     axis.set_xlim(0, 1.22 * longest)
-    axis.set_xlabel("ms an utterance (bold: chosen)")
+    axis.set_xlabel("ms per utterance (bold: chosen)")
     axis.grid(axis="y", visible=False)
     axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
@@ -76,20 +76,21 @@ def _label(setting: DraftSetting) -> str:
 
 
 def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
-    """A point for each setting."""
+    """Draw a point for each setting."""
     colors = matplotlib.colormaps["tab10"].colors
-    of = {name: colors[number % 10] for number, name in enumerate(tuning.drafters)}
-    of[NO_DRAFTS.drafter] = "black"
+    color_of = {name: colors[number % 10] for number, name in enumerate(tuning.task.drafters)}
+    color_of[NO_DRAFTS.drafter] = "black"
     for setting in tuning.trials:
         axis.scatter(
             *_place(tuning, setting), s=30, marker=MARKERS[setting.lookahead], alpha=0.75,
-            color=of[setting.drafter], linewidths=0, zorder=3,
+            color=color_of[setting.drafter], linewidths=0, zorder=3,
         )  # fmt: skip
     axis.scatter(
         *_place(tuning, tuning.chosen), s=150, facecolors="none", edgecolors="tab:red", zorder=4
     )
     handles = [
-        Line2D([], [], ls="", marker="o", color=color, label=name) for name, color in of.items()
+        Line2D([], [], ls="", marker="o", color=color, label=name)
+        for name, color in color_of.items()
     ]
     used = dict.fromkeys(setting.lookahead for setting in tuning.trials)
     handles += [
@@ -102,11 +103,10 @@ def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
     axis.legend(handles=handles, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.set_xlabel("decoder calls an utterance")
-    axis.set_ylabel("ms an utterance, encoders included")
+    axis.set_xlabel("decoder calls per utterance")
+    axis.set_ylabel("ms per utterance, encoders included")
     axis.set_title("all settings that were tried", fontsize=9)
 
 
 def _place(tuning: Tuning, setting: DraftSetting) -> tuple[float, float]:
-    calls = tuning.trials[setting].statistics.decoder_calls / tuning.num_utterances
-    return calls, milliseconds(tuning, tuning.whole(setting))
+    return tuning.calls(setting), milliseconds(tuning, tuning.whole(setting))

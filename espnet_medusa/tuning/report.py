@@ -1,9 +1,8 @@
-"""What the tuning found, as a decode config, as JSON and in a few lines."""
+"""Write a tuning as a decode config (YAML), as figures (JSON), and as tables (Markdown)."""
 
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,85 +10,58 @@ import torch
 import yaml
 
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.tuning.cost import CallCost, LinearCost, PartCosts
+from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.search.options import FIXED, LOOKAHEADS
 from espnet_medusa.tuning.findings import Tuning
-from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
-from espnet_medusa.tuning.stopwatch import Clock
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
-DRAFT_KEYS = (  # that the tuning decides
+DRAFT_KEYS = (  # that the tuning replaces
     "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
     "lookahead", "draft_depth", "draft_width", "draft_budget",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """Under which the figures hold.
-
-    Attributes:
-        command: That was run.
-        asr_train_config: Of the model.
-        asr_model_file: Its weights.
-        wav_scp: Held-out utterances.
-        num_utterances: How many of them.
-        batch_size: Utterances that are decoded together.
-        audio_seconds: Length of the audio.
-        encoder_seconds: Of encoding all of it.
-        own_time: Whether seconds leave out those in which other processes had the processor.
-        machine: Processor or GPU.
-        threads: Of torch, on the processor.
-        torch: Its version.
-    """
-
-    command: str
-    asr_train_config: str
-    asr_model_file: str
-    wav_scp: str
-    num_utterances: int
-    batch_size: int
-    audio_seconds: float
-    encoder_seconds: float
-    own_time: bool
-    machine: str
-    threads: int
-    torch: str
+FIRST_STEPS = 3  # whose acceptance is shown
+COLUMNS = (
+    "drafter", "setting", "calls", "tokens a call", "nodes a call",
+    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms a call", "drafting [ms]", "all [ms]",
+    "speedup", "differ",
+)  # fmt: skip
+NOTES = (
+    "Calls (of the decoder), drafting and all: per utterance; ms a call: per batch. Drafting "
+    "includes a draft model's encoder and CTC's projection; all includes the encoder.",
+    "Accepted: of the drafted steps, those that needed no further call.",
+    "All and speedup were measured in turns; the parts are the shares that the trials measured.",
+    "Differ: utterances whose output is not that of no drafts.",
+)
+LOOKAHEAD_NOTE = (
+    "Search without encoders, ms per utterance; in brackets over the time of the same drafter's "
+    "best fixed depth."
+)
 
 
 def circumstances(
-    options: Mapping[str, Any],
-    command: str,
-    wav_scp: Path,
-    batches: list[HeldOutBatch],
-    clock: Clock,
-) -> Circumstances:
-    """Of this run.
-
-    Args:
-        options: Of decoding.
-        command: That was run.
-        wav_scp: Where the utterances come from.
-        batches: Those that were taken.
-        clock: That told the time.
-    """
-    return Circumstances(
-        command=command,
-        asr_train_config=str(options["asr_train_config"]),
-        asr_model_file=str(options["asr_model_file"]),
-        wav_scp=str(wav_scp),
-        num_utterances=sum(len(batch.keys) for batch in batches),
-        batch_size=options["batch_size"],
-        audio_seconds=sum(batch.audio_seconds for batch in batches),
-        encoder_seconds=sum(batch.encoder_seconds for batch in batches),
-        own_time=clock.own_time,
-        machine=machine_name(clock.device),
-        threads=torch.get_num_threads(),
-        torch=torch.__version__,
-    )
+    options: Mapping[str, Any], command: str, wav_scp: Path, tuning: Tuning
+) -> dict[str, Any]:
+    """Return model, data and machine of a tuning; seconds are sums over the utterances."""
+    clock = tuning.task.clock
+    return {
+        "command": command,
+        "asr_train_config": str(options["asr_train_config"]),
+        "asr_model_file": str(options["asr_model_file"]),
+        "wav_scp": str(wav_scp),
+        "num_utterances": tuning.num_utterances,
+        "batch_size": options["batch_size"],
+        "audio_seconds": sum(batch.audio_seconds for batch in tuning.task.batches),
+        "encoder_seconds": tuning.encoder_seconds,
+        "thread_time": clock.thread_time,
+        "machine": machine_name(clock.device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
 
 
 def machine_name(device: torch.device) -> str:
-    """GPU or processor, as they call themselves."""
+    """Return the name of the GPU or processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     table = Path("/proc/cpuinfo")
@@ -98,69 +70,71 @@ def machine_name(device: torch.device) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def headline(about: Circumstances) -> str:
-    """Where and with what."""
+def headline(about: Mapping[str, Any]) -> str:
+    """Return data and machine in one line."""
     return (
-        f"{about.num_utterances} utterances ({about.audio_seconds:.0f} s), batch_size "
-        f"{about.batch_size}, {about.machine}, threads: {about.threads}, torch {about.torch}"
-    )
+        "{num_utterances} utterances ({audio_seconds:.0f} s), batch_size {batch_size}, {machine}, "
+        "threads: {threads}, torch {torch}"
+    ).format_map(about)
 
 
-def summary(tuning: Tuning, about: Circumstances) -> list[str]:
-    """The result in a few lines."""
+def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
+    """Return the result in a few lines."""
     lines = [headline(about), *(f"left out: {line}" for line in tuning.left_out)]
     if not tuning.checked:
         return [*lines, "no drafts: this model has nothing that could draft"]
-    settings = [NO_DRAFTS, *map(tuning.best_checked, tuning.drafters)]
-    if tuning.chosen not in settings:  # of settings alike
-        settings.append(tuning.chosen)
+    settings = {*best_settings(tuning), tuning.chosen}
     for setting in sorted(settings, key=tuning.whole):
-        statistics = tuning.trials[setting].statistics
         lines.append(
-            f"{setting}: {milliseconds(tuning, tuning.whole(setting)):.1f} ms an utterance, "
+            f"{setting}: {milliseconds(tuning, tuning.whole(setting)):.1f} ms per utterance, "
             f"{tuning.speedup(setting):.2f} times as fast as no drafts; "
-            f"{statistics.decoder_calls / tuning.num_utterances:.1f} decoder calls"
+            f"{tuning.calls(setting):.1f} decoder calls"
         )
         if tuning.different[setting]:
             count = len(tuning.different[setting])
             lines[-1] += f"; {count} of {tuning.num_utterances} utterances differ"
-    if tuning.chosen == NO_DRAFTS and tuning.paying:
+    if tuning.chosen != NO_DRAFTS:
+        return [*lines, f"chosen: {tuning.chosen}"]
+    if tuning.paying:
         return [
             *lines,
-            "chosen: no drafts, as with all that are faster rounding changes texts; "
+            "chosen: no drafts, because rounding changes texts with every faster setting; "
             "--most_different N allows N of them",
         ]
-    if tuning.chosen == NO_DRAFTS:
-        return [*lines, "drafts do not pay here: draft_depth: 0"]
-    return [*lines, f"chosen: {tuning.chosen}"]
+    return [*lines, "drafts do not pay here: draft_depth: 0"]
+
+
+def best_settings(tuning: Tuning) -> list[DraftSetting]:
+    """Return the baseline, and each drafter's best setting in the check."""
+    return [NO_DRAFTS, *(map(tuning.best_checked, tuning.task.drafters) if tuning.checked else ())]
 
 
 def milliseconds(tuning: Tuning, seconds: float) -> float:
-    """Seconds of all utterances to milliseconds of one."""
+    """Convert seconds of all utterances to milliseconds per utterance."""
     return 1000 * seconds / tuning.num_utterances
 
 
 def draft_config(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
-    """Keys of a decode config that drafts like this."""
+    """Return the keys of a decode config that drafts like this."""
     if setting == NO_DRAFTS:
         return setting.options()
     return tuning.task.drafters[setting.drafter].config(setting)
 
 
 def write_config(
-    path: Path, given: Mapping[str, Any], tuning: Tuning, about: Circumstances
+    path: Path, given: Mapping[str, Any], tuning: Tuning, about: Mapping[str, Any]
 ) -> None:
-    """Write the decode config.
+    """Write the decode config, with the summary as a comment.
 
     Args:
         path: YAML to write.
-        given: The decode config that was tuned; its own draft keys are replaced.
-        tuning: What was found.
-        about: Goes into the comment.
+        given: The decode config that was tuned; its draft keys are replaced.
+        tuning: Measurements and choice.
+        about: As ``circumstances``.
     """
     chosen = draft_config(tuning, tuning.chosen)
     config = {name: value for name, value in given.items() if name not in DRAFT_KEYS} | chosen
-    comment = [f"Tuned by: {about.command}", f"Model: {about.asr_model_file}"]
+    comment = [f"Tuned by: {about['command']}", f"Model: {about['asr_model_file']}"]
     comment += summary(tuning, about)
     text = "".join(f"# {' '.join(line.split())}\n" for line in comment)
     text += yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
@@ -168,30 +142,42 @@ def write_config(
 
 
 def write_report(
-    path: Path, given: Mapping[str, Any], tuning: Tuning, about: Circumstances
+    path: Path, given: Mapping[str, Any], tuning: Tuning, about: Mapping[str, Any]
 ) -> None:
     """Write all figures as JSON."""
     order = sorted(tuning.trials, key=tuning.whole)
     report = {
-        **asdict(about),
+        **about,
         "decode_config": dict(given),
         "left_out": tuning.left_out,
         "chosen": {"drafter": None, **draft_config(tuning, tuning.chosen)},
-        "check": [check_figures(tuning, setting) for setting in order if setting in tuning.checked],
         "settings": [setting_figures(tuning, setting) for setting in order],
-        "costs": {drafter: _cost_figures(parts) for drafter, parts in tuning.cost.parts.items()},
     }
     write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
-def check_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
-    """What the check said of a setting, times in seconds per utterance."""
-    count = tuning.num_utterances
+def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
+    """Return counts of the utterances that a setting decoded, and seconds per utterance.
+
+    Of a dropped candidate (``checked: false``) seconds are estimates for all utterances.
+    """
+    trial, count = tuning.trials[setting], tuning.num_utterances
+    counts = trial.statistics.summary()
+    unused = dict.fromkeys(("ctc_draft_share", "lookahead", "draft_width", "draft_budget"))
     return {
         "name": setting.drafter,
-        **_options(setting),
-        "search_seconds": tuning.checked[setting] / count,
-        "predicted_search_seconds": tuning.seconds[setting] / count,
+        **unused,
+        **setting.options(),
+        "checked": setting in tuning.checked,
+        "utterances": len(trial.outputs),
+        "decoder_calls": trial.statistics.decoder_calls,
+        "calls_saved": tuning.calls(NO_DRAFTS) / tuning.calls(setting),
+        "nodes_per_call": counts["nodes_per_call"],
+        "tokens_per_call": counts["tokens_per_call"],
+        "acceptance_per_step": counts["acceptance_per_head"],
+        "draft_calls": trial.statistics.draft_calls,
+        "batch_calls": trial.batch_calls,
+        "search_seconds": tuning.seconds(setting) / count,
         "seconds_with_encoders": tuning.whole(setting) / count,
         "parts": {name: value / count for name, value in tuning.parts(setting).items()},
         "speedup": tuning.speedup(setting),
@@ -199,62 +185,58 @@ def check_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
     }
 
 
-def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
-    """Counts and times of one setting, times in seconds per utterance."""
-    trial, count = tuning.trials[setting], tuning.num_utterances
-    counts, iterations = trial.statistics.summary(), trial.iterations
-    draft_steps = sum(it.draft_steps for it in iterations)
-    draft_rows = sum(it.draft_rows for it in iterations)
-    plain = tuning.trials[NO_DRAFTS].statistics.decoder_calls
-    parts = tuning.cost.predict(trial)
-    return {
-        "name": setting.drafter,
-        **_options(setting),
-        "decoder_calls": trial.statistics.decoder_calls,
-        "calls_saved": plain / trial.statistics.decoder_calls,
-        "nodes_per_call": counts["nodes_per_call"],
-        "tokens_per_call": counts["tokens_per_call"],
-        "acceptance_per_step": counts["acceptance_per_head"],
-        "draft_calls": trial.statistics.draft_calls,
-        "batch_calls": len(iterations),
-        "run_ahead_steps": draft_steps,
-        "run_ahead_width": draft_rows / draft_steps if draft_steps else 0.0,
-        "predicted_seconds": tuning.seconds[setting] / count,
-        "predicted_parts": {name: value / count for name, value in parts.items()},
-        "draft_encoder_seconds": tuning.draft_encoder_seconds(setting.drafter) / count,
-        "seconds_of_one_run": trial.seconds / count,
-        "different_utterances": tuning.different[setting],
+def write_tables(path: Path, tuning: Tuning, about: Mapping[str, Any]) -> None:
+    """Write the tables of the best settings and of their lookaheads as Markdown."""
+    lines = ["# Which drafts pay", "", f"{about['asr_model_file']}: {headline(about)}.", ""]
+    lines += [f"Chosen: **{tuning.chosen}**.", ""]
+    if tuning.checked:
+        rows = [_row(tuning, setting) for setting in best_settings(tuning)]
+        lines += [markdown_table(COLUMNS, rows), *(f"- {note}" for note in NOTES)]
+    if any(setting.lookahead != FIXED for setting in tuning.checked):
+        rows = [_lookahead_row(tuning, drafter) for drafter in tuning.task.drafters]
+        table = markdown_table(("drafter", *LOOKAHEADS), rows)
+        lines += ["", "## Lookahead", "", table, LOOKAHEAD_NOTE]
+    if tuning.left_out:
+        lines += ["", "## Left out", "", *(f"- {line}" for line in tuning.left_out)]
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def _row(tuning: Tuning, setting: DraftSetting) -> list[str]:
+    trial, parts = tuning.trials[setting], tuning.parts(setting)
+    counts, drafts = trial.statistics.summary(), setting.depth > 0
+    drafting = milliseconds(tuning, parts[DRAFTING] + parts["draft model's encoder"])
+    return [
+        f"**{setting.drafter}**" if setting == tuning.chosen else setting.drafter,
+        setting.shape,
+        f"{tuning.calls(setting):.2f}",
+        f"{counts['tokens_per_call']:.2f}",
+        f"{counts['nodes_per_call']:.1f}",
+        _acceptance(tuning, setting),
+        f"{1000 * parts[CALLS] / trial.batch_calls:.2f}",
+        f"{drafting:.2f}" if drafts else "-",
+        f"{milliseconds(tuning, tuning.whole(setting)):.1f}",
+        f"{tuning.speedup(setting):.2f}",
+        f"{len(tuning.different[setting])}/{tuning.num_utterances}" if drafts else "-",
+    ]
+
+
+def _acceptance(tuning: Tuning, setting: DraftSetting) -> str:
+    """Return percent of each of the first steps, and of all."""
+    statistics = tuning.trials[setting].statistics
+    if not sum(statistics.drafted):
+        return "-"
+    first = statistics.summary()["acceptance_per_head"][:FIRST_STEPS]
+    mean = sum(statistics.accepted) / sum(statistics.drafted)
+    return f"{' '.join(f'{100 * share:.0f}' for share in first)}; {100 * mean:.0f}"
+
+
+def _lookahead_row(tuning: Tuning, drafter: str) -> list[str]:
+    seconds = {
+        s.lookahead: (s, value) for s, value in tuning.checked.items() if s.drafter == drafter
     }
-
-
-def _options(setting: DraftSetting) -> dict[str, Any]:
-    none = dict.fromkeys(("ctc_draft_share", "lookahead", "draft_width", "draft_budget"))
-    return none | setting.options()
-
-
-def _cost_figures(parts: PartCosts) -> dict[str, Any]:
-    return {
-        "decoder_call": _call_figures(parts.call),
-        "drafting": _linear_figures(parts.draft),
-        "walking": _linear_figures(parts.state),
-        "other": _linear_figures(parts.other),
-        "setup_seconds_of_all_batches": parts.setup_seconds,
-        "begin_seconds_of_all_batches": parts.begin_seconds,
-    }
-
-
-def _call_figures(cost: CallCost) -> dict[str, Any]:
-    """By most rows of a batch."""
-    return {
-        f"up to {rows} rows": [
-            {"nodes_per_row": nodes, "seconds": seconds, "samples": samples}
-            for nodes, seconds, samples in knots
-        ]
-        for rows, knots in cost.knots.items()
-    }
-
-
-def _linear_figures(cost: LinearCost) -> dict[str, float]:
-    return {
-        f"seconds_per_{name}": value for name, value in zip(cost.names, cost.seconds, strict=True)
-    }
+    cells, (_, fixed) = [drafter], seconds[FIXED]
+    for name in LOOKAHEADS:
+        setting, value = seconds[name]
+        ratio = "" if name == FIXED else f" ({value / fixed:.2f})"
+        cells.append(f"{setting.shape}: {milliseconds(tuning, value):.1f}{ratio}")
+    return cells

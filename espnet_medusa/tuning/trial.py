@@ -1,4 +1,4 @@
-"""Settings tried on the held-out utterances with the real search."""
+"""Decode held-out batches with draft settings, and time them."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -7,62 +7,20 @@ from dataclasses import dataclass, field, replace
 from tqdm import tqdm
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
+from espnet_medusa.search.beam import BeamSearch, BeamStrategy
 from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
-from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.state import SearchState
+from espnet_medusa.search.options import THRESHOLD, LengthLimits, SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.setting import DraftSetting
-from espnet_medusa.tuning.stopwatch import Clock, Iteration, PhaseLog, timed
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock, Stopwatch, timed
+
+TIE = 1e-4  # beam hypotheses whose scores differ by less may change places: sums round differently
 
 Search = GreedySearch | BeamSearch
-Output = tuple[tuple[int, ...], ...]  # token ids of an utterance's n-best list
-
-
-@dataclass
-class Trial:
-    """What a setting gave and cost.
-
-    Attributes:
-        drafter: Who drafted.
-        statistics: Of all utterances.
-        iterations: Of all batches.
-        outputs: N-best tokens by utterance id.
-        scores: Their scores.
-        most_nodes: Nodes of the largest draft of one utterance.
-        setup_seconds: Before the first decoder calls, all batches together.
-        begin_seconds: What the drafter does once for each batch, of all.
-        seconds: Of the searches, with the timing in it, once.
-    """
-
-    drafter: str
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    iterations: list[Iteration] = field(default_factory=list)
-    outputs: dict[str, Output] = field(default_factory=dict)
-    scores: dict[str, list[float]] = field(default_factory=dict)
-    most_nodes: int = 0
-    setup_seconds: float = 0.0
-    begin_seconds: float = 0.0
-    seconds: float = 0.0
-
-    def run(self, search: Search, batch: HeldOutBatch, task: "Task") -> None:
-        """Decode one batch with the timing on, and add what it gave."""
-        log = PhaseLog(task.clock)
-        search, started = timed(search, log), task.clock.now()
-        log.begin()
-        states = batch.decode(search, task.limits, self.drafter)
-        log.close()
-        self.seconds += task.clock.now() - started
-        self.setup_seconds += log.setup_seconds
-        self.most_nodes = max(self.most_nodes, log.most_nodes)
-        self.iterations += log.iterations
-        self.begin_seconds += sum(iteration.begin_seconds for iteration in log.iterations)
-        for key, state in zip(batch.keys, states, strict=True):
-            self.outputs[key], self.scores[key] = output_of(state, task.nbest)
-            self.statistics += state.statistics
+Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: token ids and score
 
 
 @dataclass(frozen=True)
@@ -70,21 +28,21 @@ class Task:
     """What is the same for all settings.
 
     Attributes:
-        search: To be tuned; it drafts nothing.
-        options: Those it was built from.
-        drafters: What there is to draft with, by name.
+        search: The search to tune, without drafts.
+        options: The options it was built from.
+        drafters: By name.
         batches: Held-out utterances.
-        limits: Of the lengths.
+        limits: Bounds on output lengths.
         nbest: Hypotheses to compare.
-        clock: Tells the time.
-        rounding: Whether the arithmetic is so coarse that other sums give other tokens.
-        most_different: Utterances that may differ for it in what is chosen.
+        clock: Measures time.
+        rounding: Whether the arithmetic is so coarse that another batch shape changes tokens.
+        most_different: Utterances whose output may differ with the chosen setting.
     """
 
     search: Search
     options: SearchOptions
     drafters: Mapping[str, Drafter]
-    batches: list[HeldOutBatch]
+    batches: Sequence[HeldOutBatch]
     limits: LengthLimits
     nbest: int
     clock: Clock
@@ -97,78 +55,113 @@ class Task:
         beam = isinstance(self.search, BeamSearch)
         return self.search.strategy.beam_size if beam else None
 
+    @property
+    def exact(self) -> bool:
+        """Whether drafts must not change the output, rounding aside."""
+        return self.options.acceptance == "exact"
+
+    @property
+    def unverified(self) -> bool:
+        """Whether drafts are written without a decoder call."""
+        return self.options.acceptance == THRESHOLD
+
+    def redraft(self, setting: DraftSetting) -> Search:
+        """Return a copy of the search that drafts as ``setting``.
+
+        Raises:
+            InputError: The model cannot draft like that.
+        """
+        options, proposer = replace(self.options, **setting.options()), None
+        if setting.depth > 0:
+            proposer = self.drafters[setting.drafter].proposers[setting.share]
+        search, old = copy.copy(self.search), self.search.strategy
+        shape = draft_shape(options, search.decoder, proposer, width=self.beam_size or 1)
+        if self.beam_size is None:
+            strategy = GreedyStrategy(old.scoring, old.rule, old.best_tokens, shape.width)
+        else:
+            strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
+        search.drafter = RunAhead(strategy, proposer, shape)
+        return search
+
+
+@dataclass
+class Trial:
+    """Batches decoded with one setting.
+
+    Attributes:
+        search: The search with the setting's drafts.
+        batch_seconds: Search time of each batch.
+        part_seconds: Of all batches, by part of the search.
+        batch_calls: Decoder calls of all batches.
+        batch_statistics: Statistics of each batch.
+        outputs: By utterance id.
+    """
+
+    search: Search
+    batch_seconds: list[float] = field(default_factory=list)
+    part_seconds: dict[str, float] = field(default_factory=lambda: {CALLS: 0.0, DRAFTING: 0.0})
+    batch_calls: int = 0
+    batch_statistics: list[DecodingStatistics] = field(default_factory=list)
+    outputs: dict[str, Output] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.batch_seconds)
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        return sum(self.batch_statistics, DecodingStatistics())
+
+    def run(self, batch: HeldOutBatch, task: Task, drafter: str) -> None:
+        """Decode one more batch."""
+        stopwatch = Stopwatch(task.clock)
+        search, started = timed(self.search, stopwatch), task.clock.now()
+        states = batch.decode(search, task.limits, drafter)
+        self.batch_seconds.append(task.clock.now() - started)
+        for part in self.part_seconds:
+            self.part_seconds[part] += stopwatch.seconds[part]
+        self.batch_calls += stopwatch.calls
+        self.batch_statistics.append(sum((s.statistics for s in states), DecodingStatistics()))
+        for key, state in zip(batch.keys, states, strict=True):
+            self.outputs[key] = [(tuple(h.tokens), h.score) for h in state.n_best[: task.nbest]]
+
+    def differing(self, baseline: "Trial", tie: float) -> list[str]:
+        """Return the utterances whose output is not that of the baseline.
+
+        Args:
+            baseline: Has all utterances of this trial.
+            tie: Hypotheses whose scores differ by less may change places.
+        """
+        pairs = {key: (output, baseline.outputs[key]) for key, output in self.outputs.items()}
+        return [key for key, (output, other) in pairs.items() if _differs(output, other, tie)]
+
+
+def _differs(output: Output, expected: Output, tie: float) -> bool:
+    if [tokens for tokens, _ in output] == [tokens for tokens, _ in expected]:
+        return False
+    if len(output) != len(expected):
+        return True
+    return max(abs(x - y) for (_, x), (_, y) in zip(output, expected, strict=True)) >= tie
+
 
 def run_trials(
-    task: Task, settings: Sequence[DraftSetting], title: str
-) -> dict[DraftSetting, Trial]:
-    """Decode all utterances with every setting, batch by batch.
+    task: Task, trials: Mapping[DraftSetting, Trial], batches: Sequence[HeldOutBatch], title: str
+) -> None:
+    """Decode batches with every setting, and add the results to the trials.
 
-    Every batch is decoded with all settings in turn, beginning with another one each time: when
-    the machine gets busy it does so for all of them.
+    Settings take turns on each batch, each time in another order: when the machine gets busy, it
+    slows all of them.
 
     Args:
-        task: What to decode, and with which search.
-        settings: How to draft.
-        title: Of the progress bar.
+        task: What is the same for all of them.
+        trials: By setting; each one grows.
+        batches: Batches that no trial has decoded.
+        title: Title of the progress bar.
     """
-    searches = {setting: redraft(task, setting) for setting in settings}
-    trials = {setting: Trial(setting.drafter) for setting in searches}
-    total = len(searches) * len(task.batches)
-    with tqdm(total=total, desc=title, unit="run", mininterval=1.0) as bar:
-        for number, batch in enumerate(task.batches):
-            first = number % len(searches)
-            for setting in [*searches][first:] + [*searches][:first]:
-                trials[setting].run(searches[setting], batch, task)
+    settings = [*trials]
+    with tqdm(total=len(settings) * len(batches), desc=title, unit="run", mininterval=1.0) as bar:
+        for number, batch in enumerate(batches):
+            first = number % len(settings)
+            for setting in settings[first:] + settings[:first]:
+                trials[setting].run(batch, task, setting.drafter)
                 bar.update()
-    return trials
-
-
-def redraft(task: Task, setting: DraftSetting) -> Search:
-    """The same search with other drafts.
-
-    Args:
-        task: Its search is left as it is.
-        setting: How to draft.
-
-    Raises:
-        InputError: The model cannot draft like that.
-    """
-    options, proposer = replace(task.options, **setting.options()), None
-    if setting.depth > 0:
-        proposer = task.drafters[setting.drafter].proposers[setting.share]
-    changed = copy.copy(task.search)
-    old = task.search.strategy
-    shape = draft_shape(options, task.search.decoder, proposer, width=task.beam_size or 1)
-    if isinstance(task.search, GreedySearch):
-        strategy = GreedyStrategy(old.scoring, old.rule, old.best_tokens, shape.width)
-    else:
-        strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
-    changed.drafter = RunAhead(strategy, proposer, shape)
-    return changed
-
-
-def output_of(state: SearchState, nbest: int) -> tuple[Output, list[float]]:
-    """Token ids of the best hypotheses, and their scores."""
-    if isinstance(state, BeamState):
-        ended = state.ended[:nbest]
-        return tuple(tuple(e.tokens) for e in ended), [e.score for e in ended]
-    return (tuple(state.tokens),), [state.hypothesis.score]
-
-
-def differing(trial: Trial, plain: Trial, tie: float = 0.0) -> list[str]:
-    """Utterances whose n-best list is another one.
-
-    Args:
-        trial: To be looked at.
-        plain: What it should have given.
-        tie: Where the scores of all ranks differ by less, hypotheses have only changed places.
-    """
-    found = []
-    for key, expected in plain.outputs.items():
-        if trial.outputs[key] == expected:
-            continue
-        scores = trial.scores[key], plain.scores[key]
-        same_size = len(trial.outputs[key]) == len(expected)
-        if not same_size or max(abs(x - y) for x, y in zip(*scores, strict=True)) >= tie:
-            found.append(key)
-    return found

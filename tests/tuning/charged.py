@@ -1,4 +1,4 @@
-"""A clock that moves only when a decoder or a proposer does something, by a price list."""
+"""A clock that only decoder and proposer calls advance, by a price list."""
 
 from dataclasses import dataclass, field
 
@@ -20,14 +20,14 @@ from espnet_medusa.tuning.trial import Task
 
 @dataclass(frozen=True)
 class Offer:
-    """What a drafter asks and gives.
+    """Prices and quality of a drafter.
 
     Attributes:
-        row: Seconds for each prefix that it is asked about.
-        begin: Seconds once for a batch.
-        encoder: Seconds of its own encoder for a batch.
-        error: Size of the noise in what it says.
-        kind: Of drafter; heads wait for the decoder's first call, others do not.
+        row: Seconds per evaluated prefix.
+        begin: Seconds per batch.
+        encoder: Seconds of its own encoder per batch.
+        error: Standard deviation of the noise on its logits.
+        kind: The decode option ``drafter``; heads need the decoder's first call.
     """
 
     row: float = 0.01
@@ -39,7 +39,7 @@ class Offer:
 
 @dataclass
 class Prices:
-    """Seconds of things; ``spent`` is the time."""
+    """Seconds per decoder call and node, and of drafters; a clock at ``spent`` seconds."""
 
     call: float = 1.0
     node: float = 0.01
@@ -51,12 +51,12 @@ class Prices:
 
 
 class ChargedProposer(PathProposer):
-    """Knows what the decoder will say, more or less, for a price.
+    """Return the decoder's logits with noise, at a price.
 
     Args:
-        say: As ``PathProposer``'s.
-        offer: Of this drafter.
-        prices: Hold the time.
+        say: As for ``PathProposer``.
+        offer: Prices and quality.
+        prices: The clock.
     """
 
     def __init__(self, say, offer: Offer, prices: Prices):
@@ -84,9 +84,9 @@ class ChargedDecoder(PathDecoder):
     """A decoder with a price list.
 
     Args:
-        decoder: Does the work.
-        prices: Of everything.
-        error: Size of the noise in calls with several nodes.
+        decoder: The decoder.
+        prices: The clock.
+        error: Standard deviation of the noise on calls with several nodes.
     """
 
     num_heads = 4
@@ -103,14 +103,17 @@ class ChargedDecoder(PathDecoder):
         return NodeOutputs(outputs.hidden + several * noise, outputs.head_input)
 
 
-def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **options) -> Task:
-    """Two utterances with one memory; greedy search, or beam search over the decoder alone.
+def make_task(
+    prices: Prices, beam_size: int | None = None, seed: int = 0, utterances: int = 2, **options
+) -> Task:
+    """Return a task of equal utterances; greedy search, or beam search with the decoder alone.
 
     Args:
-        prices: Of everything.
+        prices: The clock.
         beam_size: None for greedy search.
-        seed: Of the decoder.
-        options: ``error`` of ``ChargedDecoder``, ``rounding``, and those of ``SearchOptions``.
+        seed: Random seed of the decoder.
+        utterances: Batches of one utterance; encoders take 0.5 s each.
+        options: ``error`` of ``ChargedDecoder``, ``rounding``, and fields of ``SearchOptions``.
     """
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])
@@ -127,7 +130,7 @@ def make_task(prices: Prices, beam_size: int | None = None, seed: int = 0, **opt
         search = BeamSearch(decoder, {}, None, {"decoder": 1.0}, beam_size, constraints)
     readings = {name: DraftReading(None, offer.encoder) for name, offer in prices.offers.items()}
     inputs = memory, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
-    batches = [HeldOutBatch([key], *inputs) for key in ("a", "b")]
+    batches = [HeldOutBatch([key], *inputs) for key in "abcdefgh"[:utterances]]
     options = SearchOptions(search="greedy" if beam_size is None else "beam", **options)
     limits = LengthLimits(maxlenratio=-10)
     return Task(search, options, drafters, batches, limits, 1, prices, rounding)

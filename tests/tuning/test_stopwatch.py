@@ -1,15 +1,20 @@
-"""The clock counts what this process does, and nothing that it waits for."""
+"""The clock counts processor time of one thread; the stopwatch counts seconds by part."""
 
 import time
 
+import pytest
 import torch
+from charged import Offer, Prices, make_task
 
-from espnet_medusa.tuning.stopwatch import Clock, PhaseLog
+from espnet_medusa.search.drafters import CTC, HEADS
+from espnet_medusa.tuning.setting import DraftSetting
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock
+from espnet_medusa.tuning.trial import Trial, run_trials
 
 
 def test_one_thread_does_not_count_waiting():
     clock = Clock(torch.device("cpu"))
-    assert torch.get_num_threads() == 1 and clock.own_time
+    assert torch.get_num_threads() == 1 and clock.thread_time
     started = clock.now()
     time.sleep(0.1)
     assert clock.now() - started < 0.05
@@ -17,43 +22,31 @@ def test_one_thread_does_not_count_waiting():
         sum(range(1000))
 
 
-def test_several_threads_count_as_on_the_wall(monkeypatch):
+def test_several_threads_count_wall_time(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     clock = Clock(torch.device("cpu"))
     started = clock.now()
     time.sleep(0.02)
-    assert not clock.own_time and clock.now() - started >= 0.02
+    assert not clock.thread_time and clock.now() - started >= 0.02
 
 
-def test_what_no_part_claims_is_setup_or_other():
-    class Ticks:
-        seconds = 0.0
-
-        def now(self):
-            return self.seconds
-
-    ticks = Ticks()
-
-    def work(seconds):
-        ticks.seconds += seconds
-        return seconds
-
-    log = PhaseLog(ticks)
-    log.begin()
-    work(3)
-    log.claim("begin", lambda: work(0.25))
-    log.claim("draft", lambda: work(4))  # before the first call: of its iteration
-    work(1)
-    log.open(2, 4.0)
-    assert log.claim("call", lambda: work(5)) == 5
-    work(1)
-    log.claim("draft", lambda: work(2))
-    log.claim("call", lambda: work(0.5))
-    log.open(1, 4.0)
-    log.claim("state", lambda: work(7))
-    log.close()
-    first, second = log.iterations
-    assert log.setup_seconds == 4
-    assert (first.begin_seconds, first.rows, second.rows) == (0.25, 2, 1)
-    assert (first.call_seconds, first.draft_seconds, first.other_seconds) == (5.5, 6, 1)
-    assert (second.step_seconds, second.other_seconds) == (7, 0)
+@pytest.mark.parametrize("beam_size", [None, 3])
+@pytest.mark.parametrize("kind", [HEADS, CTC])
+def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_size):
+    prices = Prices(offers={"one": Offer(0.01, begin=0.3, kind=kind)})
+    task, setting = make_task(prices, beam_size), DraftSetting("one", 4, 3)
+    trial = Trial(task.redraft(setting))
+    run_trials(task, {setting: trial}, task.batches, "test")
+    search, spent = task.redraft(setting), prices.spent
+    states = [batch.decode(search, task.limits, "one")[0] for batch in task.batches]
+    statistics = sum((state.statistics for state in states[1:]), states[0].statistics)
+    assert trial.seconds == pytest.approx(prices.spent - spent)
+    for name in ("decoder_calls", "nodes", "tokens", "drafted", "accepted"):
+        assert getattr(trial.statistics, name) == getattr(statistics, name)
+    assert trial.batch_calls == statistics.decoder_calls
+    evaluated = prices.call * statistics.decoder_calls + prices.node * statistics.nodes
+    assert trial.part_seconds[CALLS] == pytest.approx(evaluated)
+    assert sum(trial.part_seconds.values()) == pytest.approx(trial.seconds)
+    assert trial.part_seconds[DRAFTING] > 2 * 0.3
+    assert trial.outputs["a"] == [(tuple(h.tokens), h.score) for h in states[0].n_best[:1]]
+    assert task.search.drafter.shape.depth == 0, "the given search is not changed"

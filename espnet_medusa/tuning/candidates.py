@@ -1,0 +1,90 @@
+"""Choose the draft settings that the tuning times."""
+
+from dataclasses import replace
+
+from espnet_medusa.search.drafters import default_budget
+from espnet_medusa.search.options import ACCEPTANCE, COST, CTC, CTC_HEADS, MODEL
+from espnet_medusa.tuning.available import Drafter
+from espnet_medusa.tuning.setting import DraftSetting
+from espnet_medusa.tuning.trial import Task
+
+DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads
+DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads without a last step
+MODEL_DEPTHS = (1, 2, 3, 4, 6, 8, 12)  # each step is a call of the draft model
+CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # steps cost nothing, nodes do
+CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
+BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
+GREEDY_WIDTHS = (1, 2, 4)
+BUDGET_SHARE = 0.5  # of the largest possible draft
+WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
+
+
+def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
+    """Return the candidates of a drafter: a list of fixed depths, and a list for each lookahead.
+
+    The greatest depth is tried with several budgets, which keep the most probable nodes.
+    """
+    greedy, num_heads = task.beam_size is None, task.search.decoder.num_heads
+    tried = depths(drafter.kind, greedy, num_heads, drafter.first.max_steps)
+    budget = default_budget(drafter.first, greedy)
+    shapes = [
+        DraftSetting(drafter.name, tried[-1], width, budget, share=share)
+        for width in widths(task.beam_size, chain_only=task.unverified)
+        for share in drafter.proposers
+    ]
+    fixed = [replace(shape, depth=depth) for depth in tried for shape in shapes]
+    fixed += [other for shape in shapes for other in with_budgets(shape, task.beam_size or 1)]
+    groups = [fixed]
+    for lookahead in () if task.unverified else (ACCEPTANCE, COST):
+        groups.append([replace(shape, lookahead=lookahead) for shape in shapes])
+    return groups
+
+
+def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:
+    """Return the depths to try, ascending.
+
+    Args:
+        kind: The decode option ``drafter``.
+        greedy: Whether the search is greedy search.
+        num_heads: K, as trained.
+        max_steps: The drafter's last step; None without limit.
+    """
+    if MODEL in kind.split("+"):
+        return [*MODEL_DEPTHS]
+    if kind in (CTC, CTC_HEADS):
+        return [*(CTC_DEPTHS if greedy else CTC_BEAM_DEPTHS)]
+    shares = DEPTH_SHARES + (DEPTH_SHARES_BEYOND if max_steps is None else ())
+    rounded = {max(round(share * num_heads), 1) for share in shares}
+    return sorted(depth for depth in rounded if max_steps is None or depth <= max_steps)
+
+
+def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
+    """Return the widths to try, ascending.
+
+    Args:
+        beam_size: B of beam search; None for greedy search.
+        chain_only: Whether the acceptance rule allows only chains.
+    """
+    if chain_only:
+        return [1]
+    if beam_size is None:
+        return [*GREEDY_WIDTHS]
+    return sorted({max(round(share * beam_size), 1) for share in BEAM_WIDTH_SHARES})
+
+
+def with_budgets(setting: DraftSetting, least: int) -> list[DraftSetting]:
+    """Return copies of a setting with other budgets that can change its drafts.
+
+    A chain has none, because a chain that is cut is a chain of less depth.
+
+    Args:
+        setting: A fixed depth with the default budget.
+        least: Nodes that the search needs without drafts, at most.
+    """
+    largest, default = setting.depth * setting.width, setting.budget
+    if setting.width == 1:
+        return []
+    budgets = [round(BUDGET_SHARE * largest)]
+    if default is not None and largest > default:
+        budgets = [round(BUDGET_SHARE * default), WIDER_BUDGET * default]
+    return [replace(setting, budget=budget) for budget in budgets if budget > least]
