@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from espnet_medusa.search.drafters import FIXED
+from espnet_medusa.search.options import FIXED
 
 
 @dataclass(frozen=True)

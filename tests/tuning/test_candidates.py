@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from charged import Offer, Prices, make_task
 
-from espnet_medusa.search.drafters import CTC, CTC_HEADS, HEADS, LOOKAHEADS, MODEL
+from espnet_medusa.search.options import CTC, CTC_HEADS, HEADS, LOOKAHEADS, MODEL
 from espnet_medusa.tuning.available import Drafter, DraftModelFiles
 from espnet_medusa.tuning.candidates import candidates, depths, widths, with_budgets
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting

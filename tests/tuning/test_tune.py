@@ -62,8 +62,9 @@ def texts(experiment, corpus, folder, options) -> dict[str, str]:
     ],
 )
 def test_config_report_table_and_figure(
-    experiment, plain, corpus, tmp_path, config, options, capsys
+    experiment, plain, corpus, tmp_path, monkeypatch, config, options, capsys
 ):
+    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
     (tmp_path / "decode.yaml").write_text(config)
     output, draft = tmp_path / "new" / "tuned.yaml", str(plain.folder)
     tune.main(

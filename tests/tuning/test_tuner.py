@@ -6,7 +6,7 @@ import pytest
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.drafters import CTC, FIXED, LOOKAHEADS, MODEL
+from espnet_medusa.search.options import CTC, FIXED, LOOKAHEADS, MODEL
 from espnet_medusa.tuning.candidates import candidates
 from espnet_medusa.tuning.findings import MARGIN, Tuning
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
