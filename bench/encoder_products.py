@@ -24,7 +24,11 @@ from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.linear import ZERO_POINT, BlockedLinear, int8_product, zero_points
 from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
+from espnet_medusa.runtime.native.operations import (
+    NativeBfloat16Linear,
+    NativeLinear,
+    multiply_rows,
+)
 from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
 WINDOW_S = 30
@@ -68,7 +72,7 @@ def products(rows: int, inputs: int, outputs: int) -> dict[str, Work]:
     }
     if kernels() is not None:
         found |= {
-            "bfloat16, ours": partial(multiply_rows, NativeRoundedLinear(weight, bias), hidden),
+            "bfloat16, ours": partial(multiply_rows, NativeBfloat16Linear(weight, bias), hidden),
             "int8, ours": partial(multiply_rows, NativeLinear(weight, bias), hidden),
         }
     return found

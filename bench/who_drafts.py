@@ -37,7 +37,7 @@ from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.allocator import keep_freed_memory
+from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.search.options import LengthLimits
 
 

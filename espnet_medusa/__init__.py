@@ -12,10 +12,10 @@ Dimensions that docstrings name:
 """
 
 from espnet_medusa.plugin import register
-from espnet_medusa.runtime.openmp_spin import wait_briefly
+from espnet_medusa.runtime.process import shorten_openmp_spin
 from espnet_medusa.upstream.hooks import install
 
-wait_briefly()
+shorten_openmp_spin()
 install(register)
 
 __version__ = "0.1.0"

@@ -27,7 +27,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import make_batches
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.allocator import keep_freed_memory
+from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.tuning.available import available
 from gpu_parts.part import Part, forget_peak, free_memory, open_part, part_parser, peak_bytes

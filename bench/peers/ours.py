@@ -15,8 +15,8 @@ from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.allocator import keep_freed_memory
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.search.beam import BeamSearch, BeamState
 from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources

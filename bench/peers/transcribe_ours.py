@@ -7,7 +7,7 @@ import numpy as np
 from shared_weights import SharedWeights
 
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.allocator import keep_freed_memory
+from espnet_medusa.runtime.process import keep_freed_memory
 from peers.contestant import Setup
 from peers.transcriber import LongTask, LongTranscribed, Piece, Transcribed, Transcriber
 from peers.way import HEADS, MODEL, PLAIN, Way

@@ -40,7 +40,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import check_at_least
-from espnet_medusa.runtime.allocator import keep_freed_memory
+from espnet_medusa.runtime.process import keep_freed_memory
 
 HELP = {
     "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "

@@ -1,22 +1,21 @@
-"""A trained decoder to the runtime that searches call."""
+"""Build the runtime that searches call from a trained decoder."""
 
 from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.cross_attention import ESPnetTransformerRuntime, WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
-from espnet_medusa.runtime.espnet_transformer import ESPnetTransformerRuntime
 from espnet_medusa.runtime.llama import LlamaRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
-from espnet_medusa.runtime.whisper import WhisperRuntime
 
 RUNTIMES: dict[type, type[TreeRuntime]] = {
     WhisperMedusaDecoder: WhisperRuntime,
     SpeechLlamaDecoder: LlamaRuntime,
     ESPnetTransformerDecoder: ESPnetTransformerRuntime,
 }
-WITH_CUDA_GRAPHS = {WhisperRuntime: CudaGraphWhisperRuntime}  # what has CUDA graphs
+CUDA_GRAPH_RUNTIMES = {WhisperRuntime: CudaGraphWhisperRuntime}
 
 
 def build_runtime(
@@ -24,20 +23,18 @@ def build_runtime(
     precision: str | None = None,
     lasting: bool = True,
 ) -> TreeRuntime:
-    """The decoder over token trees, with the module's weights at this moment.
-
-    Weights that change later do not reach it.
+    """Return a decoder over token trees with a copy of the module's current weights.
 
     Args:
-        decoder: As ``searchable`` gives it.
-        precision: As the decode option ``decoder_precision``; None: the weights' own.
-        lasting: Whether many searches will use it, so that capturing CUDA graphs pays.
+        decoder: The result of ``searchable``.
+        precision: The decode option ``decoder_precision``; None: the dtype of the weights.
+        lasting: Whether enough searches will follow to pay for the capture of CUDA graphs.
 
     Raises:
-        InputError: Nothing this device computes with.
+        InputError: The device does not support the precision.
     """
     weight = decoder.projection
-    kind = next(RUNTIMES[known] for known in type(decoder).__mro__ if known in RUNTIMES)
+    kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)
     if lasting and weight.device.type == "cuda":
-        kind = WITH_CUDA_GRAPHS.get(kind, kind)
+        kind = CUDA_GRAPH_RUNTIMES.get(kind, kind)
     return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))

@@ -1,31 +1,42 @@
-"""Decoders with self-attention over the token tree and cross-attention over the memory."""
+"""Runtimes of decoders with cross-attention: Whisper's and ESPnet's ``decoder: transformer``."""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable
 
 import torch
 
+from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, ESPnetTransformerDecoder
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.runtime.attending_heads import EncoderKeysValues
-from espnet_medusa.runtime.layer import LayerStack, LayerWeights, PackedLayer, Packing
-from espnet_medusa.runtime.native_layer import NativeStack, visible_bits
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.heads import PackedCrossKeysValues
+from espnet_medusa.runtime.layer import (
+    AttentionWeights,
+    LayerStack,
+    LayerWeights,
+    PackedLayer,
+    Packing,
+)
+from espnet_medusa.runtime.linear import GELU, RELU, pack_norm
+from espnet_medusa.runtime.native_decoder import NativeStack, visible_bits
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
+from espnet_medusa.tree.node_cache import GROWTH
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
+from espnet_medusa.upstream.compat import DecoderLayer
+
+FIRST_POSITIONS = 512
 
 
 class CrossAttentionRuntime(TreeRuntime):
-    """A stack of layers over embedded tokens and positions; who inherits sets its parts."""
-
-    layers: LayerStack
-    block: LayerStack | None = None
+    """Layers with self-attention over the token tree and cross-attention over encoder output."""
 
     @abstractmethod
-    def _places(self, count: int) -> torch.Tensor:
-        """What is added to embedded tokens, (count or more, D), by position."""
+    def _position_table(self, count: int) -> torch.Tensor:
+        """Return position embeddings (``count`` or more, D)."""
 
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
@@ -34,10 +45,10 @@ class CrossAttentionRuntime(TreeRuntime):
         layers = self._used_layers(with_heads)
         heads = layers[0].num_heads, layers[0].head_size
         state = self._empty_state(len(memory), heads, with_heads)
-        state.memory = [layer.attend_memory(memory) for layer in layers]
+        state.memory = [layer.project_memory(memory) for layer in layers]
         state.memory_mask = padding_mask(memory, memory_lengths)
         if with_heads and isinstance(self.heads, AttendingHeads):
-            state.cross_keys_values = EncoderKeysValues(
+            state.cross_keys_values = PackedCrossKeysValues(
                 state.memory[-1], state.memory_mask, len(memory)
             )
         return state
@@ -50,8 +61,8 @@ class CrossAttentionRuntime(TreeRuntime):
         mask: torch.Tensor | None,
         packing: Packing,
     ) -> NodeOutputs:
-        # A node has fewer ancestors than there are nodes.
-        places = torch.nn.functional.embedding(positions, self._places(state.num_nodes))
+        table = self._position_table(state.num_nodes)  # a node's depth is below this number
+        places = torch.nn.functional.embedding(positions, table)
         hidden = (self._embeddings(ids) + places).to(self.dtype)
         return self._through_layers(hidden, state, packing, mask, state)
 
@@ -62,9 +73,103 @@ class CrossAttentionRuntime(TreeRuntime):
 
 
 def pack_layers(layers: Iterable[LayerWeights], precision: Precision) -> LayerStack:
-    """Lay layers out for ``extend``; kernels of our own run those of the usual order alone."""
+    """Pack layers for ``extend``; native kernels support pre-norm without ``concat`` only."""
     layers = [*layers]
-    usual = all(layer.norm_first and not layer.concat for layer in layers)
-    if precision.int8_layers and usual:
+    supported = all(layer.norm_first and not layer.concat for layer in layers)
+    if precision.int8_layers and supported:
         return NativeStack(layers)
     return LayerStack([PackedLayer(layer, precision) for layer in layers])
+
+
+class WhisperRuntime(CrossAttentionRuntime):
+    """Whisper's decoder and the heads' block, if there is one."""
+
+    def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
+        whisper = decoder.whisper
+        super().__init__(decoder, precision, whisper.embed_tokens.weight, whisper.embed_scale)
+        self.positions = whisper.embed_positions.weight.detach()
+        self.layers = pack_layers(map(whisper_weights, decoder.layers), precision)
+        self.norm = pack_norm(whisper.layer_norm, precision)
+        if self.heads is not None and self.heads.block is not None:
+            self.block = pack_layers([whisper_weights(self.heads.block)], precision)
+
+    def _position_table(self, count: int) -> torch.Tensor:
+        return self.positions
+
+
+def whisper_weights(layer: torch.nn.Module) -> LayerWeights:
+    """Return the modules of a ``transformers`` WhisperDecoderLayer."""
+    attentions = (
+        AttentionWeights(norm, part.q_proj, part.k_proj, part.v_proj, part.out_proj)
+        for norm, part in (
+            (layer.self_attn_layer_norm, layer.self_attn),
+            (layer.encoder_attn_layer_norm, layer.encoder_attn),
+        )
+    )
+    feed_forward = layer.final_layer_norm, layer.fc1, layer.fc2
+    return LayerWeights(layer.self_attn.num_heads, *attentions, *feed_forward, GELU)
+
+
+class ESPnetTransformerRuntime(CrossAttentionRuntime):
+    """ESPnet's ``TransformerDecoder``, without heads."""
+
+    def __init__(self, decoder: ESPnetTransformerDecoder, precision: Precision):
+        module = decoder.module
+        embedding, encoding = module.embed
+        scale = TOKEN_SCALES[type(encoding)](encoding)
+        bias = module.output_layer.bias
+        super().__init__(decoder, precision, embedding.weight, scale, bias)
+        self.encoding = copy.deepcopy(encoding).eval()
+        self.positions = self._encode_positions(FIRST_POSITIONS)
+        self.layers = pack_layers(map(espnet_weights, module.decoders), precision)
+        self.norm = pack_norm(module.after_norm, precision) if module.normalize_before else None
+
+    def _position_table(self, count: int) -> torch.Tensor:
+        if count > len(self.positions):
+            self.positions = self._encode_positions(max(count, GROWTH * len(self.positions)))
+        return self.positions
+
+    def _encode_positions(self, count: int) -> torch.Tensor:
+        """Return (count, D): the module's positional encoding added to zeros."""
+        with torch.no_grad():
+            return self.encoding(self.table.new_zeros(1, count, self.table.size(1)))[0]
+
+
+def espnet_weights(layer: DecoderLayer) -> LayerWeights:
+    """Return the modules of ESPnet's DecoderLayer."""
+    attentions = layer.self_attn, layer.src_attn
+    outputs = [attention.linear_out for attention in attentions]
+    if layer.concat_after:
+        outputs = map(merge_concatenation, (layer.concat_linear1, layer.concat_linear2), outputs)
+    self_attention, cross_attention = (
+        AttentionWeights(norm, part.linear_q, part.linear_k, part.linear_v, output)
+        for norm, part, output in zip((layer.norm1, layer.norm2), attentions, outputs, strict=True)
+    )
+    return LayerWeights(
+        num_heads=layer.self_attn.h,
+        self_attention=self_attention,
+        cross_attention=cross_attention,
+        feed_forward_norm=layer.norm3,
+        inner=layer.feed_forward.w_1,
+        outer=layer.feed_forward.w_2,
+        activation=RELU,
+        norm_first=layer.normalize_before,
+        concat=layer.concat_after,
+    )
+
+
+@torch.no_grad()
+def merge_concatenation(concat_linear: torch.nn.Linear, output: torch.nn.Linear) -> torch.nn.Linear:
+    """Return ``concat_linear([x, output(y)])`` as one linear layer of [x, y], rounded once.
+
+    Args:
+        concat_linear: 2 D to D.
+        output: D to D.
+    """
+    of_input, of_output = concat_linear.weight.double().chunk(2, dim=1)
+    weight = torch.cat([of_input, of_output @ output.weight.double()], dim=1)
+    bias = concat_linear.bias.double() + of_output @ output.bias.double()
+    merged = copy.deepcopy(concat_linear)
+    merged.weight.copy_(weight)
+    merged.bias.copy_(bias)
+    return merged

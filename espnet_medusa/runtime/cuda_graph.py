@@ -1,9 +1,9 @@
-"""Decoder calls as CUDA graphs: launched at once, not kernel by kernel.
+"""Decoder calls as CUDA graphs, captured once and replayed.
 
-A graph repeats the same kernels on the same addresses. So calls are padded to a few sizes
-(buckets), and what they read and write stays where it is: one storage for all searches of as many
-utterances and frames. Without CUDA the same fixed shapes run kernel by kernel, which is how they
-are tested where there is no GPU.
+A graph runs the same kernels on the same addresses. Calls are therefore padded to a few sizes
+(buckets), and their inputs and outputs have fixed addresses: one storage serves all searches with
+the same number of utterances and frames. Without CUDA the same padded calls run without graphs,
+which tests use on machines without a GPU.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import depths
-from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.token_tree import TokenTree, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
@@ -29,15 +29,15 @@ NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST_SLOTS = 64
 FRAME_STEP = 128
 WARM_UP_CALLS = 2
-IDLE_BYTES = 2 << 30  # of storages that nobody uses: batches of other sizes need the room
+IDLE_BYTES = 2 << 30  # limit for unused storages: batches of other sizes need the memory
 
 
-class FixedNodeCache(NodeCache):
-    """A cache that writes to and reads from slots which a tensor names.
+class StaticNodeCache(NodeCache):
+    """A cache that takes the slots to write and read from a tensor at a fixed address.
 
     Attributes:
         places: (T,) slots of the new nodes.
-        attended: Slots that are read, those written included.
+        attended: Number of slots that are read, including the new ones.
     """
 
     places: torch.Tensor
@@ -53,13 +53,13 @@ class FixedNodeCache(NodeCache):
 
 
 @dataclass
-class Inputs:
-    """What a captured call reads.
+class StaticInputs:
+    """Input tensors of a captured call.
 
     Attributes:
         numbers: (2, U T) token ids and positions.
         places: (T,) slots of the new nodes.
-        visible: (U, 1, T, N) bool, who attends to whom.
+        visible: (U, 1, T, N) bool, which nodes each new node attends to.
     """
 
     numbers: torch.Tensor
@@ -69,32 +69,32 @@ class Inputs:
 
 @dataclass
 class CapturedCall:
-    """A call of one bucket.
+    """The call of one bucket.
 
     Attributes:
-        inputs: To be filled before.
-        outputs: Filled by it.
+        inputs: Filled before each replay.
+        outputs: Written by each replay.
         graph: None without CUDA.
     """
 
-    inputs: Inputs
+    inputs: StaticInputs
     outputs: NodeOutputs | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
 
 @dataclass
 class Storage:
-    """Where states of one size live, one after the other.
+    """Memory of states of one size; one state uses it at a time.
 
     Attributes:
-        cache: Keys and values of nodes.
-        memory: Per layer, (U, S, 2, heads, size).
+        cache: Self-attention keys and values.
+        memory: Cross-attention keys and values of each layer, (U, S, 2, heads, size).
         memory_mask: (U, 1, 1, S) additive.
-        calls: CapturedCall ones, by new nodes and attended slots.
-        user: The state that lives here now.
+        calls: By bucket of new nodes and of attended slots.
+        user: The state that uses it.
     """
 
-    cache: FixedNodeCache
+    cache: StaticNodeCache
     memory: list[torch.Tensor]
     memory_mask: torch.Tensor
     calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
@@ -102,37 +102,28 @@ class Storage:
 
     @property
     def idle(self) -> bool:
-        """Whether no state lives here."""
+        """Whether no state uses it."""
         return self.user is None or self.user() is None
 
     @property
     def num_bytes(self) -> int:
-        """Of keys and values."""
+        """Size of keys and values."""
         return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory)
 
 
 @dataclass
 class CudaGraphState(TreeState):
-    """A state that lives in a storage.
-
-    Attributes:
-        storage: Shared with states before and after it.
-    """
+    """A state whose tensors are those of ``storage``."""
 
     storage: Storage | None = None
 
 
 class CudaGraphWhisperRuntime(WhisperRuntime):
-    """``WhisperRuntime`` whose calls are CUDA graphs, one for each bucket.
-
-    Args:
-        decoder: The trained module.
-        precision: What to compute in.
-    """
+    """A ``WhisperRuntime`` with one CUDA graph per bucket."""
 
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         super().__init__(decoder, precision)
-        self.storages: dict[tuple, Storage] = {}  # the last used one stands last
+        self.storages: dict[tuple, Storage] = {}  # least recently used first
 
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
@@ -159,7 +150,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             storage.memory_mask,
             with_heads,
             state.offsets,
-            # Not in the storage, whose rows move up when utterances leave.
+            # Not the storage's memory: `select` moves its rows.
             cross_keys_values=state.cross_keys_values,
             storage=storage,
         )
@@ -167,7 +158,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         return state
 
     def _drop_idle(self) -> None:
-        """Give back what has been idle longest, until the rest is little."""
+        """Free the least recently used idle storages down to IDLE_BYTES."""
         idle = [key for key, storage in self.storages.items() if storage.idle]
         num_bytes = sum(self.storages[key].num_bytes for key in idle)
         for key in idle:
@@ -178,7 +169,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
     def _make_storage(self, state: TreeState) -> Storage:
         num_utterances, frames, _, *sizes = state.memory[0].shape
         capacity = round_up(self.max_depth(0), FEWEST_SLOTS) + NODE_BUCKETS[-1]
-        cache = FixedNodeCache(
+        cache = StaticNodeCache(
             len(state.memory), num_utterances, *sizes, self.dtype, self.device, capacity
         )
         mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
@@ -195,12 +186,12 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         width = bucket(max(sizes))
         if first + width > cache.capacity:
             cache.reserve(width)
-            storage.calls.clear()  # their addresses are gone
+            storage.calls.clear()  # growth moved the cache
         slots = min(slot_bucket(first + width), cache.capacity)
         call = storage.calls.get((width, slots))
         if call is None:
             call = storage.calls[width, slots] = self._make_call(storage, width, slots)
-        fill(call.inputs, state.trees, first, tokens)
+        fill_inputs(call.inputs, state.trees, first, tokens)
         rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
         rows = upload(rows, self.device)
         self._run(call, state, slots)
@@ -213,37 +204,38 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         places = torch.zeros(width, dtype=torch.long, device=self.device)
         shape = num_utterances, 1, width, slots
         visible = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        return CapturedCall(Inputs(numbers, places, visible))
+        return CapturedCall(StaticInputs(numbers, places, visible))
 
     def _run(self, call: CapturedCall, state: TreeState, slots: int) -> None:
-        """Compute the call's outputs; the first time on CUDA, capture how."""
+        """Run a call; capture its graph first if there is none."""
         state.cache.places, state.cache.attended = call.inputs.places, slots
         if call.graph is not None:
             call.graph.replay()
         elif self.device.type != "cuda":
-            call.outputs = self._compute_fixed(call.inputs, state)
+            call.outputs = self._compute_static(call.inputs, state)
         else:
             stream = torch.cuda.Stream(self.device)
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_CALLS):
-                    self._compute_fixed(call.inputs, state)
+                    self._compute_static(call.inputs, state)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool()):
-                call.outputs = self._compute_fixed(call.inputs, state)
-            call.graph = graph  # only now: what failed to be captured cannot be replayed
+                call.outputs = self._compute_static(call.inputs, state)
+            call.graph = graph  # only after a successful capture
             graph.replay()
 
     def _pool(self) -> tuple[int, int] | None:
-        """Memory of all graphs: what one computes is read before another one runs.
+        """Return the memory pool of all graphs, or None if there is no graph.
 
-        None where there is no graph: torch takes no pool whose graphs are all gone.
+        Graphs can share it because outputs are read before another graph runs. torch rejects a
+        pool whose graphs have all been freed.
         """
         calls = (call for storage in self.storages.values() for call in storage.calls.values())
         return next((call.graph.pool() for call in calls if call.graph is not None), None)
 
-    def _compute_fixed(self, inputs: Inputs, state: TreeState) -> NodeOutputs:
+    def _compute_static(self, inputs: StaticInputs, state: TreeState) -> NodeOutputs:
         num_utterances, _, width, _ = inputs.visible.shape
         mask = torch.zeros(inputs.visible.shape, dtype=self.dtype, device=self.device)
         mask = mask.masked_fill(~inputs.visible, -torch.inf)
@@ -251,7 +243,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         return self._compute(state, *inputs.numbers.unbind(), mask, packing)
 
     def select(self, state: CudaGraphState, utterances: Sequence[int]) -> None:
-        """Drop all utterances but these; others' rows go on idle: shapes are fixed."""
+        """Keep these utterances; shapes are fixed, so that rows at the end become unused."""
         state.trees = [state.trees[row] for row in utterances]
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
@@ -260,42 +252,42 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             part[: len(utterances)] = part[rows]
 
 
-def fill(
-    inputs: Inputs, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
+def fill_inputs(
+    inputs: StaticInputs, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
 ) -> None:
-    """Hand a call its nodes; places without one see themselves alone.
+    """Copy new nodes to a call's inputs; padding attends to itself.
 
     Args:
-        inputs: Of U utterances or more, and as many nodes or more.
-        trees: The new nodes are in them.
-        first: Slot of the first one.
-        tokens: Of the new nodes.
+        inputs: For at least as many utterances and new nodes.
+        trees: Of the utterances, with the new nodes.
+        first: Slot of the first new node.
+        tokens: Of the new nodes of each utterance.
     """
     num_utterances, _, width, slots = inputs.visible.shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)
     visible = np.zeros((num_utterances, 1, width, slots), dtype=bool)
     visible[:, 0, np.arange(width), first + np.arange(width)] = True
-    for row, (tree, of_row) in enumerate(zip(trees, tokens, strict=True)):
-        numbers[0, row, : len(of_row)] = of_row
-        numbers[1, row, : len(of_row)] = depths(tree, first, len(of_row))
-    seen = visibility(trees, first)
-    visible[: len(trees), 0, : seen.shape[1], : seen.shape[2]] |= seen
-    for fixed, new in (
+    for row, (tree, new_tokens) in enumerate(zip(trees, tokens, strict=True)):
+        numbers[0, row, : len(new_tokens)] = new_tokens
+        numbers[1, row, : len(new_tokens)] = depths(tree, first, len(new_tokens))
+    of_trees = visibility(trees, first)
+    visible[: len(trees), 0, : of_trees.shape[1], : of_trees.shape[2]] |= of_trees
+    for static, new in (
         (inputs.numbers, numbers.reshape(2, -1)),
         (inputs.places, first + np.arange(width)),
         (inputs.visible, visible),
     ):
-        fixed.copy_(staged(new, fixed.device), non_blocking=True)
+        static.copy_(staged(new, static.device), non_blocking=True)
 
 
 def bucket(num_nodes: int) -> int:
-    """The least bucket that holds so many new nodes; beyond the largest, multiples of it."""
-    found = next((size for size in NODE_BUCKETS if size >= num_nodes), None)
-    return found if found is not None else round_up(num_nodes, NODE_BUCKETS[-1])
+    """Return the smallest bucket for these new nodes; above the largest, a multiple of it."""
+    larger = (size for size in NODE_BUCKETS if size >= num_nodes)
+    return next(larger, round_up(num_nodes, NODE_BUCKETS[-1]))
 
 
 def slot_bucket(num_slots: int) -> int:
-    """Attended slots come in few numbers: 64, 128, 256, 512, ..."""
+    """Return the smallest of 64, 128, 256, ... attended slots that is large enough."""
     size = FEWEST_SLOTS
     while size < num_slots:
         size *= 2
@@ -303,5 +295,5 @@ def slot_bucket(num_slots: int) -> int:
 
 
 def round_up(number: int, step: int) -> int:
-    """The least multiple of ``step`` that is not smaller."""
+    """Return the smallest multiple of ``step`` that is not below ``number``."""
     return -(-number // step) * step

@@ -1,4 +1,4 @@
-"""Whisper's trained encoder as decoding runs it: in fewer bits, beside the module."""
+"""Runtime of Whisper's encoder in other precisions than the module's."""
 
 import copy
 from typing import Protocol
@@ -7,21 +7,21 @@ import torch
 
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear
+from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
 from espnet_medusa.runtime.precision import (
     BFLOAT16,
     INT8,
     check_precision,
     has_bfloat16_instructions,
-    warn_of_bfloat16,
+    log_bfloat16_support,
 )
 
 OPTION = "encoder_precision"
 
 
 class EncoderRuntime(Protocol):
-    """Features (B, T, bins) and frames (B,) to memory (B, S, D) and its frames (B,)."""
+    """Map features (B, T, bins) of (B,) frames to encoder output (B, S, D) of (B,) frames."""
 
     def __call__(
         self, features: torch.Tensor, frames: torch.Tensor
@@ -29,39 +29,33 @@ class EncoderRuntime(Protocol):
 
 
 class CastEncoder:
-    """The module in other numbers, as torch computes it; memory comes in the module's own.
-
-    Args:
-        encoder: Copied.
-        dtype: To compute in.
-    """
+    """A copy of the encoder in ``dtype``; its output has the original dtype."""
 
     def __init__(self, encoder: HFWhisperEncoder, dtype: torch.dtype):
-        self.own = encoder.whisper.conv1.weight.dtype
+        self.output_dtype = encoder.whisper.conv1.weight.dtype
         self.encoder = copy.deepcopy(encoder).to(dtype).eval()
 
     def __call__(
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         memory, lengths, _ = self.encoder(features, frames)
-        return memory.to(self.own), lengths
+        return memory.to(self.output_dtype), lengths
 
 
 def build_encoder_runtime(
     encoder: HFWhisperEncoder, precision: str | None
 ) -> EncoderRuntime | None:
-    """The encoder in these numbers, with the module's weights at this moment.
+    """Return the encoder with a copy of its current weights in another precision.
 
     Args:
-        encoder: Trained.
-        precision: As the decode option ``encoder_precision``; None: the weights' own.
+        encoder: The trained module.
+        precision: The decode option ``encoder_precision``; None: the dtype of the weights.
 
     Returns:
-        None where the module itself computes so: in its own numbers, or in 8 bits on a machine
-        that is no faster in fewer bits.
+        None if the module should be used: it has this precision, or int8 is not faster here.
 
     Raises:
-        InputError: Nothing this device computes with.
+        InputError: The device does not support the precision.
     """
     weight = encoder.whisper.conv1.weight
     if precision is None:
@@ -76,7 +70,7 @@ def build_encoder_runtime(
         precision = BFLOAT16
     if precision == BFLOAT16 and on_cpu:
         if has_bfloat16_instructions() and kernels() is not None:
-            return NativeEncoder(encoder.whisper, NativeRoundedLinear)
-        warn_of_bfloat16(OPTION)
+            return NativeEncoder(encoder.whisper, NativeBfloat16Linear)
+        log_bfloat16_support(OPTION)
     dtype = getattr(torch, precision)
     return None if dtype == weight.dtype else CastEncoder(encoder, dtype)

@@ -1,6 +1,6 @@
-"""Our decoders as ESPnet's scorers, so that stock BatchBeamSearch runs on cached nodes.
+"""ESPnet's scorer interface for our decoders, so that its BatchBeamSearch uses cached nodes.
 
-ESPnet's own Whisper decoder recomputes the whole prefix at every step; here a step evaluates one
+ESPnet's own Whisper decoder recomputes the whole prefix in every step. These scorers compute one
 new node per hypothesis.
 """
 
@@ -21,9 +21,9 @@ class SharedTree:
     """One utterance's tree, shared by all its hypotheses.
 
     Attributes:
-        decoder: Evaluates nodes.
-        state: Its memory of the utterance.
-        generation: Counts compactions; a hypothesis of an older generation is no longer cached.
+        decoder: Computes nodes.
+        state: The utterance's trees and cache.
+        generation: Number of compactions; nodes of earlier generations are not cached anymore.
     """
 
     decoder: TreeDecoder
@@ -33,7 +33,7 @@ class SharedTree:
 
 @dataclass(frozen=True)
 class NodeReference:
-    """Scorer state of a hypothesis: the node of the last token that was evaluated."""
+    """Scorer state of a hypothesis: the node of its last token."""
 
     shared: SharedTree
     node: int
@@ -41,36 +41,32 @@ class NodeReference:
 
 
 @dataclass(frozen=True)
-class Made:
-    """The decoder made last, and from which weights; copies and files of its owner go without."""
+class CachedRuntime:
+    """The runtime built last and the version of its weights; copies and pickles are empty."""
 
     version: list | None = None
     decoder: TreeDecoder | None = None
 
     def __reduce__(self) -> tuple:
-        return Made, ()  # blocked weights can be neither copied nor saved
+        return CachedRuntime, ()  # blocked weights can be neither copied nor pickled
 
 
 class TreeScorer(BatchScorerInterface):
-    """ESPnet's scorer interface over the runtime of a trained module, which inherits it.
+    """A mixin for trained decoders that scores with their runtime.
 
-    That one is made when the first utterance begins, and anew when weights have changed.
+    The runtime is built when an utterance begins and weights have changed since the last one.
     """
 
-    _made = Made()
+    _cached = CachedRuntime()
 
     def _current_runtime(self) -> TreeDecoder:
         version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
-        if self._made.version != version:
-            self._made = Made(version, build_runtime(self))
-        return self._made.decoder
+        if self._cached.version != version:
+            self._cached = CachedRuntime(version, build_runtime(self))
+        return self._cached.decoder
 
     def init_state(self, x: torch.Tensor) -> NodeReference:
-        """Begin an utterance.
-
-        Args:
-            x: (S, D) memory.
-        """
+        """Begin an utterance with encoder output (S, D)."""
         lengths = torch.tensor([x.size(0)], device=x.device)
         decoder = self._current_runtime()
         shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
@@ -84,13 +80,13 @@ class TreeScorer(BatchScorerInterface):
         Args:
             ys: (hypotheses, L) prefixes, all of one utterance.
             states: Their scorer states.
-            xs: Memory; the state holds it already.
+            xs: Encoder output; not used, the states have it.
 
         Returns:
             Log-probabilities (hypotheses, V) and new states.
 
         Raises:
-            RuntimeError: A hypothesis is scored that was dropped earlier.
+            RuntimeError: A hypothesis was dropped in an earlier step.
         """
         _check_cached(states)
         if states[0].node != ROOT:
@@ -100,7 +96,7 @@ class TreeScorer(BatchScorerInterface):
     def score(
         self, y: torch.Tensor, state: NodeReference, x: torch.Tensor
     ) -> tuple[torch.Tensor, NodeReference]:
-        """Score one hypothesis (L,) whose siblings live on: nothing is compacted."""
+        """Score one hypothesis (L,) without compaction: its siblings still need their nodes."""
         _check_cached([state])
         scores, states = self._score(y[None], [state])
         return scores[0], states[0]
@@ -116,13 +112,11 @@ class TreeScorer(BatchScorerInterface):
             parents = chain_parents(len(tokens), ROOT, first)
         outputs = shared.decoder.extend(shared.state, [tokens], [parents])
         scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-len(states) :]), dim=-1)
-        first = shared.state.num_nodes - len(states)
-        return scores, [
-            NodeReference(shared, first + row, shared.generation) for row in range(len(states))
-        ]
+        last = range(shared.state.num_nodes - len(states), shared.state.num_nodes)
+        return scores, [NodeReference(shared, node, shared.generation) for node in last]
 
     def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
-        """Drop nodes of dead hypotheses once they outnumber the living."""
+        """Drop nodes of dropped hypotheses once they are the majority."""
         tree = shared.state.trees[0]
         alive = sorted({slot for state in states for slot in tree.path(state.node)})
         if 2 * len(alive) > len(tree):

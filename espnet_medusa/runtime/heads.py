@@ -1,10 +1,12 @@
-"""Heads with weights laid out for drafting."""
+"""Medusa heads with packed weights, for drafting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from espnet_medusa.model.heads import (
+    AttendingHeads,
     Heads,
     LatentHeads,
     LinearHeads,
@@ -12,7 +14,9 @@ from espnet_medusa.model.heads import (
     RecurrentHeads,
 )
 from espnet_medusa.model.heads.residual import ResidualLayers
+from espnet_medusa.runtime.layer import Packing, attend_memory
 from espnet_medusa.runtime.linear import (
+    GELU,
     SILU,
     Projection,
     pack_linear,
@@ -21,33 +25,24 @@ from espnet_medusa.runtime.linear import (
     pack_projection,
 )
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.upload import upload
 
 
 class PackedResidualLayers:
-    """``x + SiLU(W x + b)``, several times.
-
-    Args:
-        module: Its weights; copied.
-        precision: What to compute in.
-    """
+    """``x + SiLU(W x + b)``, once per layer."""
 
     def __init__(self, module: ResidualLayers, precision: Precision):
         self.layers = [pack_module(layer, precision, SILU) for layer in module.layers]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(R, D) to (R, D)."""
+        """Map (R, D) to (R, D)."""
         for layer in self.layers:
             hidden = layer(hidden, hidden)
         return hidden
 
 
 class PackedParallelHeads:
-    """Linear or block heads: the first layers of all heads are one matrix product.
-
-    Args:
-        heads: Their weights; copied.
-        precision: What to compute in.
-    """
+    """Linear or block heads; the first layers of all heads are one matrix product."""
 
     def __init__(self, heads: LinearHeads, precision: Precision):
         stacks = [head.layers for head in heads.heads]
@@ -64,7 +59,7 @@ class PackedParallelHeads:
         ]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(R, D) to (R, K, D)."""
+        """Map (R, D) to (R, K, D)."""
         states = self.first(hidden).unflatten(-1, (self.num_heads, -1)) + hidden[:, None]
         for layers in self.later:
             rows = [layer(row, row) for layer, row in zip(layers, states.unbind(1), strict=True)]
@@ -73,12 +68,7 @@ class PackedParallelHeads:
 
 
 class PackedLatentHeads:
-    """Latent heads: all matrices are one product.
-
-    Args:
-        heads: Their weights; copied.
-        precision: What to compute in.
-    """
+    """Latent heads; their matrices are one product."""
 
     def __init__(self, heads: LatentHeads, precision: Precision):
         self.num_heads = heads.num_heads
@@ -86,17 +76,47 @@ class PackedLatentHeads:
         self.product = pack_linear(weight, None, precision)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(R, D) to (R, K, D)."""
+        """Map (R, D) to (R, K, D)."""
         return self.product(hidden).unflatten(-1, (self.num_heads, -1))
 
 
-class PackedRecurrentHeads:
-    """Recurrent heads.
+Tables = Callable[[torch.Tensor], torch.Tensor]
+
+
+def pack_tables(
+    heads: Heads, projection: Projection, vocabulary: torch.Tensor | None, precision: Precision
+) -> Tables:
+    """Return a function from (R, D) to the logits (R, K, V') of all parallel heads.
 
     Args:
-        heads: Their weights; copied.
-        precision: What to compute in.
+        heads: Linear, block, latent or projection heads.
+        projection: The shared projection to V' tokens.
+        vocabulary: (V',) tokens; None: all.
+        precision: The heads'.
     """
+    if isinstance(heads, ProjectionHeads):
+        weight = heads.weight.detach()
+        if vocabulary is not None:
+            weight = weight[:, vocabulary]
+        projections = pack_projection(weight.flatten(0, 1), precision)
+        return lambda hidden: projections(hidden).unflatten(-1, (heads.num_heads, -1))
+    kind = PackedLatentHeads if isinstance(heads, LatentHeads) else PackedParallelHeads
+    packed = kind(heads, precision)
+    return lambda hidden: projection(packed(hidden).flatten(0, 1)).unflatten(
+        0, (-1, heads.num_heads)
+    )
+
+
+def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
+    """Return the base head's layers before the vocabulary projection, or None without any."""
+    base = None if heads is None else heads.base
+    if isinstance(base, torch.nn.Linear):
+        return pack_module(base, precision)
+    return None if base is None else PackedResidualLayers(base, precision)
+
+
+class PackedRecurrentHeads:
+    """The cell of recurrent heads."""
 
     def __init__(self, heads: RecurrentHeads, precision: Precision):
         self.norm = pack_norm(heads.cell.norm, precision)
@@ -105,40 +125,94 @@ class PackedRecurrentHeads:
         self.output = PackedResidualLayers(heads.output, precision)
 
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """One token further: (R, D) and its embeddings (R, D) to (R, D)."""
+        """Advance states (R, D) by one token with embeddings (R, D)."""
         return self.outer(self.inner(torch.cat([self.norm(states), embedded], dim=-1)), states)
 
 
-Tables = Callable[[torch.Tensor], torch.Tensor]
+class PackedCrossKeysValues(NamedTuple):
+    """Cross-attention keys and values of the decoder's last layer for U utterances.
+
+    Attributes:
+        keys_values: Result of the layer's ``project_memory``.
+        mask: (U, 1, 1, S) additive, or None.
+        utterances: U.
+    """
+
+    keys_values: Any
+    mask: torch.Tensor | None
+    utterances: int
 
 
-def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
-    """What the base head has before the vocabulary projection, (R, D) to (R, D); None: nothing."""
-    base = None if heads is None else heads.base
-    if isinstance(base, torch.nn.Linear):
-        return pack_module(base, precision)
-    return None if base is None else PackedResidualLayers(base, precision)
+class PackedAttendingHeads:
+    """Attending heads; see ``draft.attending_heads.AttendingLayer`` for its methods."""
+
+    def __init__(self, heads: AttendingHeads, precision: Precision):
+        layer, attention = heads.layer, heads.layer.encoder_attn
+        self.state_norm = pack_norm(heads.state_norm, precision)
+        self.token_norm = pack_norm(heads.token_norm, precision)
+        self.fuse = pack_module(heads.fuse, precision)
+        self.cross_norm = pack_norm(layer.encoder_attn_layer_norm, precision)
+        self.queries = pack_module(attention.q_proj, precision)
+        self.cross_output = pack_module(attention.out_proj, precision)
+        self.feed_forward_norm = pack_norm(layer.final_layer_norm, precision)
+        self.inner = pack_module(layer.fc1, precision, GELU)
+        self.outer = pack_module(layer.fc2, precision)
+        self.output = pack_norm(heads.norm, precision)
+
+    def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
+        return cross_keys_values
+
+    def advance(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+    ) -> torch.Tensor:
+        states, embedded = self.state_norm(states), self.token_norm(embedded)
+        hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
+        queries = self.queries(self.cross_norm(hidden))
+        attended = self._attend(queries, cross_keys_values, utterances)
+        hidden = self.cross_output(attended, hidden)
+        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
+
+    def chain(
+        self,
+        states: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+        depth: int,
+    ) -> torch.Tensor | None:
+        return None
+
+    def _attend(
+        self,
+        queries: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+    ) -> torch.Tensor:
+        keys_values, mask, num_utterances = cross_keys_values
+        order, sizes = by_utterance(utterances, num_utterances)
+        packing = Packing.of(sizes, queries.device)
+        if order is None:
+            return attend_memory(queries, packing, keys_values, mask)
+        order = upload(order, queries.device)
+        attended = attend_memory(queries[order], packing, keys_values, mask)
+        return torch.empty_like(attended).index_copy_(0, order, attended)
 
 
-def pack_tables(
-    heads: Heads, projection: Projection, vocabulary: torch.Tensor | None, precision: Precision
-) -> Tables:
-    """Logits of all parallel heads at once: (R, D) to (R, K, V').
+def by_utterance(utterances: Sequence[int], count: int) -> tuple[list[int] | None, list[int]]:
+    """Return the order that groups rows by utterance, and the number of rows of each utterance.
 
     Args:
-        heads: Linear, block, latent or projection heads.
-        projection: The shared one, of V' tokens.
-        vocabulary: (V',) these; None: all.
-        precision: What to compute in.
+        utterances: The utterance of each row.
+        count: Number of utterances; some may have no row.
+
+    Returns:
+        Row indices, or None if the rows are grouped already; ``count`` sizes.
     """
-    if isinstance(heads, ProjectionHeads):
-        weight = heads.weight.detach()
-        if vocabulary is not None:
-            weight = weight[:, vocabulary]
-        own = pack_projection(weight.flatten(0, 1), precision)
-        return lambda hidden: own(hidden).unflatten(-1, (heads.num_heads, -1))
-    kind = PackedLatentHeads if isinstance(heads, LatentHeads) else PackedParallelHeads
-    packed = kind(heads, precision)
-    return lambda hidden: projection(packed(hidden).flatten(0, 1)).unflatten(
-        0, (-1, heads.num_heads)
-    )
+    sizes = [0] * count
+    for utterance in utterances:
+        sizes[utterance] += 1
+    order = sorted(range(len(utterances)), key=utterances.__getitem__)
+    return (None if order == [*range(len(order))] else order), sizes

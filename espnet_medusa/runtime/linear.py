@@ -1,8 +1,8 @@
-"""Matrix products with weights that were laid out once.
+"""Matrix products whose weights are packed once for inference.
 
-A decoder call multiplies a handful of rows with every weight of the model. On a CPU the time is
-that of reading the weights, if the kernel need not lay them out anew in every call: oneDNN's
-blocked layout, made once, is what makes eleven rows cost what one costs.
+A decoder call multiplies a few rows with every weight of the model. On a CPU it takes as long as
+reading the weights, if their layout suits the kernel. oneDNN's blocked layout, made once, makes
+eleven rows as fast as one.
 """
 
 import functools
@@ -10,8 +10,7 @@ import functools
 import torch
 
 from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.native.linear import NativeLinear
-from espnet_medusa.runtime.native.norm import NativeNorm
+from espnet_medusa.runtime.native.operations import NativeLinear, NativeNorm
 from espnet_medusa.runtime.precision import Precision, has_bfloat16_instructions
 
 GELU, SILU, RELU = "gelu", "silu", "relu"
@@ -20,19 +19,19 @@ ACTIVATIONS = {
     SILU: torch.nn.functional.silu,
     RELU: torch.nn.functional.relu,
 }
-FEW_WEIGHTS = 1 << 17  # float32: below, oneDNN's own costs per call outweigh what it saves
+FEW_WEIGHTS = 1 << 17  # float32: oneDNN's cost per call exceeds its gain for fewer weights
 INT8_MAX = 127
-ZERO_POINT = 128  # of rows: for signed ones oneDNN has nothing fast on a CPU without AMX
-TYPICAL_ROWS = 16  # that the layout is made for
+ZERO_POINT = 128  # of activations: oneDNN is slow for signed ones on a CPU without AMX
+TYPICAL_ROWS = 16  # number of rows for which oneDNN chooses the layout
 
 
 class PlainLinear:
-    """``activation(x W^T + b) [+ residual]`` as torch computes it.
+    """``activation(x W^T + b) [+ residual]`` with torch's kernels.
 
     Args:
         weight: (M, D).
         bias: (M,) or None.
-        activation: A name, or None.
+        activation: A key of ``ACTIVATIONS``, or None.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
@@ -40,7 +39,7 @@ class PlainLinear:
         self.activation = ACTIVATIONS.get(activation)
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """(R, D) to (R, M); ``residual`` (R, M) is added behind the activation."""
+        """Map (R, D) to (R, M); add ``residual`` (R, M) after the activation."""
         product = torch.nn.functional.linear(hidden, self.weight, self.bias)
         if self.activation is not None:
             product = self.activation(product)
@@ -48,23 +47,17 @@ class PlainLinear:
 
 
 class BlockedLinear:
-    """The same through oneDNN, with its blocked weights and fused ends (CPU).
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
-        activation: A name, or None.
-    """
+    """``PlainLinear`` with oneDNN's blocked weights and fused activations (CPU)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
         self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), TYPICAL_ROWS)
         self.bias = bias
         self.activation = activation
         self.fused = {None: "none", GELU: "gelu", SILU: "swish", RELU: "relu"}[activation]
-        self.algorithm = "none" if activation == GELU else ""  # exact gelu, no tanh
+        self.algorithm = "none" if activation == GELU else ""  # exact GELU, no tanh
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """(R, D) to (R, M); ``residual`` (R, M) is added behind the activation."""
+        """Map (R, D) to (R, M); add ``residual`` (R, M) after the activation."""
         if residual is not None and self.activation is None:
             return torch.ops.mkldnn._linear_pointwise.binary(
                 hidden, residual, self.blocked, self.bias, "add"
@@ -76,9 +69,9 @@ class BlockedLinear:
 
 
 class Int8Linear:
-    """``x W^T + b`` in 8-bit integers through oneDNN (CPU): half of bfloat16's weights to read.
+    """``x W^T + b`` in 8-bit integers with oneDNN (CPU), half the bytes of bfloat16 weights.
 
-    Weights have a scale for each output, the input one for all its rows, found in each call.
+    Each output has one scale. All rows of an input share one, computed per call.
 
     Args:
         weight: (M, D).
@@ -90,14 +83,14 @@ class Int8Linear:
         self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
-        self.shifts = zero_points(len(weight))
+        self.zero_points = zero_points(len(weight))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(R, D) to (R, M) in float32."""
+        """Map (R, D) to (R, M) in float32."""
         hidden = hidden.float()
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
         integers = (hidden / scale).round_().add_(ZERO_POINT).to(torch.uint8)
-        return int8_product(integers, scale, self.blocked, self.scales, self.shifts, self.bias)
+        return int8_product(integers, scale, self.blocked, self.scales, self.zero_points, self.bias)
 
 
 def int8_product(
@@ -105,32 +98,38 @@ def int8_product(
     scale: torch.Tensor,
     blocked: torch.Tensor,
     scales: torch.Tensor,
-    shifts: tuple[torch.Tensor, torch.Tensor],
+    zero_points: tuple[torch.Tensor, torch.Tensor],
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """(R, D) of ``scale`` by (M, D) of ``scales`` (M,), prepacked, to (R, M) in float32.
+    """Multiply unsigned rows (R, D) with prepacked weights (M, D) to float32 (R, M).
 
-    Rows are unsigned, ``ZERO_POINT`` stands for 0.
+    Args:
+        integers: Rows; ``ZERO_POINT`` is zero.
+        scale: Of all rows.
+        blocked: Weights.
+        scales: (M,) of the weights.
+        zero_points: Of rows and weights.
+        bias: (M,) or None.
     """
     return torch.ops.onednn.qlinear_pointwise.tensor(
-        *(integers, scale, shifts[0], blocked, scales, shifts[1], bias),
+        *(integers, scale, zero_points[0], blocked, scales, zero_points[1], bias),
         *(1.0, 0, torch.float32, "none", [], ""),
     )
 
 
 def zero_points(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Zero points of activations and of (M, D) weights."""
+    """Return the zero points of activations and of (M, D) weights."""
     return torch.tensor(ZERO_POINT), torch.zeros(rows, dtype=torch.long)
 
 
 @functools.cache
 def largest_weight() -> int:
-    """Half of what 8 bits hold where oneDNN adds pairs of products in 16 (a CPU without VNNI)."""
+    """Return 127, or 63 where oneDNN adds pairs of products in 16 bits (a CPU without VNNI)."""
     largest = torch.full((16, 16), INT8_MAX, dtype=torch.int8)
     blocked = torch.ops.onednn.qlinear_prepack(largest, None)
     rows = torch.full((16, 16), INT8_MAX + ZERO_POINT, dtype=torch.uint8)
-    found = int8_product(rows, torch.tensor(1.0), blocked, torch.ones(16), zero_points(16))
-    return INT8_MAX if found[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
+    product = int8_product(rows, torch.tensor(1.0), blocked, torch.ones(16), zero_points(16))
+    return INT8_MAX if product[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 
 
 Linear = PlainLinear | BlockedLinear | NativeLinear
@@ -138,7 +137,7 @@ Projection = Linear | Int8Linear
 
 
 def has_blocked_layout(dtype: torch.dtype) -> bool:
-    """Whether oneDNN takes such weights on this processor: of half precision not on any."""
+    """Return whether oneDNN has a blocked layout of this dtype on this processor."""
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.float16:
@@ -152,14 +151,7 @@ def pack_linear(
     precision: Precision,
     activation: str | None = None,
 ) -> Linear:
-    """Lay weights out for inference.
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
-        precision: What to compute in.
-        activation: Behind the product.
-    """
+    """Pack a copy of weights (M, D) and bias (M,) in the fastest layout of this device."""
     if precision.int8_layers:
         return NativeLinear(weight, bias, activation)
     dtype = precision.dtype
@@ -173,14 +165,14 @@ def pack_linear(
 def pack_module(
     module: torch.nn.Linear, precision: Precision, activation: str | None = None
 ) -> Linear:
-    """``pack_linear`` of a module's weights."""
+    """Pack a module's weights with ``pack_linear``."""
     return pack_linear(module.weight, module.bias, precision, activation)
 
 
 def pack_projection(
     weight: torch.Tensor, precision: Precision, bias: torch.Tensor | None = None
 ) -> Projection:
-    """The vocabulary projection, (V, D), and what some add to it, (V,)."""
+    """Pack a vocabulary projection (V, D) and its bias (V,)."""
     if precision.int8_projection:
         kind = Int8Linear if kernels() is None else NativeLinear
         return kind(weight.detach(), bias)
@@ -188,12 +180,7 @@ def pack_projection(
 
 
 class Norm:
-    """Layer normalization.
-
-    Args:
-        module: Its weights.
-        dtype: To compute in.
-    """
+    """Layer normalization in ``dtype`` with a copy of the module's weights."""
 
     def __init__(self, module: torch.nn.LayerNorm, dtype: torch.dtype):
         self.weight = module.weight.detach().to(dtype, copy=True)
@@ -201,10 +188,10 @@ class Norm:
         self.shape, self.eps = module.normalized_shape, module.eps
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(R, D) to (R, D)."""
+        """Map (R, D) to (R, D)."""
         return torch.layer_norm(hidden, self.shape, self.weight, self.bias, self.eps)
 
 
 def pack_norm(module: torch.nn.LayerNorm, precision: Precision) -> Norm | NativeNorm:
-    """Lay a layer normalization out for inference."""
+    """Pack a layer normalization."""
     return NativeNorm(module) if precision.int8_layers else Norm(module, precision.dtype)

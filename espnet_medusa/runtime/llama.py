@@ -1,38 +1,35 @@
-"""How a Speech-LLaMA runs over token trees.
+"""Runtime of the Speech-LLaMA decoder.
 
-The speech embeddings are a prefix of every path: their keys and values are computed once and
-stored once, before those of the nodes.
+Speech embeddings are a prefix of every path. Their keys and values are computed once and cached
+before those of the nodes.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.masks import causal_mask, padding_mask
-from espnet_medusa.runtime.layer import Packing
-from espnet_medusa.runtime.linear import pack_module
-from espnet_medusa.runtime.llama_layer import RootMeanSquareNorm, Rotation, pack_llama_layers
+from espnet_medusa.runtime.layer import LayerStack, Packing, attend
+from espnet_medusa.runtime.linear import pack_linear, pack_module
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
+from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 
 class LlamaRuntime(TreeRuntime):
-    """Layers with self-attention over the speech embeddings and the tree.
-
-    Args:
-        decoder: The trained module.
-        precision: What to compute in.
-    """
+    """Layers with self-attention over speech embeddings and the token tree."""
 
     def __init__(self, decoder: SpeechLlamaDecoder, precision: Precision):
         llama = decoder.llama.model
         super().__init__(decoder, precision, llama.embed_tokens.weight)
         self.adapter = decoder.adapter
-        self.adapter_product = pack_module(decoder.adapter.linear, precision)
+        self.adapter_linear = pack_module(decoder.adapter.linear, precision)
         self.rotary = copy.deepcopy(llama.rotary_emb)
         self.layers = pack_llama_layers(decoder.layers, precision)
         self.norm = RootMeanSquareNorm(llama.norm, precision.dtype)
@@ -53,7 +50,7 @@ class LlamaRuntime(TreeRuntime):
         state.memory_mask, state.offsets = padding, lengths.tolist()
         state.cache.reserve(shape[1])
         positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
-        hidden = self.adapter_product(stacked.flatten(0, 1))
+        hidden = self.adapter_linear(stacked.flatten(0, 1))
         self._run(hidden, positions, Packing([shape[1]] * shape[0], None), mask, state)
         state.cache.commit_prefix(shape[1])
         return state
@@ -76,13 +73,12 @@ class LlamaRuntime(TreeRuntime):
         mask: torch.Tensor | None,
         state: TreeState,
     ) -> NodeOutputs:
-        """All layers over (R, D) at positions (R,)."""
         cos, sin = self.rotary(hidden, positions[None])
         rotation = Rotation(cos[0, :, None], sin[0, :, None])
         return self._through_layers(hidden, state, packing, mask, state.cache, rotation)
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
-        """Over speech embeddings, then nodes."""
+        """Return the additive mask (U, 1, T, S + N) over speech embeddings, then nodes."""
         mask, padding = super()._mask(state, first), state.memory_mask
         if mask is None and padding is None:
             return None
@@ -93,3 +89,106 @@ class LlamaRuntime(TreeRuntime):
         if padding is None:
             return torch.nn.functional.pad(mask, (num_speech, 0))
         return torch.cat([padding.expand(-1, -1, width, -1), mask], dim=-1)
+
+
+class Rotation(NamedTuple):
+    """Rotary embeddings of R positions, (R, 1, head_size) each."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    def __call__(self, heads: torch.Tensor) -> torch.Tensor:
+        """Rotate (R, heads, head_size): pairs are halves of a head."""
+        first, second = heads.chunk(2, dim=-1)
+        return heads * self.cos + torch.cat([-second, first], dim=-1) * self.sin
+
+
+class RootMeanSquareNorm:
+    """RMS normalization to ``dtype``; squares are averaged in float32 or better."""
+
+    def __init__(self, module: torch.nn.Module, dtype: torch.dtype):
+        self.weight, self.eps = module.weight.detach().to(dtype, copy=True), module.variance_epsilon
+        self.exact = torch.promote_types(dtype, torch.float32)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map (R, D) to (R, D)."""
+        exact = hidden.to(self.exact)
+        scale = torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self.eps)
+        return (exact * scale).to(hidden.dtype) * self.weight
+
+
+class PackedLlamaLayer:
+    """A LLaMA decoder layer with a packed copy of its weights; low-rank adapters are merged.
+
+    Queries, keys and values are one matrix product, as are both inputs of the gated layer.
+
+    Args:
+        layer: transformers' LlamaDecoderLayer, or one of the same structure.
+        precision: The decoder's.
+    """
+
+    def __init__(self, layer: torch.nn.Module, precision: Precision):
+        attention, gated, dtype = layer.self_attn, layer.mlp, precision.dtype
+        self.head_size = attention.head_dim
+        self.num_heads = attention.config.num_attention_heads
+        self.num_groups = attention.config.num_key_value_heads
+        self.norm = RootMeanSquareNorm(layer.input_layernorm, dtype)
+        joined = _join(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.queries_keys_values = pack_linear(*joined, precision)
+        self.output = pack_linear(*_merge_adapter(attention.o_proj), precision)
+        self.gated_norm = RootMeanSquareNorm(layer.post_attention_layernorm, dtype)
+        self.gate_inner = pack_linear(*_join(gated.gate_proj, gated.up_proj), precision)
+        self.outer = pack_linear(*_merge_adapter(gated.down_proj), precision)
+
+    def extend(
+        self,
+        hidden: torch.Tensor,
+        packing: Packing,
+        index: int,
+        mask: torch.Tensor | None,
+        cache: NodeCache,
+        rotation: Rotation,
+    ) -> torch.Tensor:
+        """Compute the layer for new nodes and cache their keys and values.
+
+        Args:
+            hidden: (R, D), packed.
+            packing: Where the R nodes are in (U, T).
+            index: The layer's index in the cache.
+            mask: (U, 1, T, S + N + T) additive, or None.
+            cache: Keys and values.
+            rotation: Of the nodes' positions.
+
+        Returns:
+            (R, D).
+        """
+        heads = self.queries_keys_values(self.norm(hidden)).unflatten(-1, (-1, self.head_size))
+        queries, keys, values = heads.split([self.num_heads, *[self.num_groups] * 2], dim=1)
+        rotated = torch.cat([rotation(queries), rotation(keys), values], dim=1)
+        padded = packing.unpack(rotated.flatten(1)).unflatten(-1, (-1, self.head_size))
+        queries, keys_values = padded.split([self.num_heads, 2 * self.num_groups], dim=2)
+        keys_values = cache.write(index, keys_values.unflatten(2, (2, self.num_groups)))
+        attended = packing.pack(attend(queries, keys_values, mask))
+        hidden = self.output(attended, hidden)
+        gate, inner = self.gate_inner(self.gated_norm(hidden)).chunk(2, dim=-1)
+        return self.outer(torch.nn.functional.silu(gate) * inner, hidden)
+
+
+def pack_llama_layers(layers: Iterable[torch.nn.Module], precision: Precision) -> LayerStack:
+    return LayerStack([PackedLlamaLayer(layer, precision) for layer in layers])
+
+
+def _join(*modules: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Concatenate weights and biases of linear layers with the same input."""
+    weights, biases = zip(*map(_merge_adapter, modules), strict=True)
+    biases = [bias for bias in biases if bias is not None]
+    return torch.cat(weights), torch.cat(biases) if biases else None
+
+
+def _merge_adapter(module: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return weight and bias of a linear layer, with the low-rank adapter of peft added."""
+    if not hasattr(module, "get_delta_weight"):
+        return module.weight, module.bias
+    base = module.get_base_layer()
+    weight = base.weight + sum(module.get_delta_weight(name) for name in module.active_adapters)
+    return weight, base.bias

@@ -1,4 +1,4 @@
-"""Whisper's encoder in kernels of our own (CPU, inference)."""
+"""Whisper's encoder with the native kernels."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.library import EncoderLayerArguments, FramesArguments, kernels
-from espnet_medusa.runtime.native.norm import NativeNorm
-from espnet_medusa.runtime.native_stem import Linear, NativeStem
+from espnet_medusa.runtime.native.operations import (
+    NativeBfloat16Linear,
+    NativeLinear,
+    NativeNorm,
+    multiply_rows,
+)
+
+Linear = type[NativeLinear] | type[NativeBfloat16Linear]
+RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field, for each subsampling
 
 
 class NativeEncoder:
-    """Stem, layers and norm of Whisper's encoder.
+    """Convolutions, layers and norm of Whisper's encoder.
 
-    Products are in 8-bit integers or bfloat16, attention is in bfloat16, all else in float32.
+    Products are in 8-bit integers or bfloat16, attention is in bfloat16, the rest in float32.
 
     Args:
         whisper: The trained module; copied.
-        kind: Of the products.
+        kind: Class of the matrix products.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -36,18 +43,18 @@ class NativeEncoder:
     def __call__(
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (B, T, bins) and frames (B,) to memory (B, S, D) and its frames (B,)."""
+        """Encode features (B, T, bins) of (B,) frames: (B, S, D) and its (B,) frames."""
         hidden, lengths = self.stem(features, frames)
-        self._through_layers(hidden, lengths)
+        self._run_layers(hidden, lengths)
         return hidden, lengths
 
-    def _through_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> None:
-        """Layers and norm, (B, S, D) in place."""
+    def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> None:
+        """Apply layers and norm to (B, S, D) in place."""
         num_utterances, num_frames, width = hidden.shape
         head_size = width // self.num_heads
-        seen = (c_int64 * num_utterances)(*lengths.tolist())
+        lengths = (c_int64 * num_utterances)(*lengths.tolist())
         call = FramesArguments(
-            *(num_utterances, num_frames, self.num_heads, head_size, addressof(seen)),
+            *(num_utterances, num_frames, self.num_heads, head_size, addressof(lengths)),
             torch.get_num_threads(),
         )
         num_bytes = kernels().memory_bytes(num_frames, head_size)
@@ -60,22 +67,89 @@ class NativeEncoder:
 
 
 class NativeEncoderLayer:
-    """A layer's weights as the kernels read them.
-
-    Args:
-        layer: Copied.
-        kind: Of the products.
-    """
+    """An encoder layer with a packed copy of its weights."""
 
     def __init__(self, layer: WhisperEncoderLayer, kind: Linear):
-        own = layer.self_attn
-        self.norms = [*map(NativeNorm, (layer.self_attn_layer_norm, layer.final_layer_norm))]
-        self.linears = [
-            kind(*join(own.q_proj, own.k_proj, own.v_proj)),
-            kind(own.out_proj.weight, own.out_proj.bias),
+        attention = layer.self_attn
+        self.parts = [
+            *map(NativeNorm, (layer.self_attn_layer_norm, layer.final_layer_norm)),
+            kind(*join(attention.q_proj, attention.k_proj, attention.v_proj)),
+            kind(attention.out_proj.weight, attention.out_proj.bias),
             kind(layer.fc1.weight, layer.fc1.bias, GELU),
             kind(layer.fc2.weight, layer.fc2.bias),
         ]
-        self.arguments = EncoderLayerArguments(
-            *(part.arguments for part in self.norms + self.linears)
+        self.arguments = EncoderLayerArguments(*(part.arguments for part in self.parts))
+
+
+class NativeStem:
+    """Two convolutions and position embeddings.
+
+    Padding at the end of Whisper's window repeats one feature frame. The row of the convolutions
+    that it results in is computed once and copied; the result is the same bit for bit.
+    """
+
+    def __init__(self, whisper: WhisperEncoder, kind: Linear):
+        self.convolutions = [
+            NativeConvolution(module, kind) for module in (whisper.conv1, whisper.conv2)
+        ]
+        self.subsampling = self.convolutions[0].stride * self.convolutions[1].stride
+        self.positions = whisper.embed_positions.weight.detach().to(torch.float32, copy=True)
+
+    def __call__(
+        self, features: torch.Tensor, frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map features (B, T, bins) of (B,) frames to (B, S, D) of (B,) frames."""
+        features, copies = features.float(), 0
+        if int(frames.min()) == features.size(1):
+            copies = max(silent_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
+        skipped = copies * self.subsampling
+        hidden = features[:, : features.size(1) - skipped]
+        hidden, lengths = self._convolve(hidden, frames - skipped)
+        if copies:
+            # The last row depends on the zeros after the window, the one before only on silence.
+            silence = hidden[:, -2:-1].expand(-1, copies, -1)
+            hidden = torch.cat([hidden[:, :-1], silence, hidden[:, -1:]], dim=1)
+        hidden += self.positions[: hidden.size(1)]
+        return hidden, lengths + copies
+
+    def _convolve(
+        self, hidden: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        for convolution in self.convolutions:
+            hidden = convolution(hidden)
+            lengths = torch.div(lengths - 1, convolution.stride, rounding_mode="floor") + 1
+            if int(lengths.min()) < hidden.size(1):
+                padding = torch.arange(hidden.size(1)) >= lengths[:, None]
+                hidden.masked_fill_(padding[:, :, None], 0.0)
+        return hidden, lengths
+
+
+class NativeConvolution:
+    """A convolution over time with GELU, as a matrix product of overlapping rows.
+
+    Args:
+        module: Its weights; copied. Padded by half its kernel.
+        kind: Class of the matrix product.
+    """
+
+    def __init__(self, module: torch.nn.Conv1d, kind: Linear):
+        weight = module.weight.transpose(1, 2).flatten(1)  # (outputs, kernel * inputs)
+        self.product = kind(weight, module.bias, GELU)
+        self.stride, self.padding = module.stride[0], module.padding[0]
+        self.kernel_size = module.kernel_size[0]
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map (B, T, D) to (B, T', M), with the module's T'."""
+        size = hidden.size(-1)
+        padded = torch.nn.functional.pad(hidden, (0, 0, self.padding, self.padding)).contiguous()
+        frames = (padded.size(1) - self.kernel_size) // self.stride + 1
+        rows = (frames, self.kernel_size * size), (self.stride * size, 1)
+        return torch.stack(
+            [multiply_rows(self.product, utterance.as_strided(*rows)) for utterance in padded]
         )
+
+
+def silent_frames(features: torch.Tensor) -> int:
+    """Count the frames at the end of (B, T, bins) that equal the last one in every utterance."""
+    differs = (features != features[:, -1:]).any(dim=2).any(dim=0)
+    return features.size(1) - int((differs * torch.arange(1, len(differs) + 1)).max())

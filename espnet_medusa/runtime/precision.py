@@ -1,4 +1,4 @@
-"""In which numbers decoder and encoder compute, and whether this machine is good at them."""
+"""Precisions in which decoder and encoder compute, and which of them a device supports."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ ON_CPU, ON_GPU = (FLOAT32, BFLOAT16, INT8), (FLOAT32, BFLOAT16, FLOAT16)
 
 @dataclass(frozen=True)
 class Precision:
-    """What the decoder computes in.
+    """Precision of a decoder.
 
     Attributes:
-        dtype: Layers, keys and values.
-        int8_projection: Whether the vocabulary projection, most of a small model's weights,
-            multiplies 8-bit integers.
-        int8_layers: Whether layers and heads do, too, in kernels of our own; ``dtype`` is then
-            what stands between products, and keys and values of the memory are bfloat16. Last
-            hidden states of random decoders differ from float32's by 2 to 3 % of their norm.
+        dtype: Of layers, keys and values.
+        int8_projection: Whether the vocabulary projection uses 8-bit integers. It has most of a
+            small model's weights.
+        int8_layers: Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that
+            of activations, and cross-attention keys and values are bfloat16. Last hidden states
+            of random decoders differ from float32's by 2 to 3 % of their norm.
     """
 
     dtype: torch.dtype
@@ -40,15 +40,10 @@ INT8_LAYERS = Precision(torch.float32, int8_projection=True, int8_layers=True)
 def resolve_precision(
     name: str | None, device: torch.device, model_dtype: torch.dtype
 ) -> Precision:
-    """What ``decoder_precision`` means on this device; says in the log what is slow here.
-
-    Args:
-        name: The option; None keeps the model's own.
-        device: Where the decoder runs.
-        model_dtype: Of its weights.
+    """Return the precision for the option ``decoder_precision``; None means ``model_dtype``.
 
     Raises:
-        InputError: Not known, or nothing this device computes with.
+        InputError: The name is unknown, or the device does not support it.
     """
     if name is None:
         return Precision(model_dtype)
@@ -56,43 +51,39 @@ def resolve_precision(
     if name == INT8:
         if kernels() is not None:
             return INT8_LAYERS
-        # With torch, layers gain nothing from 8 bits: bfloat16 where there are instructions for it.
+        # torch's 8-bit products do not make layers faster than bfloat16 instructions do.
         dtype = torch.bfloat16 if has_bfloat16_instructions() else torch.float32
         return Precision(dtype, int8_projection=True)
     if device.type == "cpu" and name == BFLOAT16:
-        warn_of_bfloat16("decoder_precision")
+        log_bfloat16_support("decoder_precision")
     return Precision(getattr(torch, name))
 
 
 def draft_precision(name: str | None, decoder: Precision, device: torch.device) -> Precision:
-    """What ``draft_precision`` means: what heads compute in.
+    """Return the heads' precision for the option ``draft_precision``.
 
-    Without kernels of our own ``int8`` is of the vocabulary projection alone.
+    Without native kernels, ``int8`` applies to the vocabulary projection only.
 
     Args:
-        name: The option, ``int8`` or the decoder's own, as None.
-        decoder: The decoder's.
-        device: Where it runs.
+        name: ``int8``, the name of the decoder's dtype, or None for the decoder's precision.
+        decoder: The decoder's precision.
+        device: The decoder's device.
 
     Raises:
-        InputError: Not known, or nothing this device computes with.
+        InputError: The name is unknown, or the device does not support it.
     """
     if name is None:
         return decoder
-    own = str(decoder.dtype).removeprefix("torch.")
-    check_choice(name, [INT8, own], "draft_precision")
+    decoder_dtype = str(decoder.dtype).removeprefix("torch.")
+    check_choice(name, [INT8, decoder_dtype], "draft_precision")
     check_precision(name, device, "draft_precision")
-    if name == own:
+    if name == decoder_dtype:
         return decoder
     return replace(decoder, int8_projection=True) if kernels() is None else INT8_LAYERS
 
 
 def check_precision(name: str, device: torch.device, option: str) -> None:
-    """Refuse what the device does not compute with.
-
-    Raises:
-        InputError: Says what is allowed.
-    """
+    """Raise an InputError if ``name`` is unknown or the device does not support it."""
     check_choice(name, PRECISIONS, option)
     allowed = ON_CPU if device.type == "cpu" else ON_GPU
     if name not in allowed:
@@ -100,8 +91,8 @@ def check_precision(name: str, device: torch.device, option: str) -> None:
         raise InputError(f"{option}: {name}; allowed on {place}: {', '.join(allowed)}")
 
 
-def warn_of_bfloat16(option: str) -> None:
-    """Say in the log whether this CPU is good at what an option asks for."""
+def log_bfloat16_support(option: str) -> None:
+    """Log whether this CPU has bfloat16 instructions."""
     if has_bfloat16_instructions():
         logger.info(f"{option}: bfloat16: this CPU has instructions for it")
     else:
@@ -111,5 +102,5 @@ def warn_of_bfloat16(option: str) -> None:
 
 
 def has_bfloat16_instructions() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices by itself."""
+    """Return whether this CPU has instructions for bfloat16 matrix products."""
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,4 +1,4 @@
-"""What decoders have in common as searches call them: weights laid out once, heads, masks."""
+"""The base of all decoder runtimes: token trees, masks, heads and vocabulary projection."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from espnet_medusa.draft.parallel_heads import ParallelHeadsProposer
 from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer
 from espnet_medusa.model.heads import AttendingHeads, RecurrentHeads
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.runtime.attending_heads import PackedAttendingHeads
-from espnet_medusa.runtime.heads import PackedRecurrentHeads, pack_base, pack_tables
+from espnet_medusa.runtime.heads import (
+    PackedAttendingHeads,
+    PackedRecurrentHeads,
+    pack_base,
+    pack_tables,
+)
 from espnet_medusa.runtime.layer import LayerStack, Packing
 from espnet_medusa.runtime.linear import pack_projection
-from espnet_medusa.runtime.native.best_token import native_best_tokens, native_top_tokens
 from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.native_attending_heads import NativeAttendingHeads
+from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
+from espnet_medusa.runtime.native_decoder import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
 from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.node_cache import NodeCache
@@ -32,19 +36,19 @@ from espnet_medusa.tree.upload import upload
 
 
 class TreeRuntime(TreeDecoder):
-    """A trained decoder as searches call it; its weights at this moment, for inference only.
+    """A trained decoder for searches, with a copy of the module's current weights.
 
     Args:
         decoder: The trained module.
-        precision: What to compute in.
+        precision: Of layers and vocabulary projection.
         table: (V, D) token embeddings.
-        scale: What they are multiplied with.
+        scale: Factor of token embeddings.
         bias: (V,) of the vocabulary projection, or None.
 
     Attributes:
-        layers: Laid out; set by who inherits, as the others.
-        norm: Behind the last of them, (R, D) to (R, D); None where there is none.
-        block: The heads' own layer, or None.
+        layers: Packed decoder layers; set by subclasses, like ``norm`` and ``block``.
+        norm: After the last layer, (R, D) to (R, D), or None.
+        block: The heads' block, or None.
     """
 
     layers: LayerStack
@@ -66,8 +70,8 @@ class TreeRuntime(TreeDecoder):
         self.weight = decoder.projection.detach()
         self.projection = pack_projection(self.weight, precision, bias)
         if precision.int8_layers and self.weight.data_ptr() == self.table.data_ptr():
-            self.table = None  # the projection has the rows, in a quarter of the memory
-            self.weight = None
+            # Tied weights: the projection's rows are the embeddings, in a quarter of the memory.
+            self.table = self.weight = None
         self.base_head = pack_base(self.heads, precision)
 
     def max_depth(self, frames: int) -> int:
@@ -102,7 +106,7 @@ class TreeRuntime(TreeDecoder):
     def _grow(
         self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> tuple[int, list[int]]:
-        """Put new nodes into the trees: the first one's slot, and their numbers."""
+        """Add nodes to the trees; return the first one's slot and their number per utterance."""
         first, sizes = state.num_nodes, [*map(len, tokens)]
         for tree, row in zip(state.trees, parents, strict=True):
             tree.add(row)
@@ -110,48 +114,6 @@ class TreeRuntime(TreeDecoder):
         state.calls += 1
         state.nodes += sum(sizes)
         return first, sizes
-
-    def _used_layers(self, with_heads: bool) -> list:
-        """Those that a state computes, the heads' own last."""
-        block = self.block if with_heads and self.block is not None else []
-        return [*self.layers, *block]
-
-    def _empty_state(
-        self, num_utterances: int, heads: tuple[int, int], with_heads: bool
-    ) -> TreeState:
-        """U empty trees, of attention heads of some number and size."""
-        num_layers = len(self._used_layers(with_heads))
-        return TreeState(
-            trees=[TokenTree() for _ in range(num_utterances)],
-            cache=NodeCache(num_layers, num_utterances, *heads, self.dtype, self.device),
-            memory=[],
-            memory_mask=None,
-            with_heads=with_heads,
-            offsets=[0] * num_utterances,
-        )
-
-    def _through_layers(
-        self,
-        hidden: torch.Tensor,
-        state: TreeState,
-        packing: Packing,
-        mask: torch.Tensor | None,
-        *seen: Any,
-    ) -> NodeOutputs:
-        """Through the layers, the norm and, where heads will draft, their own block.
-
-        Args:
-            hidden: (R, D) embedded tokens.
-            state: Says whether heads will draft.
-            packing: Where the R nodes stand among (U, T).
-            mask: Of ``_mask``.
-            seen: What else a layer's ``extend`` takes.
-        """
-        hidden = self.layers.extend(hidden, packing, 0, mask, *seen)
-        hidden = head_input = hidden if self.norm is None else self.norm(hidden)
-        if state.with_heads and self.block is not None:
-            head_input = self.block.extend(hidden, packing, len(self.layers), mask, *seen)
-        return NodeOutputs(hidden, head_input)
 
     @abstractmethod
     def _compute(
@@ -162,20 +124,91 @@ class TreeRuntime(TreeDecoder):
         mask: torch.Tensor | None,
         packing: Packing,
     ) -> NodeOutputs:
-        """All that happens on the device: the same operations for the same shapes.
+        """Compute new nodes on the device, with the same operations for the same shapes.
 
         Args:
-            state: Its cache gets the new nodes.
+            state: Its cache receives keys and values of the new nodes.
             ids: (R,) tokens.
             positions: (R,).
-            mask: Of ``_mask``.
-            packing: Where the R nodes stand among (U, T).
+            mask: Result of ``_mask``.
+            packing: Where the R nodes are in (U, T).
         """
+
+    def _through_layers(
+        self,
+        hidden: torch.Tensor,
+        state: TreeState,
+        packing: Packing,
+        mask: torch.Tensor | None,
+        *context: Any,
+    ) -> NodeOutputs:
+        """Run layers, norm and, with ``state.with_heads``, the heads' block.
+
+        Args:
+            hidden: (R, D) embedded tokens.
+            state: As ``_compute``'s.
+            packing: As ``_compute``'s.
+            mask: Result of ``_mask``.
+            context: Further arguments of the layers' ``extend``.
+        """
+        hidden = self.layers.extend(hidden, packing, 0, mask, *context)
+        hidden = head_input = hidden if self.norm is None else self.norm(hidden)
+        if state.with_heads and self.block is not None:
+            head_input = self.block.extend(hidden, packing, len(self.layers), mask, *context)
+        return NodeOutputs(hidden, head_input)
+
+    def _used_layers(self, with_heads: bool) -> list:
+        """Return all layers that a state needs, the heads' block last."""
+        block = self.block if with_heads and self.block is not None else []
+        return [*self.layers, *block]
+
+    def _empty_state(
+        self, num_utterances: int, heads: tuple[int, int], with_heads: bool
+    ) -> TreeState:
+        """Create empty trees; ``heads`` are number and size of the attention heads."""
+        num_layers = len(self._used_layers(with_heads))
+        return TreeState(
+            trees=[TokenTree() for _ in range(num_utterances)],
+            cache=NodeCache(num_layers, num_utterances, *heads, self.dtype, self.device),
+            memory=[],
+            memory_mask=None,
+            with_heads=with_heads,
+            offsets=[0] * num_utterances,
+        )
+
+    def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
+        """Return the self-attention mask; None if one new node per utterance sees all nodes."""
+        trees, num_nodes = state.trees, state.num_nodes
+        if first == num_nodes - 1 and all(
+            tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees
+        ):
+            return None
+        return self._additive_mask(state, first)
+
+    def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
+        """Return (U, 1, T, N): 0 for visible nodes, -inf for others."""
+        mask = np.where(visibility(state.trees, first), np.float32(0), np.float32(-np.inf))
+        return upload(mask, self.device).to(self.dtype)[:, None]
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return token embeddings without positions: (R,) to (R, D)."""
+        return self._embeddings(tokens).to(self.dtype)
+
+    def _embeddings(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            rows = self.projection.rows(tokens)
+        else:
+            rows = torch.nn.functional.embedding(tokens, self.table)
+        return rows if self.scale == 1 else rows * self.scale
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.base_head is not None:
             hidden = self.base_head(hidden)
         return self.projection(hidden)
+
+    @property
+    def _has_kernels(self) -> bool:
+        return self.device.type == "cpu" and kernels() is not None
 
     def best_tokens(
         self, logits: torch.Tensor, restriction: Restriction | None = None
@@ -200,57 +233,34 @@ class TreeRuntime(TreeDecoder):
         native = isinstance(self.heads, AttendingHeads) and self._has_kernels
         if precision is None and verified and native:
             precision = INT8
-        chosen = draft_precision(precision, self.precision, self.device)
-        projection = self.projection
-        if vocabulary is not None or chosen != self.precision:
-            weight = self.weight
-            if weight is None:
-                weight = self.projection.rows(vocabulary)
-            elif vocabulary is not None:
-                weight = weight[vocabulary]
-            projection = pack_projection(weight, chosen)
+        resolved = draft_precision(precision, self.precision, self.device)
+        projection = self._draft_projection(vocabulary, resolved)
         if isinstance(self.heads, RecurrentHeads):
-            cell = PackedRecurrentHeads(self.heads, chosen)
+            cell = PackedRecurrentHeads(self.heads, resolved)
             return RecurrentHeadsProposer(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
-            if chosen.int8_layers:
+            if resolved.int8_layers:
                 layer = NativeAttendingHeads(self.heads, projection)
             else:
-                layer = PackedAttendingHeads(self.heads, chosen)
+                layer = PackedAttendingHeads(self.heads, resolved)
             return AttendingHeadsProposer(layer, self.embed_tokens, projection, vocabulary)
-        tables = pack_tables(self.heads, projection, vocabulary, chosen)
+        tables = pack_tables(self.heads, projection, vocabulary, resolved)
         return ParallelHeadsProposer(tables, self.num_heads, vocabulary)
 
-    @property
-    def _has_kernels(self) -> bool:
-        return self.device.type == "cpu" and kernels() is not None
-
-    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Token embeddings without positions: (R,) to (R, D)."""
-        return self._embeddings(tokens).to(self.dtype)
-
-    def _embeddings(self, tokens: torch.Tensor) -> torch.Tensor:
-        if self.table is None:
-            rows = self.projection.rows(tokens)
-        else:
-            rows = torch.nn.functional.embedding(tokens, self.table)
-        return rows if self.scale == 1 else rows * self.scale
-
-    def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
-        """Who attends to whom, as layers take it; None where a lone node sees all."""
-        trees, num_nodes = state.trees, state.num_nodes
-        if first == num_nodes - 1 and all(
-            tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees
-        ):
-            return None
-        return self._additive_mask(state, first)
-
-    def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
-        """(U, 1, T, N), 0 where attention may go."""
-        mask = np.where(visibility(state.trees, first), np.float32(0), np.float32(-np.inf))
-        return upload(mask, self.device).to(self.dtype)[:, None]
+    def _draft_projection(
+        self, vocabulary: torch.Tensor | None, precision: Precision
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return the vocabulary projection to the tokens of ``vocabulary``; None: to all."""
+        if vocabulary is None and precision == self.precision:
+            return self.projection
+        weight = self.weight
+        if weight is None:
+            weight = self.projection.rows(vocabulary)
+        elif vocabulary is not None:
+            weight = weight[vocabulary]
+        return pack_projection(weight, precision)
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:
-    """Depths of ``count`` nodes from slot ``first`` on."""
+    """Return the depths of ``count`` nodes from slot ``first``."""
     return [tree.depth(slot) for slot in range(first, first + count)]

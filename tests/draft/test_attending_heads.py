@@ -7,9 +7,9 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
-from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.tree.prefix import Prefix
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}

@@ -9,7 +9,7 @@ from kernel_kinds import KINDS, running, with_kernels
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.native.best_token import native_best_tokens, native_top_tokens
+from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.build import build_greedy

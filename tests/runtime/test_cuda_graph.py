@@ -7,6 +7,7 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny
 
 from espnet_medusa.runtime import cuda_graph
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import (
     NODE_BUCKETS,
     CudaGraphWhisperRuntime,
@@ -14,7 +15,6 @@ from espnet_medusa.runtime.cuda_graph import (
     slot_bucket,
 )
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.runtime.whisper import WhisperRuntime
 from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents

@@ -10,9 +10,12 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
-from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear, multiply_rows
-from espnet_medusa.runtime.native_encoder import NativeEncoder
-from espnet_medusa.runtime.native_stem import NativeConvolution
+from espnet_medusa.runtime.native.operations import (
+    NativeBfloat16Linear,
+    NativeLinear,
+    multiply_rows,
+)
+from espnet_medusa.runtime.native_encoder import NativeConvolution, NativeEncoder
 
 INT8_MAX = 127
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
@@ -22,7 +25,7 @@ SHAPES = [  # of encoders: head sizes 8, 20, 64; widths that fill no panel
     {"output_size": 128, "attention_heads": 2, "linear_units": 320, "num_blocks": 3},
     {"subsampling": 4, "num_mel_bins": 128},
 ]
-PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeRoundedLinear, 0.01)}
+PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeBfloat16Linear, 0.01)}
 
 
 def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
@@ -37,14 +40,14 @@ def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
 
 def rounded(rows: torch.Tensor, product: type) -> torch.Tensor:
     """As the kernels round rows and weights, in float64."""
-    if product is NativeRoundedLinear:
+    if product is NativeBfloat16Linear:
         return rows.bfloat16().double()
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
     return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeRoundedLinear])
+@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
 def test_many_rows_are_products_of_rounded_numbers(kind, product, size, out, threads):
     generator = torch.Generator().manual_seed(size)
@@ -71,7 +74,7 @@ def test_a_convolution_is_a_product(kind, stride):
     for frames in (1, 2, 51, 100):
         hidden = torch.randn(2, frames, 24)
         expected = torch.nn.functional.gelu(module(hidden.transpose(1, 2))).transpose(1, 2)
-        found = NativeConvolution(module, NativeRoundedLinear)(hidden)
+        found = NativeConvolution(module, NativeBfloat16Linear)(hidden)
         assert found.shape == expected.shape
         assert (found - expected).norm() < 0.01 * expected.norm()
 

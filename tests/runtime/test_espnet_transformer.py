@@ -20,9 +20,9 @@ from espnet_medusa.model.espnet_transformer import (
     unknown_part,
 )
 from espnet_medusa.model.multi_token_decoder import HiddenStates
-from espnet_medusa.runtime import espnet_transformer, precision
+from espnet_medusa.runtime import cross_attention, precision
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.native_layer import NativeStack
+from espnet_medusa.runtime.native_decoder import NativeStack
 from espnet_medusa.search.ahead.shape import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
@@ -99,14 +99,14 @@ def test_positions_never_run_out(options, monkeypatch):
     memory, lengths = random_memory(0, [3])
     tokens = torch.randint(0, VOCAB_SIZE, (1, 300))
     expected, _ = module(memory, lengths, tokens, torch.tensor([300]))
-    monkeypatch.setattr(espnet_transformer, "FIRST_POSITIONS", 7)
+    monkeypatch.setattr(cross_attention, "FIRST_POSITIONS", 7)
     runtime = build_runtime(searchable(module))
     state = runtime.start(memory, lengths)
     outputs = runtime.extend(state, tokens.tolist(), [chain_parents(300, ROOT, 0)])
     torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
-    assert len(runtime._places(6000)) >= 6000
+    assert len(runtime._position_table(6000)) >= 6000
     long = module.embed[1](torch.zeros(1, 6000, HIDDEN_SIZE))[0]
-    torch.testing.assert_close(runtime._places(6000)[:6000], long, **CLOSE)
+    torch.testing.assert_close(runtime._position_table(6000)[:6000], long, **CLOSE)
 
 
 @pytest.mark.parametrize("options", KINDS[:4], ids=str)

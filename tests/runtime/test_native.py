@@ -16,13 +16,13 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime import linear as torch_linear
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.cross_attention import whisper_weights
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
-from espnet_medusa.runtime.native import build, instruction_sets, library
-from espnet_medusa.runtime.native.instruction_sets import AVX2, BEST_FIRST, VARIABLE
-from espnet_medusa.runtime.native.linear import NativeLinear
-from espnet_medusa.runtime.native_layer import NativeLayer, NativeStack
-from espnet_medusa.runtime.whisper import whisper_weights
+from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native.build import AVX2, BEST_FIRST, VARIABLE
+from espnet_medusa.runtime.native.operations import NativeLinear
+from espnet_medusa.runtime.native_decoder import NativeLayer, NativeStack
 from espnet_medusa.search.build import build_beam, build_greedy
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.tree.token_tree import ROOT
@@ -104,7 +104,7 @@ class Known:
         self.cache = self
         self.slots = torch.randn(shape, generator=generator)
         self.num_nodes = known
-        self.memory = [layer.attend_memory(memory)]
+        self.memory = [layer.project_memory(memory)]
         self.memory_mask = padding_mask(memory, lengths)
 
     def write(self, layer, keys_values):
@@ -174,8 +174,8 @@ def test_the_memory_is_the_product_of_few_rows(kind, heads, head_size, frames, u
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
     generator = torch.Generator().manual_seed(frames)
     memory = torch.randn(utterances, frames, heads * head_size, generator=generator)
-    packed = layer.attend_memory(memory).packed
-    expected = layer.memory_keys_values(memory.flatten(0, 1)).bfloat16()
+    packed = layer.project_memory(memory).packed
+    expected = layer.cross_keys_values(memory.flatten(0, 1)).bfloat16()
     expected = expected.view(utterances, frames, 2, heads, head_size).permute(2, 0, 3, 1, 4)
     for found, rows in zip(laid_out(packed, frames, head_size), expected, strict=True):
         assert torch.equal(found[:, :, :frames, :head_size], rows)
@@ -378,7 +378,7 @@ def test_what_the_variable_may_name_is_said(fresh):
     fresh.setenv(VARIABLE, "SSE9")
     with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9' is not known.*AVX2, none"):
         build.load_library()
-    fresh.setattr(instruction_sets, "processor_flags", lambda: AVX2.flags)
+    fresh.setattr(build, "processor_flags", lambda: AVX2.flags)
     fresh.setenv(VARIABLE, "AMX")
     with pytest.raises(InputError, match=f"{VARIABLE}: 'AMX' is not known.*allowed: AVX2, none"):
         build.load_library()
@@ -388,18 +388,18 @@ def test_what_the_variable_may_name_is_said(fresh):
 def test_a_processor_gets_the_best_that_it_has(fresh, best):
     fresh.delenv(VARIABLE, raising=False)
     one = BEST_FIRST[best]
-    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags, "sse2"})
-    found = instruction_sets.usable_sets()
+    fresh.setattr(build, "processor_flags", lambda: {*one.flags, "sse2"})
+    found = build.usable_sets()
     assert found[0] is one and found[-1] is AVX2
-    fresh.setattr(instruction_sets, "processor_flags", lambda: {*one.flags} - {"avx2"})
-    assert instruction_sets.usable_sets() == []
+    fresh.setattr(build, "processor_flags", lambda: {*one.flags} - {"avx2"})
+    assert build.usable_sets() == []
 
 
 def test_what_is_missing_is_said(fresh, tmp_path):
-    for module in (instruction_sets, build):
+    for module in (build,):
         fresh.setattr(module, "processor_flags", lambda: {"avx2"})
     with pytest.raises(build.Unavailable, match="this processor lacks bmi2, fma"):
-        build.open_best(instruction_sets.usable_sets())
+        build.open_best(build.usable_sets())
     with pytest.raises(build.Unavailable, match="false fails"):
         build.compiled(AVX2, ["false"], tmp_path)
 
@@ -414,16 +414,16 @@ def small(monkeypatch, tmp_path):
 
 
 def test_a_lesser_set_where_the_compiler_does_not_know_the_best(fresh, small, caplog):
-    unknown = instruction_sets.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
+    unknown = build.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
     with caplog.at_level(logging.INFO):
         assert build.open_best([unknown, AVX2])
-    assert "kernels of our own: AVX2; NEWER: " in caplog.text
+    assert "native kernels: AVX2; NEWER: " in caplog.text
     assert "mnosuchinstructions" in caplog.text
 
 
 def test_a_folder_that_cannot_be_made_and_a_broken_file_are_said(tmp_path):
     (tmp_path / "file").write_text("no library")
-    with pytest.raises(build.Unavailable, match="kernels cannot be kept .*file"):
+    with pytest.raises(build.Unavailable, match="kernels cannot be cached .*file"):
         build.library_folder(tmp_path / "file")
     with pytest.raises(build.Unavailable, match="cannot be loaded"):
         build.open_library(tmp_path / "file")
@@ -440,7 +440,7 @@ def test_several_may_compile_at_once(small, tmp_path):
     compiled = paths[0].stat().st_mtime_ns
     assert build.compiled(*arguments).stat().st_mtime_ns == compiled, "not made again"
     paths[0].chmod(0o775)
-    with pytest.raises(build.Unavailable, match=f"cannot be kept .{paths[0]}: others may write"):
+    with pytest.raises(build.Unavailable, match=f"cannot be cached .{paths[0]}: others may write"):
         build.compiled(*arguments)
 
 
@@ -448,7 +448,7 @@ def test_libraries_that_others_may_have_made_are_not_used(fresh, tmp_path, caplo
     folder = build.library_folder(tmp_path / "espnet_medusa" / "kernels")
     folder.chmod(0o777)
     assert library.kernels() is None and library.kernels() is None
-    said = f"kernels cannot be kept ({folder}: others may write to it; run `chmod go-w {folder}`"
+    said = f"kernels cannot be cached ({folder}: others may write to it; run `chmod go-w {folder}`"
     assert caplog.text.count(said) == 1 and not [*folder.iterdir()]
 
 
@@ -462,4 +462,4 @@ def test_the_log_says_which_kernels_run(kind, caplog):
     forget()
     with caplog.at_level(logging.INFO):
         library.kernels()
-    assert f"kernels of our own: {kind}" in caplog.text
+    assert f"native kernels: {kind}" in caplog.text

@@ -5,9 +5,9 @@ import torch
 from kernel_kinds import with_kernels
 from tiny import tiny_encoder
 
-from espnet_medusa.runtime import native_stem
-from espnet_medusa.runtime.native.linear import NativeLinear, NativeRoundedLinear
-from espnet_medusa.runtime.native_stem import NativeStem, silent_frames
+from espnet_medusa.runtime import native_encoder
+from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
+from espnet_medusa.runtime.native_encoder import NativeStem, silent_frames
 
 
 def features_of(speech: list[int], frames: int, bins: int = 80) -> torch.Tensor:
@@ -20,20 +20,20 @@ def features_of(speech: list[int], frames: int, bins: int = 80) -> torch.Tensor:
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeRoundedLinear])
+@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize("subsampling", [2, 4])
 @torch.no_grad()
 def test_silence_computed_once_is_the_same_to_the_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
     multiplied = []
-    multiply = native_stem.multiply_rows
+    multiply = native_encoder.multiply_rows
 
     def counting(linear, rows):
         multiplied.append(len(rows))
         return multiply(linear, rows)
 
-    monkeypatch.setattr(native_stem, "multiply_rows", counting)
+    monkeypatch.setattr(native_encoder, "multiply_rows", counting)
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
         features = features_of([frames - silence, max(frames - silence - 5, 0)], frames)
@@ -43,7 +43,7 @@ def test_silence_computed_once_is_the_same_to_the_bit(kind, product, subsampling
         found, sizes = stem(features, lengths)
         rows = sum(multiplied)
         with monkeypatch.context() as patch:
-            patch.setattr(native_stem, "silent_frames", lambda features: 0)
+            patch.setattr(native_encoder, "silent_frames", lambda features: 0)
             multiplied.clear()
             expected, expected_sizes = stem(features, lengths)
         assert torch.equal(found, expected) and torch.equal(sizes, expected_sizes)

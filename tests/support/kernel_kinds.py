@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.instruction_sets import AVX512_VNNI, VARIABLE, usable_sets
+from espnet_medusa.runtime.native.build import AVX512_VNNI, VARIABLE, usable_sets
 
 NAMES = [one.name for one in usable_sets()]
 # Instructions, and options for the compiler: AVX_VNNI's way is tested in AVX-512's encoding, too.

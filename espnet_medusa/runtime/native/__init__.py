@@ -1,1 +1,1 @@
-"""Kernels of our own for decoder calls on a CPU: 8-bit weights, attention over the memory."""
+"""C++ kernels for decoder and encoder on a CPU: 8-bit weights and attention."""

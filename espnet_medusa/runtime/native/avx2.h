@@ -1,4 +1,4 @@
-// 16 numbers in two registers of 256 bits: the same sums in the same order as in one of 512.
+// 16 lanes in two 256-bit registers; sums are in the same order as in avx512.h.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@ struct Floats {
 struct Integers {
     __m256i low, high;
 };
-struct Mask {  // all bits of a lane or none
+struct Mask {  // lanes have all bits set, or none
     __m256 low, high;
 };
 
@@ -103,10 +103,10 @@ inline Mask zero_bytes(__m128i a) {
     return {(__m256)_mm256_cmpeq_epi32(low, zero), (__m256)_mm256_cmpeq_epi32(high, zero)};
 }
 inline Mask first_lanes(long count) {
-    const __m256i some = _mm256_set1_epi32(std::clamp<long>(count, 0, LANES));
+    const __m256i number = _mm256_set1_epi32(std::clamp<long>(count, 0, LANES));
     const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i high = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
-    return {(__m256)_mm256_cmpgt_epi32(some, low), (__m256)_mm256_cmpgt_epi32(some, high)};
+    return {(__m256)_mm256_cmpgt_epi32(number, low), (__m256)_mm256_cmpgt_epi32(number, high)};
 }
 inline Mask operator&(Mask a, Mask b) {
     return {_mm256_and_ps(a.low, b.low), _mm256_and_ps(a.high, b.high)};
@@ -128,11 +128,11 @@ inline Integers select(Mask mask, Integers a, Integers b) {
     return as_integers(select(mask, as_floats(a), as_floats(b)));
 }
 
-// Of places that are not in the mask memory is left alone.
+// Memory outside the mask is neither read nor written.
 inline Floats load_some(const float* from, Mask mask, Floats otherwise) {
-    const Floats found{_mm256_maskload_ps(from, (__m256i)mask.low),
-                       _mm256_maskload_ps(from + 8, (__m256i)mask.high)};
-    return select(mask, found, otherwise);
+    const Floats values{_mm256_maskload_ps(from, (__m256i)mask.low),
+                        _mm256_maskload_ps(from + 8, (__m256i)mask.high)};
+    return select(mask, values, otherwise);
 }
 inline void store_some(float* to, Mask mask, Floats values) {
     _mm256_maskstore_ps(to, (__m256i)mask.low, values.low);
@@ -142,29 +142,30 @@ inline void store_some(float* to, Mask mask, Floats values) {
 inline __m256 low_half(Floats a) { return a.low; }
 inline __m256 high_half(Floats a) { return a.high; }
 
-// Lanes from 0 to 65535 to 16 bits, in order.
+// Lanes with values from 0 to 65535 as 16 bits, in order.
 inline __m256i to_words(Integers values) {
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(values.low, values.high), 0xd8);
 }
-// Lanes to 8 bits, and the upper halves of lanes.
+// The lowest 8 bits of each lane.
 inline void store_bytes(uint8_t* to, Integers values) {
     const __m256i words = to_words(values);
     _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
                                                     _mm256_extracti128_si256(words, 1)));
 }
+// The upper 16 bits of each lane.
 inline void store_upper_halves(uint16_t* to, Integers values) {
     values = {_mm256_srli_epi32(values.low, 16), _mm256_srli_epi32(values.high, 16)};
     _mm256_storeu_si256((__m256i*)to, to_words(values));
 }
 
-// Products of 4 unsigned bytes with 4 signed ones, added up in each lane.
+// Adds 4 products of an unsigned and a signed byte to each lane.
 #if defined(__AVXVNNI__)
 #define WITH_BYTE_PRODUCTS
 inline Integers add_byte_products(Integers sums, Integers row, Integers columns) {
     return {_mm256_dpbusd_avx_epi32(sums.low, row.low, columns.low),
             _mm256_dpbusd_avx_epi32(sums.high, row.high, columns.high)};
 }
-#elif defined(__AVX512VNNI__)  // the same in another encoding, for tests
+#elif defined(__AVX512VNNI__)  // the AVX-512 encoding, for tests
 #define WITH_BYTE_PRODUCTS
 inline Integers add_byte_products(Integers sums, Integers row, Integers columns) {
     return {_mm256_dpbusd_epi32(sums.low, row.low, columns.low),
@@ -172,16 +173,16 @@ inline Integers add_byte_products(Integers sums, Integers row, Integers columns)
 }
 #endif
 
-// Products of 2 signed words, added up in each lane.
+// Adds 2 products of signed words to each lane.
 inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
     sums = {_mm256_add_epi32(sums.low, _mm256_madd_epi16(row.low, columns.low)),
             _mm256_add_epi32(sums.high, _mm256_madd_epi16(row.high, columns.high))};
-    // Else GCC adds up products before sums, for which there are not registers enough.
+    // Without this, GCC adds products first, which needs more registers than there are.
     asm("" : "+x"(sums.low));
     asm("" : "+x"(sums.high));
     return sums;
 }
-// Signed bytes of even and of odd places to words.
+// Signed bytes at even and at odd places as words.
 inline Integers even_bytes(Integers a) {
     return {_mm256_srai_epi16(_mm256_slli_epi16(a.low, 8), 8),
             _mm256_srai_epi16(_mm256_slli_epi16(a.high, 8), 8)};
@@ -189,7 +190,7 @@ inline Integers even_bytes(Integers a) {
 inline Integers odd_bytes(Integers a) {
     return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)};
 }
-// As words; of 4 neighbours the even ones come first.
+// Lanes as words; of 4 neighbors the even ones are stored first.
 inline void store_words(uint16_t* to, Integers values) {
     values = {_mm256_shuffle_epi32(values.low, 0xd8), _mm256_shuffle_epi32(values.high, 0xd8)};
     _mm256_storeu_si256((__m256i*)to, to_words(values));

@@ -1,4 +1,4 @@
-// 16 numbers in a register of 512 bits.
+// 16 lanes in one 512-bit register.
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ inline Integers load(const int32_t* from) { return (Integers)_mm512_loadu_si512(
 inline void store(float* to, Floats values) { _mm512_storeu_ps(to, values); }
 inline void store(int32_t* to, Integers values) { _mm512_storeu_si512(to, (__m512i)values); }
 
-// Of places that are not in the mask memory is left alone.
+// Memory outside the mask is neither read nor written.
 inline Floats load_some(const float* from, Mask mask, Floats otherwise) {
     return _mm512_mask_loadu_ps(otherwise, mask, from);
 }
@@ -58,23 +58,24 @@ inline Integers select(Mask mask, Integers a, Integers b) {
 inline __m256 low_half(Floats a) { return _mm512_castps512_ps256(a); }
 inline __m256 high_half(Floats a) { return _mm512_extractf32x8_ps(a, 1); }
 
-// Lanes to 8 bits, and the upper halves of lanes.
+// The lowest 8 bits of each lane.
 inline void store_bytes(uint8_t* to, Integers values) {
     _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8((__m512i)values));
 }
+// The upper 16 bits of each lane.
 inline void store_upper_halves(uint16_t* to, Integers values) {
     const __m512i upper = _mm512_srli_epi32((__m512i)values, 16);
     _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(upper));
 }
 
-// Products of 4 unsigned bytes with 4 signed ones, added up in each lane.
+// Adds 4 products of an unsigned and a signed byte to each lane.
 #define WITH_BYTE_PRODUCTS
 inline Integers add_byte_products(Integers sums, Integers row, Integers columns) {
     return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)columns);
 }
 
 #ifdef __AVX512BF16__
-// Products of 2 bfloat16, added up in each lane.
+// Adds 2 products of bfloat16 to each lane.
 #define WITH_BFLOAT16_PRODUCTS
 inline Floats add_bfloat16_products(Floats sums, Integers row, Integers columns) {
     return _mm512_dpbf16_ps(sums, (__m512bh)row, (__m512bh)columns);

@@ -1,7 +1,8 @@
-"""Compiles the kernels at first use, once for each version of them, instructions and compiler.
+"""Compile and load the native kernels for this processor's instruction set.
 
-A library is of one set of instructions: a processor compiles what it runs, and nothing that is
-compiled for a better one can get into what a lesser one runs.
+Kernels are compiled at first use and cached per version of the sources, compiler and instruction
+set. Each library is compiled for one instruction set, so that code for a newer processor cannot
+end up in the library of an older one.
 """
 
 import ctypes
@@ -12,43 +13,96 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import torch  # noqa: F401  its OpenMP runtime, whose threads the kernels run on
+import torch  # noqa: F401  loads the OpenMP runtime that the kernels use
 
 from espnet_medusa.files.cache_folder import cache_folder, check_private, make_private
-from espnet_medusa.runtime.native.instruction_sets import (
-    AVX2,
-    NONE,
-    VARIABLE,
-    InstructionSet,
-    processor_flags,
-    usable_sets,
-)
+from espnet_medusa.options import check_choice
 
 logger = logging.getLogger(__name__)
 
+VARIABLE = "ESPNET_MEDUSA_CPU_ISA"
+NONE = "none"  # disables the native kernels
 FOLDER = Path(__file__).parent
-# Nothing is contracted that the sources do not: numbers are the same for any compiler.
+# -ffp-contract=off: results do not depend on the compiler.
 COMPILE = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-fopenmp", "-w")
-# Not linked with OpenMP: its symbols are those that torch has loaded, not a second runtime's.
-LINK = ("-shared",)
-COMPILERS = ("g++", "c++", "clang++")  # OpenMP as g++ calls it is what torch brings
-SECONDS = 300
+LINK = ("-shared",)  # not with OpenMP: its symbols come from the runtime that torch has loaded
+COMPILERS = ("g++", "c++", "clang++")  # g++ first: torch ships GNU's OpenMP
+TIMEOUT_S = 300
 
 
 class Unavailable(Exception):
-    """Why there are no kernels here, in one line."""
+    """Native kernels cannot be used; the message is the reason, in one line."""
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """Instructions that kernels may use.
+
+    Attributes:
+        name: Value of the environment variable.
+        flags: Names in ``/proc/cpuinfo``.
+    """
+
+    name: str
+    flags: frozenset[str]
+
+    @property
+    def options(self) -> list[str]:
+        """Options of g++ and clang++."""
+        names = [flag.replace("_", "-" * flag.startswith("amx")) for flag in self.flags]
+        return [f"-m{name}" for name in sorted(names)]
+
+
+def instruction_set(name: str, flags: str, base: Iterable[str] = ()) -> InstructionSet:
+    """Return a set with ``flags`` in addition to those of ``base``."""
+    return InstructionSet(name, frozenset([*base, *flags.split()]))
+
+
+AVX2 = instruction_set("AVX2", "avx2 fma bmi2")
+AVX_VNNI = instruction_set("AVX_VNNI", "avx_vnni", AVX2.flags)
+AVX512_VNNI = instruction_set(
+    "AVX512_VNNI", "avx512f avx512bw avx512dq avx512vl avx512_vnni", AVX2.flags
+)
+AVX512_BF16 = instruction_set("AVX512_BF16", "avx512_bf16", AVX512_VNNI.flags)
+AMX = instruction_set("AMX", "amx_tile amx_int8 amx_bf16", AVX512_BF16.flags)
+BEST_FIRST = (AMX, AVX512_BF16, AVX512_VNNI, AVX_VNNI, AVX2)
+
+
+def usable_sets() -> list[InstructionSet]:
+    """Return the processor's instruction sets, best first; the variable restricts them to one.
+
+    Raises:
+        InputError: The variable has any other value.
+    """
+    flags = processor_flags()
+    usable = [candidate for candidate in BEST_FIRST if candidate.flags <= flags]
+    name = os.environ.get(VARIABLE)
+    if not name:
+        return usable
+    check_choice(name, [*(candidate.name for candidate in usable), NONE], VARIABLE)
+    return [candidate for candidate in usable if candidate.name == name]
+
+
+def processor_flags() -> set[str]:
+    """Return the processor's flags in ``/proc/cpuinfo``; none on other systems than Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split(":")[1].split()) for line in lines if line[:5] == "flags"), set())
 
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """The kernels; None where they cannot be, which the log then explains.
+    """Return the loaded kernels, or None and log the reason.
 
     Raises:
-        InputError: The environment variable names instructions that are not there.
+        InputError: The environment variable names an instruction set that is not available.
     """
     try:
         return open_best(usable_sets())
@@ -58,13 +112,16 @@ def load_library() -> ctypes.CDLL | None:
 
 
 def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
-    """The first of some sets' kernels that compiler and system know.
+    """Return the kernels of the first set that compiler and system support.
 
     Raises:
-        Unavailable: They know none, or there is none.
+        Unavailable: No set works.
     """
+    if not sets and os.environ.get(VARIABLE) == NONE:
+        raise Unavailable(f"{VARIABLE} is {NONE}")
     if not sets:
-        raise Unavailable(why_none())
+        missing = ", ".join(sorted(AVX2.flags - processor_flags()))
+        raise Unavailable(f"this processor lacks {missing}")
     compiler, folder, reasons = find_compiler(), library_folder(cache_folder() / "kernels"), []
     for instructions in sets:
         try:
@@ -72,110 +129,99 @@ def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
         except Unavailable as reason:
             reasons.append(f"{instructions.name}: {reason}")
         else:
-            logger.info("; ".join([f"kernels of our own: {instructions.name}", *reasons]))
+            logger.info("; ".join([f"native kernels: {instructions.name}", *reasons]))
             return library
     raise Unavailable("; ".join(reasons))
 
 
-def why_none() -> str:
-    """Why no set of instructions is left."""
-    if os.environ.get(VARIABLE) == NONE:
-        return f"{VARIABLE} is {NONE}"
-    return f"this processor lacks {', '.join(sorted(AVX2.flags - processor_flags()))}"
-
-
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load compiled kernels.
+    """Load a compiled library.
 
     Raises:
-        Unavailable: They do not run here.
+        Unavailable: It does not run on this system.
     """
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise Unavailable(f"{path} cannot be loaded ({error})") from error
     if library.request_tiles() != 0:
-        raise Unavailable("the system does not hand out the processor's AMX registers")
+        raise Unavailable("the system does not permit the use of AMX registers")
     return library
 
 
 def library_folder(folder: Path) -> Path:
-    """Where libraries are kept, made if it is not there.
+    """Create the folder of compiled libraries if it is missing, and return it.
 
     Raises:
-        Unavailable: It cannot be made, or others may put libraries there, too.
+        Unavailable: It cannot be created, or other users may write to it.
     """
     try:
         make_private(folder)
     except OSError as error:
-        raise Unavailable(f"kernels cannot be kept ({error})") from error
+        raise Unavailable(f"kernels cannot be cached ({error})") from error
     return folder
 
 
 def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path) -> Path:
-    """The library's file, made if it is not there.
+    """Return the library's file; compile it if it is missing.
 
-    Args:
-        instructions: That it uses.
-        compiler: What to call.
-        folder: Of ``library_folder``. Several processes may compile at once: each renames a
-            complete file into place.
+    Several processes may compile at the same time: each moves a complete file into place.
 
     Raises:
-        Unavailable: The compiler fails, or somebody else may have written the file.
+        Unavailable: The compiler fails, or other users may have written the file.
     """
     version = run([*compiler, "--version"])
     sources = sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")])
-    said = [*COMPILE, *LINK, *instructions.options, version, *compiler]
-    said += [path.read_text(encoding="utf-8") for path in sources]
-    key = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
+    inputs = [*COMPILE, *LINK, *instructions.options, version, *compiler]
+    inputs += [path.read_text(encoding="utf-8") for path in sources]
+    key = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
     library = folder / f"kernels-{instructions.name}-{key}.so"
     try:
         if not library.exists():
             compile_library(compiler, instructions, library)
         check_private(library)
     except OSError as error:
-        raise Unavailable(f"kernels cannot be kept ({error})") from error
+        raise Unavailable(f"kernels cannot be cached ({error})") from error
     return library
 
 
 def compile_library(compiler: Sequence[str], instructions: InstructionSet, library: Path) -> None:
-    """Make the library in a folder of its own, then move it where it is looked for."""
+    """Compile in a temporary folder, then move the library to its path."""
     with tempfile.TemporaryDirectory(dir=library.parent) as name:
-        parts, whole = Path(name, "kernels.o"), Path(name, "kernels.so")
+        object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
         source = str(FOLDER / "kernels.cpp")
-        run([*compiler, *COMPILE, *instructions.options, "-c", source, "-o", str(parts)])
-        run([*compiler, *LINK, str(parts), "-o", str(whole)])
-        whole.chmod(0o700)
-        whole.replace(library)
+        run([*compiler, *COMPILE, *instructions.options, "-c", source, "-o", str(object_file)])
+        run([*compiler, *LINK, str(object_file), "-o", str(linked)])
+        linked.chmod(0o700)
+        linked.replace(library)
 
 
 def find_compiler() -> list[str]:
-    """``CXX``, or what is usual.
+    """Return the command in ``CXX``, or the first usual compiler that is installed.
 
     Raises:
         Unavailable: There is none.
     """
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named and shutil.which(named[0]):
-        return named
-    found = None if named else next(filter(shutil.which, COMPILERS), None)
-    if found is None:
-        raise Unavailable(f"no C++ compiler ({named[0] if named else ', '.join(COMPILERS)})")
-    return [found]
+    command = shlex.split(os.environ.get("CXX", ""))
+    if command and shutil.which(command[0]):
+        return command
+    compiler = None if command else next(filter(shutil.which, COMPILERS), None)
+    if compiler is None:
+        raise Unavailable(f"no C++ compiler ({command[0] if command else ', '.join(COMPILERS)})")
+    return [compiler]
 
 
 def run(command: list[str]) -> str:
-    """Output of a command.
+    """Return the output of a command.
 
     Raises:
         Unavailable: It fails.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{command[0]} does not run ({error})") from error
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["no message"])[0]
-        raise Unavailable(f"{command[0]} fails: {said}")
+        reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise Unavailable(f"{command[0]} fails: {reason}")
     return done.stdout

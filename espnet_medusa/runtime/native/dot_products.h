@@ -1,17 +1,17 @@
-// Products of a row with 16 columns, for each kind of numbers.
+// Dot products of one row with 16 columns, for each number type.
 //
-// Columns have 32 bits of neighbours in depth: 4 8-bit integers or 2 bfloat16. A kind says in which
-// form rows suit this processor (Row) and what of the columns is made once for several rows.
+// A 32-bit lane has neighbors in depth (the summed dimension): 4 8-bit integers or 2 bfloat16. A
+// type defines the row format for this processor (Row), and prepares columns once for several rows.
 #pragma once
 
 #include "vectors.h"
 
-// Unsigned rows with signed columns. Sums are exact: 16 bits, in which AVX2 could add up pairs of
-// products of bytes, do not hold them, so that it multiplies words.
+// Unsigned rows with signed columns; sums are exact. Without byte products, bytes are widened to
+// words: AVX2's instruction for bytes adds pairs of products in 16 bits, which would overflow.
 struct Bytes {
     using Sum = int32_t;
     using Sums = Integers;
-    static constexpr int NEIGHBOURS = 4;
+    static constexpr int NEIGHBORS = 4;
 #ifdef WITH_BYTE_PRODUCTS
     using Row = uint8_t;
     using Columns = Integers;
@@ -41,7 +41,7 @@ struct Bytes {
 struct Bfloat16 {
     using Sum = float;
     using Sums = Floats;
-    static constexpr int NEIGHBOURS = 2;
+    static constexpr int NEIGHBORS = 2;
 #ifdef WITH_BFLOAT16_PRODUCTS
     using Row = uint16_t;
     using Columns = Integers;

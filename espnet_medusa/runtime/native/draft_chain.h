@@ -1,4 +1,4 @@
-// Attending heads ahead of the decoder: one best token after the other, without leaving the team.
+// Drafts of attending heads: chains of best tokens, computed in one parallel region.
 #pragma once
 
 #include "linear.h"
@@ -7,29 +7,29 @@
 // Weights of attending heads.
 struct AttendingHeads {
     Norm state_norm, token_norm, cross_norm, feed_forward_norm, norm;
-    Linear fuse, queries, found, inner, outer;
+    Linear fuse, queries, cross_output, inner, outer;
 };
 
-// `steps` tokens behind each row's state.
+// A draft of `steps` tokens from each row's state.
 struct Chain {
     Nodes nodes;
     Memory memory;
     int64_t steps, threads;
 };
 
-// The largest of a row; of equal ones the first.
+// The index of a row's largest value; of equal values the first.
 inline long best_column(const float* row, long size) {
     Floats top = constant(-INFINITY);
     for (long at = 0; at < size; at += LANES) top = maximum(top, load(row, at, size, -INFINITY));
     top = constant(largest(top));
     for (long at = 0; at < size; at += LANES) {
-        const unsigned found = bits(lanes(at, size) & equal(load(row, at, size), top));
-        if (found) return at + __builtin_ctz(found);
+        const unsigned matches = bits(lanes(at, size) & equal(load(row, at, size), top));
+        if (matches) return at + __builtin_ctz(matches);
     }
     return 0;
 }
 
-// What a chain computes with, for all rows.
+// Working memory of a chain, for all rows.
 struct ChainRows {
     long count, size;
     float *states, *joined, *normalized, *hidden, *queries, *inner, *logits;
@@ -38,7 +38,7 @@ struct ChainRows {
     static long widest(const AttendingHeads& heads) {
         return std::max(heads.fuse.inputs, heads.outer.inputs);
     }
-    // `outputs`: of the projection; 0 where nobody asks for the best column.
+    // `outputs`: of the projection; 0 if best columns are not needed.
     static size_t bytes(const AttendingHeads& heads, long outputs, long count) {
         const long size = heads.fuse.outputs;
         return 5 * Scratch::bytes_of<float>(count * size) +
@@ -59,8 +59,8 @@ struct ChainRows {
           rows(scratch, count, widest(heads)) {}
 };
 
-// The best column of each row's state, `stride` numbers apart; the team shares the projection.
-inline void choose(
+// Writes the best column of each row's state to `best`, `stride` apart; threads share the outputs.
+inline void pick_best_columns(
     const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, int64_t* best,
     long stride) {
     quantize_rows(chain.states, chain.count, chain.size, &heads.norm, chain.normalized, chain.rows);
@@ -70,9 +70,9 @@ inline void choose(
         best[row * stride] = best_column(chain.logits + row * projection.outputs, projection.outputs);
 }
 
-// States one token further; `embed(row, to)` writes the embedding of each row's.
+// Advances states by one token; `embed(row, to)` writes the token's embedding.
 template <class Embed>
-void go_on(
+void advance(
     const AttendingHeads& heads, const Chain& call, const ChainRows& chain, Embed embed) {
     const long size = chain.size, count = chain.count;
     auto product = [&](const Linear& linear, const Norm* norm, const float* from,
@@ -92,7 +92,7 @@ void go_on(
     product(heads.fuse, nullptr, chain.joined, chain.hidden, chain.states);
     product(heads.queries, &heads.cross_norm, chain.states, nullptr, chain.queries);
     attend_memory(call.nodes, call.memory, chain.queries, chain.hidden);
-    product(heads.found, nullptr, chain.hidden, chain.states, chain.states);
+    product(heads.cross_output, nullptr, chain.hidden, chain.states, chain.states);
     product(heads.inner, &heads.feed_forward_norm, chain.states, nullptr, chain.inner);
     product(heads.outer, nullptr, chain.inner, chain.states, chain.states);
 }

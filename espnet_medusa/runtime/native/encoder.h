@@ -1,7 +1,7 @@
-// Encoder layers over all frames of utterances: attention both ways, products of many rows.
+// Encoder layers over all frames of several utterances.
 //
-// A thread takes a block of rows through products, activation and what stands between them while
-// they are in its cache; only queries, keys and values go through memory.
+// A thread computes a block of rows through several operations while they are in its cache. Only
+// queries, keys and values are written to memory.
 #pragma once
 
 #include "linear.h"
@@ -9,14 +9,14 @@
 
 // An encoder layer's weights.
 struct EncoderLayer {
-    Norm own_norm, feed_forward_norm;
-    Linear queries_keys_values, own_output, inner, outer;
+    Norm self_norm, feed_forward_norm;
+    Linear queries_keys_values, self_output, inner, outer;
 };
 
 // Hidden states (utterances, frames, heads * head size).
 struct Frames {
     int64_t utterances, frames, heads, head_size;
-    const int64_t* lengths;  // (utterances) frames that are attended to
+    const int64_t* lengths;  // (utterances) frames without padding
     int64_t threads;
 
     long rows() const { return utterances * frames; }
@@ -24,28 +24,28 @@ struct Frames {
     long heads_in_all() const { return utterances * heads; }
 };
 
-// Of rows that a thread takes at a time: their integers stay in the second-level cache.
+// Most rows of a block: their integers fit in the second-level cache.
 constexpr long BLOCK_ROWS = 3 * PANEL;
 
-// As even shares as blocks allow.
+// Rows of a block: equal shares of the threads, in whole panels.
 inline long block_rows(long rows, long threads) {
     return std::clamp(round_up((rows + threads - 1) / threads, PANEL), (long)PANEL, BLOCK_ROWS);
 }
 
-// A block's left-hand side: integers with their scales, or bfloat16.
+// A block's packed rows: integers with their scales, or bfloat16.
 struct Block {
     char* values;
     float* scales;
-    float* normalized;  // one row
+    float* normalized;  // (widest) one row
 
-    // Of one row, in bytes; no power of two, as in QuantizedRows.
+    // Bytes of one row; no power of two, as in QuantizedRows.
     template <class Type>
     static long stride_of(long steps) {
         return (steps + 1) * STEP_ROW<Type> * sizeof(typename Type::Row);
     }
     static long stride(const Linear& linear) {
         const long steps = linear.steps();
-        return linear.rounded() ? stride_of<Bfloat16>(steps) : stride_of<Bytes>(steps);
+        return linear.is_bfloat16() ? stride_of<Bfloat16>(steps) : stride_of<Bytes>(steps);
     }
     static long widest_stride(long widest) {
         return stride_of<Bfloat16>(round_up(widest, PANEL) / PANEL);
@@ -60,7 +60,7 @@ struct Block {
           normalized(scratch.take<float>(widest)) {}
 };
 
-// One row to bfloat16, zeros up to the end of its last step.
+// Rounds one row to bfloat16, with zeros to the end of its last step.
 inline void round_row(const float* row, long size, Bfloat16::Row* values) {
     const long end = round_up(size, PANEL);
     for (long at = 0; at < end; at += LANES)
@@ -76,15 +76,16 @@ void multiply_panels(
     for (long column = 0; column < size; column += PANEL) {
         const char* blocks = linear.blocks + column * steps * STEP_BYTES;
         for (long row = 0; row < count; row += PANEL) {
-            const int some = std::min<long>(count - row, PANEL);
-            multiply<Type>({block.values + row * stride, stride, some}, blocks, steps, steps, sums);
-            finish(linear, column, sums, block.scales + row, some,
+            const int in_panel = std::min<long>(count - row, PANEL);
+            const Rows rows{block.values + row * stride, stride, in_panel};
+            multiply<Type>(rows, blocks, steps, steps, sums);
+            finish(linear, column, sums, block.scales + row, in_panel,
                    residual ? residual + row * size : nullptr, to + row * size);
         }
     }
 }
 
-// Up to BLOCK_ROWS rows, `stride` numbers apart, to (count, outputs), by one thread.
+// Multiplies up to BLOCK_ROWS rows, `stride` numbers apart, to (count, outputs); one thread.
 inline void multiply_block(
     const Linear& linear, const Norm* norm, const float* from, long stride, long count,
     const Block& block, const float* residual, float* to) {
@@ -96,18 +97,18 @@ inline void multiply_block(
             numbers = block.normalized;
         }
         char* place = block.values + row * block_stride;
-        if (linear.rounded())
+        if (linear.is_bfloat16())
             round_row(numbers, size, (Bfloat16::Row*)place);
         else
             quantize(numbers, size, (Bytes::Row*)place, block.scales + row);
     }
-    if (linear.rounded())
+    if (linear.is_bfloat16())
         multiply_panels<Bfloat16>(linear, block, count, residual, to);
     else
         multiply_panels<Bytes>(linear, block, count, residual, to);
 }
 
-// Every thread's blocks of `rows` rows: `visit(first row, number of rows)`.
+// Calls `visit(first row, number of rows)` for all blocks; threads share the blocks.
 template <class Visit>
 void each_block(long rows, long threads, Visit visit) {
     const long size = block_rows(rows, threads);
@@ -115,8 +116,8 @@ void each_block(long rows, long threads, Visit visit) {
     for (long row = 0; row < rows; row += size) visit(row, std::min(size, rows - row));
 }
 
-// Memory (utterances, frames, D) to cross-attention keys and values as Memory has them. A block's
-// are laid out while they are in the cache of the thread that has computed them.
+// Projects encoder output (utterances, frames, D) to cross-attention keys and values in Memory's
+// layout. The thread that computes a block also packs it, while it is in the thread's cache.
 inline void project_frames(
     const Linear& linear, const Frames& memory, const float* from, char* packed) {
     const long width = memory.width(), size = memory.head_size, count = memory.frames;
@@ -128,17 +129,18 @@ inline void project_frames(
 #pragma omp for schedule(dynamic) collapse(2)
     for (long utterance = 0; utterance < memory.utterances; ++utterance)
         for (long first = 0; first < count; first += most) {
-            const long some = std::min(most, count - first);
+            const long in_block = std::min(most, count - first);
             const float* rows = from + (utterance * count + first) * linear.inputs;
-            multiply_block(linear, nullptr, rows, linear.inputs, some, block, nullptr, keys_values);
+            multiply_block(linear, nullptr, rows, linear.inputs, in_block, block, nullptr,
+                           keys_values);
             for (long head = 0; head < memory.heads; ++head)
-                pack_head({keys_values + head * size, 2 * width, width, size}, first, some, count,
-                          packed + (utterance * memory.heads + head) *
+                pack_head({keys_values + head * size, 2 * width, width, size}, first, in_block,
+                          count, packed + (utterance * memory.heads + head) *
                                        Memory::bytes_per_head(count, size));
         }
 }
 
-// Keys and values of (rows, 3, heads, head size) to each head's layout; the team shares heads.
+// Packs keys and values of (rows, 3, heads, head size); threads share the heads.
 inline void pack_keys_values(const Frames& frames, const float* joined, char* packed) {
     const long width = frames.width(), size = frames.head_size;
     const long bytes = Memory::bytes_per_head(frames.frames, size);
@@ -151,29 +153,29 @@ inline void pack_keys_values(const Frames& frames, const float* joined, char* pa
     }
 }
 
-// What queries find, in their place in (rows, 3, heads, head size).
-inline void attend_both_ways(const Frames& frames, const char* packed, float* joined) {
-    constexpr long TOGETHER = 8;  // panels of one head: its keys and values stay in the cache
+// Replaces queries in (rows, 3, heads, head size) by the attention's result.
+inline void attend_all_frames(const Frames& frames, const char* packed, float* joined) {
+    constexpr long TOGETHER = 8;  // panels of one head, while its keys and values are in the cache
     const long width = frames.width(), size = frames.head_size, count = frames.frames;
     const long chunks = (count + TOGETHER * PANEL - 1) / (TOGETHER * PANEL);
     static thread_local Scratch scratch;
 #pragma omp for schedule(dynamic) collapse(2)
     for (long head = 0; head < frames.heads_in_all(); ++head)
         for (long chunk = 0; chunk < chunks; ++chunk) {
-            const long utterance = head / frames.heads, seen = frames.lengths[utterance];
+            const long utterance = head / frames.heads, length = frames.lengths[utterance];
             const char* of_head = packed + head * Memory::bytes_per_head(count, size);
             float* place = joined + utterance * count * 3 * width + head % frames.heads * size;
             const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
             for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
                 float* queries = place + row * 3 * width;
-                const Queries some(queries, std::min<long>(PANEL, end - row), 3 * width, size,
-                                   Memory::padded(seen), scratch);
-                attend_frames(some, of_head, seen, count, queries);
+                const Queries panel(queries, std::min<long>(PANEL, end - row), 3 * width, size,
+                                    Memory::padded(length), scratch);
+                attend_frames(panel, of_head, length, count, queries);
             }
         }
 }
 
-// (rows, D) in place; `joined` has room for (rows, 3 D).
+// Computes a layer for (rows, D) in place; `joined` is working memory for (rows, 3 D).
 inline void encode_layer(
     const EncoderLayer& layer, const Frames& frames, float* hidden, float* joined, char* packed) {
     const long width = frames.width(), rows = frames.rows(), inner_size = layer.inner.outputs;
@@ -184,17 +186,17 @@ inline void encode_layer(
     float* inner = scratch.take<float>(BLOCK_ROWS * inner_size);
 
     each_block(rows, frames.threads, [&](long row, long count) {
-        multiply_block(layer.queries_keys_values, &layer.own_norm, hidden + row * width, width,
+        multiply_block(layer.queries_keys_values, &layer.self_norm, hidden + row * width, width,
                        count, block, nullptr, joined + row * 3 * width);
     });
     pack_keys_values(frames, joined, packed);
-    attend_both_ways(frames, packed, joined);
+    attend_all_frames(frames, packed, joined);
     each_block(rows, frames.threads, [&](long row, long count) {
-        float* own = hidden + row * width;
-        multiply_block(layer.own_output, nullptr, joined + row * 3 * width, 3 * width, count, block,
-                       own, own);
-        multiply_block(layer.inner, &layer.feed_forward_norm, own, width, count, block, nullptr,
-                       inner);
-        multiply_block(layer.outer, nullptr, inner, inner_size, count, block, own, own);
+        float* of_block = hidden + row * width;
+        multiply_block(layer.self_output, nullptr, joined + row * 3 * width, 3 * width, count,
+                       block, of_block, of_block);
+        multiply_block(layer.inner, &layer.feed_forward_norm, of_block, width, count, block,
+                       nullptr, inner);
+        multiply_block(layer.outer, nullptr, inner, inner_size, count, block, of_block, of_block);
     });
 }

@@ -1,4 +1,4 @@
-// What Python calls: a decoder layer over new nodes, and its parts.
+// The functions that Python calls (SIGNATURES in library.py).
 #include "best_token.h"
 #include "draft_chain.h"
 #include "encoder.h"
@@ -12,13 +12,13 @@
 #include <unistd.h>
 #endif
 
-// A decoder layer's weights.
+// Weights of a decoder layer; LayerArguments in library.py.
 struct Layer {
-    Norm own_norm, cross_norm, feed_forward_norm;
-    Linear queries_keys_values, own_output, cross_queries, cross_output, inner, outer;
+    Norm self_norm, cross_norm, feed_forward_norm;
+    Linear queries_keys_values, self_output, cross_queries, cross_output, inner, outer;
 };
 
-// What changes from call to call.
+// Arguments of one decoder call; CallArguments in library.py.
 struct Call {
     Nodes nodes;
     Tree tree;
@@ -35,7 +35,7 @@ static void multiply_normalized(
 
 extern "C" {
 
-// Linux hands out AMX's registers on request. 0: they are ours, or not needed.
+// Requests AMX registers from Linux. Returns 0 if they are permitted or not needed.
 int request_tiles() {
 #ifdef WITH_TILES
     constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
@@ -47,7 +47,7 @@ int request_tiles() {
 
 int64_t memory_bytes(int64_t frames, int64_t size) { return Memory::bytes_per_head(frames, size); }
 
-// Weights (outputs, inputs) to integers, their scales and corrections; `blocks` are zeros before.
+// Quantizes weights (outputs, inputs) to blocks, scales and corrections; `blocks` must be zeros.
 void pack_weights(
     const float* weights, int64_t outputs, int64_t inputs, int8_t* blocks, float* scales,
     int32_t* corrections, int64_t threads) {
@@ -68,8 +68,8 @@ void pack_weights(
     }
 }
 
-// Weights (outputs, inputs) to bfloat16; `blocks` are zeros before.
-void pack_rounded_weights(
+// Rounds weights (outputs, inputs) to blocks of bfloat16; `blocks` must be zeros.
+void pack_bfloat16_weights(
     const float* weights, int64_t outputs, int64_t inputs, uint16_t* blocks, int64_t threads) {
     const long steps = round_up(inputs, PANEL) / PANEL;
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -78,8 +78,8 @@ void pack_rounded_weights(
                  (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
 }
 
-// (count, inputs), `stride` numbers apart, to (count, outputs): many rows, a block of them to a
-// thread.
+// Multiplies many rows (count, inputs), `stride` numbers apart, to (count, outputs); threads share
+// blocks of rows.
 void multiply_blocks(
     const Linear* linear, const float* from, int64_t stride, int64_t count, float* to,
     int64_t threads) {
@@ -88,15 +88,15 @@ void multiply_blocks(
         static thread_local Scratch scratch;
         scratch.reset(Block::bytes(linear->inputs));
         const Block block(scratch, linear->inputs);
-        each_block(count, threads, [&](long row, long some) {
-            multiply_block(*linear, nullptr, from + row * stride, stride, some, block, nullptr,
+        each_block(count, threads, [&](long row, long in_block) {
+            multiply_block(*linear, nullptr, from + row * stride, stride, in_block, block, nullptr,
                            to + row * linear->outputs);
         });
     }
 }
 
-// Encoder layers and the norm behind them: (rows, D) in place; `joined` has room for (rows, 3 D),
-// `packed` for the keys and values of all heads.
+// Computes encoder layers and the norm after them for (rows, D), in place. Working memory: `joined`
+// for (rows, 3 D), `packed` for the keys and values of all heads.
 void encode_layers(
     const EncoderLayer* layers, int64_t count, const Norm* norm, const Frames* frames,
     float* hidden, float* joined, char* packed) {
@@ -111,7 +111,7 @@ void encode_layers(
     }
 }
 
-// Weights of some outputs, in floats again: (count, inputs).
+// Dequantizes the weights of `count` outputs: (count, inputs).
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -119,7 +119,7 @@ void unpack_weights(
         unpack_output(*linear, outputs[row], to + row * linear->inputs);
 }
 
-// (count, inputs) to (count, outputs).
+// Multiplies (count, inputs) to (count, outputs).
 void linear(
     const Linear* linear, const float* from, int64_t count, const float* residual, float* to,
     int64_t threads) {
@@ -130,12 +130,12 @@ void linear(
     multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
 }
 
-// (count, size) to (count, size): too little to share.
+// Normalizes (count, size) in one thread.
 void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t size, float* to) {
     for (long row = 0; row < count; ++row) normalize(from + row * size, size, *norm, to + row * size);
 }
 
-// Memory (utterances, frames, D) to keys and values as Memory has them.
+// Projects encoder output (utterances, frames, D) to keys and values.
 void project_memory(
     const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
     char* packed, int64_t threads) {
@@ -144,7 +144,7 @@ void project_memory(
     project_frames(*linear, all, memory, packed);
 }
 
-// Logits (count, size) to the best token and the normalizer of each row.
+// Finds the best token and the normalizer of each row of logits (count, size).
 void best_tokens(
     const float* logits, int64_t count, int64_t size, const Restriction* restriction,
     int64_t* tokens, float* normalizers, int64_t threads) {
@@ -153,7 +153,7 @@ void best_tokens(
         find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
 }
 
-// Logits (rows, size) to the `count` best tokens of each row and their log-probabilities.
+// Finds the `count` best tokens of each row of logits (rows, size), and their log-probabilities.
 void top_tokens(
     const float* logits, int64_t rows, int64_t size, const Restriction* restriction, int64_t count,
     int64_t* tokens, float* log_probs, int64_t threads) {
@@ -169,7 +169,7 @@ void top_tokens(
     }
 }
 
-// Keys and values (utterances, frames, 2, heads, head size) as Memory has them.
+// Packs keys and values (utterances, frames, 2, heads, head size) in Memory's layout.
 void pack_memories(
     const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
     char* packed, int64_t threads) {
@@ -182,7 +182,7 @@ void pack_memories(
     }
 }
 
-// The best columns of the projection behind states (rows, D), step by step: (rows, steps).
+// Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step.
 void draft_chain(
     const AttendingHeads* heads, const Linear* projection, const Chain* call, const float* states,
     int64_t* columns) {
@@ -194,14 +194,14 @@ void draft_chain(
 #pragma omp parallel num_threads(call->threads)
     for (long step = 0; step < steps; ++step) {
         if (step > 0)
-            go_on(*heads, *call, chain, [&](long row, float* to) {
+            advance(*heads, *call, chain, [&](long row, float* to) {
                 unpack_output(*projection, columns[row * steps + step - 1], to);
             });
-        choose(*heads, *projection, chain, columns + step, steps);
+        pick_best_columns(*heads, *projection, chain, columns + step, steps);
     }
 }
 
-// States (rows, D) one token further, by the tokens' embeddings (rows, D).
+// Advances states (rows, D) by one token with embeddings (rows, D).
 void advance_states(
     const AttendingHeads* heads, const Chain* call, const float* states, const float* embedded,
     float* to) {
@@ -211,7 +211,7 @@ void advance_states(
     const ChainRows chain(scratch, *heads, 0, count);
     std::copy(states, states + count * chain.size, chain.states);
 #pragma omp parallel num_threads(call->threads)
-    go_on(*heads, *call, chain, [&](long row, float* place) {
+    advance(*heads, *call, chain, [&](long row, float* place) {
         std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
     });
     std::copy(chain.states, chain.states + count * chain.size, to);
@@ -219,7 +219,7 @@ void advance_states(
 
 }  // extern "C"
 
-// (rows, D) to (rows, D), which may be the same.
+// Computes a layer for (rows, D); `from` and `hidden` may be the same.
 static void extend_layer(const Layer* layer, const Call* call, const float* from, float* hidden) {
     const Nodes& nodes = call->nodes;
     const long count = nodes.rows(), size = nodes.width(), inner_size = layer->inner.outputs;
@@ -237,15 +237,15 @@ static void extend_layer(const Layer* layer, const Call* call, const float* from
     Tree tree = call->tree;
     tree.joined = joined;
 
-    auto product = [&](const Linear& linear, const Norm* norm, const float* left,
+    auto product = [&](const Linear& linear, const Norm* norm, const float* input,
                        const float* residual, float* to) {
-        multiply_normalized(linear, norm, left, count, normalized, rows, residual, to);
+        multiply_normalized(linear, norm, input, count, normalized, rows, residual, to);
     };
 #pragma omp parallel num_threads(call->threads)
     {
-        product(layer->queries_keys_values, &layer->own_norm, from, nullptr, joined);
+        product(layer->queries_keys_values, &layer->self_norm, from, nullptr, joined);
         attend_tree(nodes, tree, attended);
-        product(layer->own_output, nullptr, attended, from, hidden);
+        product(layer->self_output, nullptr, attended, from, hidden);
         product(layer->cross_queries, &layer->cross_norm, hidden, nullptr, queries);
         attend_memory(nodes, call->memory, queries, attended);
         product(layer->cross_output, nullptr, attended, hidden, hidden);
@@ -254,8 +254,8 @@ static void extend_layer(const Layer* layer, const Call* call, const float* from
     }
 }
 
-// Layers one after the other. `slots` of the first one stand in the call, the others' behind them;
-// `packed` is the memory of each.
+// Computes layers one after the other. The slots of the first layer, in `call`, are followed by those
+// of the others; `packed` has the cross-attention keys and values of each layer.
 extern "C" void extend_layers(
     const Layer* layers, int64_t count, Call* call, const char* const* packed, const float* from,
     float* hidden) {

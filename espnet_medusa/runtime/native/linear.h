@@ -1,32 +1,32 @@
-// Rows times weights in 8-bit integers, with what stands before and behind it.
+// Linear layers in 8-bit integers, with the operations before and after the product.
 #pragma once
 
 #include "panel.h"
 
 enum Activation { NONE, GELU, SILU, RELU };
 
-// act(x W^T + b), W of (outputs, inputs). As Python lays it out.
+// act(x W^T + b), W of (outputs, inputs); LinearArguments in library.py.
 struct Linear {
     int64_t outputs, inputs;
-    const char* blocks;        // of W, outputs up to PANEL, inputs up to whole steps
-    const float* scales;       // of outputs; null: W is in bfloat16, not in integers
+    const char* blocks;        // of W; outputs are padded to PANEL, inputs to whole steps
+    const float* scales;       // of outputs; null: W is bfloat16, not integers
     const int32_t* corrections;  // 128 times the sum of an output's integers
     const float* bias;         // or null
     int64_t activation;
 
-    bool rounded() const { return scales == nullptr; }
+    bool is_bfloat16() const { return scales == nullptr; }
     long steps() const {
-        return round_up(inputs * (rounded() ? sizeof(uint16_t) : 1), STEP_BYTES) / STEP_BYTES;
+        return round_up(inputs * (is_bfloat16() ? sizeof(uint16_t) : 1), STEP_BYTES) / STEP_BYTES;
     }
 };
 
-// Where a weight stands in blocks of integers.
+// The index of a weight in blocks of integers.
 inline long place_in_blocks(long output, long input, long steps) {
     const long step = output / TILE * steps + input / STEP_BYTES, place = input % STEP_BYTES;
     return ((step * TILE + place / 4) * TILE + output % TILE) * 4 + place % 4;
 }
 
-// One output's weights, in floats again.
+// One output's weights, dequantized.
 inline void unpack_output(const Linear& linear, long output, float* to) {
     const auto* integers = (const int8_t*)linear.blocks;
     for (long at = 0; at < linear.inputs; ++at)
@@ -39,13 +39,13 @@ struct Norm {
     double epsilon;
 };
 
-// Rows in unsigned 8-bit integers, each with a scale of its own; 128 stands for 0.
+// Rows in unsigned 8-bit integers with one scale per row; ZERO_POINT is zero.
 struct QuantizedRows {
     Bytes::Row* values;
     float* scales;
     long stride;
 
-    // Not a power of two: rows of a tile are then in different sets of the cache.
+    // No power of two, so that rows of a tile are in different sets of the cache.
     static long stride_of(long size) { return round_up(size, STEP_BYTES) + STEP_BYTES; }
     static size_t bytes(long rows, long size) {
         return Scratch::bytes_of<Bytes::Row>(round_up(rows, TILE) * stride_of(size)) +
@@ -64,7 +64,7 @@ struct QuantizedRows {
 constexpr float INT8_MAX_VALUE = 127.0f;
 constexpr int ZERO_POINT = 128;
 
-// One row to integers; what is behind its end meets weights of 0.
+// Quantizes one row; values after its end are multiplied with weights of 0.
 inline void quantize(const float* row, long size, Bytes::Row* values, float* scale) {
     Floats top = constant(1e-20f);
     for (long at = 0; at < size; at += LANES) top = maximum(top, absolute(load(row, at, size)));
@@ -93,7 +93,8 @@ inline void normalize(const float* row, long size, const Norm& norm, float* to) 
     }
 }
 
-// The team shares the rows. `normalized` takes (rows, size) if there is a norm.
+// Quantizes rows, after `norm` unless it is null; threads share the rows. `normalized` is working
+// memory for (rows, size).
 inline void quantize_rows(
     const float* rows, long count, long size, const Norm* norm, float* normalized,
     const QuantizedRows& to) {
@@ -108,29 +109,29 @@ inline void quantize_rows(
     }
 }
 
-// Sums without what ZERO_POINT adds to those of integers.
+// Sums as floats, without the contribution of ZERO_POINT.
 inline Floats numbers(const int32_t* sums, Integers correction) {
     return to_floats(load(sums) - correction);
 }
 
 inline Floats numbers(const float* sums, Integers) { return load(sums); }
 
-// A panel of sums to outputs: scales, bias, activation, residual.
+// Turns a panel of sums into outputs: scales, bias, activation, residual.
 template <class Sum>
 void finish(
     const Linear& linear, long column, const Sum* sums, const float* row_scales, int rows,
     const float* residual, float* to) {
     const long size = linear.outputs;
     for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
-        // Loaded here: for all the compiler knows, storing outputs might change them.
-        const bool rounded = linear.rounded();
-        const Floats scale = rounded ? constant(1.0f) : load(linear.scales, at, size);
-        const Integers correction = rounded ? constant(0) : load(linear.corrections, at, size);
+        // Loaded here, because the compiler cannot exclude that storing outputs changes them.
+        const bool bfloat16 = linear.is_bfloat16();
+        const Floats scale = bfloat16 ? constant(1.0f) : load(linear.scales, at, size);
+        const Integers correction = bfloat16 ? constant(0) : load(linear.corrections, at, size);
         const Floats bias = linear.bias ? load(linear.bias, at, size) : constant(0.0f);
         for (int row = 0; row < rows; ++row) {
-            const Floats of_row = constant(rounded ? 1.0f : row_scales[row]);
+            const Floats row_scale = constant(bfloat16 ? 1.0f : row_scales[row]);
             Floats value = numbers(sums + row * PANEL + (at - column), correction);
-            value = multiply_add(value * scale, of_row, bias);
+            value = multiply_add(value * scale, row_scale, bias);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
             if (linear.activation == RELU) value = relu(value);
@@ -140,7 +141,7 @@ void finish(
     }
 }
 
-// The team shares the outputs: every weight is read once, by one thread.
+// Multiplies quantized rows; threads share the outputs, so that each weight is read once.
 inline void multiply_linear(
     const Linear& linear, const QuantizedRows& rows, long count, const float* residual,
     float* to) {
@@ -151,10 +152,10 @@ inline void multiply_linear(
     for (long column = 0; column < size; column += PANEL) {
         const char* blocks = linear.blocks + column * steps * STEP_BYTES;
         for (long row = 0; row < count; row += PANEL) {
-            const int some = std::min<long>(count - row, PANEL);
-            multiply<Bytes>(rows.from(row, some), blocks, steps, steps, sums);
+            const int in_panel = std::min<long>(count - row, PANEL);
+            multiply<Bytes>(rows.from(row, in_panel), blocks, steps, steps, sums);
             finish(
-                linear, column, sums, rows.scales + row, some,
+                linear, column, sums, rows.scales + row, in_panel,
                 residual ? residual + row * size : nullptr, to + row * size);
         }
     }

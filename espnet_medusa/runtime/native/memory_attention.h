@@ -1,4 +1,4 @@
-// Attention of new nodes to their utterance's memory, in bfloat16 with sums in float32.
+// Cross-attention of new nodes to their utterance's frames, in bfloat16 with sums in float32.
 #pragma once
 
 #include <cfloat>
@@ -6,12 +6,12 @@
 #include "nodes.h"
 #include "panel.h"
 
-// Keys and values of an utterance's frames, for each head as panels of bfloat16:
-// keys with frames as columns, then values with frames as depth.
+// Keys and values of an utterance's frames. Each head has panels of bfloat16: keys with frames as
+// columns, then values with frames as depth.
 struct Memory {
     const char* packed;  // (U, heads, bytes_per_head)
     int64_t frames;
-    const float* mask;   // (U, frames) additive: padding at the end; or null
+    const float* mask;   // (U, frames) additive mask of padding at the end; or null
 
     static long columns(long head_size) { return round_up(head_size, PANEL); }
     static long padded(long frames) { return round_up(frames, PANEL); }
@@ -27,7 +27,7 @@ struct Memory {
     }
 };
 
-// Up to PANEL queries of one head, and room for what comes of them.
+// Up to PANEL queries of one head, with working memory.
 struct Queries {
     const float* values;  // (count, stride)
     int count;
@@ -51,21 +51,21 @@ struct Queries {
     }
 };
 
-// Queries with the softmax's scale, zeros behind the head's size.
+// Rounds scaled queries to bfloat16, with zeros after the head's size.
 inline Rows round_queries(const Queries& queries) {
     const long columns = Memory::columns(queries.size);
-    // Weights are powers of 2.
+    // LOG2_E: the softmax uses powers of 2.
     const Floats scale = constant(LOG2_E / std::sqrt((float)queries.size));
     for (int row = 0; row < queries.count; ++row)
         for (long at = 0; at < columns; at += LANES) {
-            const Floats some = load(queries.values + row * queries.stride, at, queries.size);
-            Bfloat16::store_row(queries.rounded + row * columns + at, some * scale);
+            const Floats values = load(queries.values + row * queries.stride, at, queries.size);
+            Bfloat16::store_row(queries.rounded + row * columns + at, values * scale);
         }
     return {queries.rounded, long(columns * sizeof(Bfloat16::Row)), queries.count};
 }
 
-// One query's scores to weights, not normalized, 0 behind the frames; their sum. Meanwhile `next`
-// comes nearer.
+// Turns one query's scores into weights that are not normalized, 0 after the frames. Returns their
+// sum; prefetches `next`.
 inline float round_weights(
     const Queries& queries, int row, long frames, const char* next, long next_bytes) {
     const float* scores = queries.scores + row * PANEL;
@@ -76,26 +76,26 @@ inline float round_weights(
                 visit(at, load(scores + panel * PANEL, at - panel, frames - panel, -INFINITY));
     };
     Floats top = constant(-FLT_MAX), total = constant(0.0f);
-    each([&](long, Floats some) { top = maximum(top, some); });
+    each([&](long, Floats values) { top = maximum(top, values); });
     top = constant(largest(top));
     const long part = next_bytes / std::max<long>(Memory::padded(frames) / LANES, 1);
-    each([&](long at, Floats some) {
+    each([&](long at, Floats values) {
         for (long byte = 0; byte < part; byte += 64)
             _mm_prefetch(next + at / LANES * part + byte, _MM_HINT_T1);
-        const Floats weight = power_of_two(some - top);
+        const Floats weight = power_of_two(values - top);
         total = total + weight;
         Bfloat16::store_row(weights + at, weight);
     });
     return sum(total);
 }
 
-// Queries of one head over the first `frames` of an utterance's `all_frames`: (count, stride).
+// Attention of one head's queries to the first `frames` of `all_frames`: (count, stride).
 inline void attend_frames(
     const Queries& queries, const char* packed, long frames, long all_frames, float* to) {
     const long frame_bytes = Memory::columns(queries.size) * sizeof(uint16_t);
     const long key_steps = Memory::columns(queries.size) / PANEL;
     const long steps = Memory::padded(frames) / PANEL;
-    const long all_steps = Memory::padded(all_frames) / PANEL;  // that the layout has
+    const long all_steps = Memory::padded(all_frames) / PANEL;  // of the layout
     const char* values = packed + Memory::padded(all_frames) * frame_bytes;
 
     Tiles tiles(queries.count);
@@ -116,13 +116,13 @@ inline void attend_frames(
         multiply<Bfloat16>(weights, values + begin * all_steps * STEP_BYTES, all_steps, steps, sums);
         for (int row = 0; row < queries.count; ++row)
             for (long at = begin; at < begin + PANEL; at += LANES) {
-                const Floats found = load(sums + row * PANEL + at - begin);
-                store(to + row * queries.stride, at, queries.size, found * constant(scales[row]));
+                const Floats sum = load(sums + row * PANEL + at - begin);
+                store(to + row * queries.stride, at, queries.size, sum * constant(scales[row]));
             }
     }
 }
 
-// (rows, heads, head size) of queries (rows, heads, head size).
+// Computes attention (rows, heads, head size) of queries; threads share utterances and heads.
 inline void attend_memory(
     const Nodes& nodes, const Memory& memory, const float* queries, float* to) {
     const long size = nodes.head_size, width = nodes.width();
@@ -135,15 +135,15 @@ inline void attend_memory(
             const long frames = memory.frames_of(utterance), end = nodes.first_row[utterance + 1];
             for (long row = nodes.first_row[utterance]; row < end; row += PANEL) {
                 const long place = row * width + head * size;
-                const Queries some(queries + place, std::min<long>(PANEL, end - row), width, size,
-                                   Memory::padded(frames), scratch);
-                attend_frames(some, packed, frames, memory.frames, to + place);
+                const Queries panel(queries + place, std::min<long>(PANEL, end - row), width, size,
+                                    Memory::padded(frames), scratch);
+                attend_frames(panel, packed, frames, memory.frames, to + place);
             }
         }
     }
 }
 
-// One frame's key to 32-bit pairs that are TILE pairs apart: `steps` of depth.
+// Packs `steps` of a key as 32-bit pairs that are TILE pairs apart.
 inline void pack_key(const float* key, long size, long steps, uint32_t* to) {
     for (long step = 0; step < steps; ++step, to += TILE * TILE) {
         uint16_t rounded[PANEL];
@@ -154,8 +154,8 @@ inline void pack_key(const float* key, long size, long steps, uint32_t* to) {
     }
 }
 
-// Keys and values of some frames and one head: of every frame `stride` numbers, in which the head's
-// key stands first and its value `apart` behind it.
+// Keys and values of one head in consecutive frames, `stride` numbers apart; a frame's value is
+// `apart` numbers after its key.
 struct KeysValues {
     const float* keys;
     long stride, apart, size;
@@ -164,8 +164,8 @@ struct KeysValues {
     const float* value(long frame) const { return key(frame) + apart; }
 };
 
-// Lays out `count` of a head's `frames` from `first` on, a multiple of PANEL; with the last of them
-// zeros behind the end.
+// Packs `count` of a head's `frames` from `first`, a multiple of PANEL; adds zeros after the last
+// frame.
 inline void pack_head(
     const KeysValues& from, long first, long count, long frames, char* packed) {
     const long columns = Memory::columns(from.size), padded = Memory::padded(frames);
@@ -173,8 +173,8 @@ inline void pack_head(
     auto* to_keys = (uint32_t*)packed;
     uint32_t* to_values = to_keys + padded * columns / 2;
     for (long place = 0; place < Memory::padded(count); place += 2) {
-        const long frame = first + place, last = count - place;  // 1: the odd one is not there
-        // Of frames behind the end nothing is read.
+        const long frame = first + place, last = count - place;  // 1: there is no odd frame
+        // Frames after the end are not read.
         const long even = last > 0 ? place : 0, odd = last > 1 ? place + 1 : 0;
         const long even_size = last > 0 ? from.size : 0, odd_size = last > 1 ? from.size : 0;
         uint32_t* to_key = to_keys + frame / TILE * steps * TILE * TILE + frame % TILE;

@@ -1,8 +1,8 @@
-// Products of a few rows with a panel of 32 columns: AMX tiles, or registers where there are none.
+// Matrix products of a few rows with a panel of 32 columns, with AMX tiles or vector registers.
 //
-// Weights, keys and values are laid out in blocks of 16 columns: for every STEP_BYTES of depth 16
-// rows of 64 bytes, in which a column has 4 neighbours in depth (8-bit integers) or 2 (bfloat16).
-// That is what a tile of AMX's right-hand side and 16 lanes of dot products look like.
+// Weights, keys and values are stored in blocks of 16 columns. Each STEP_BYTES of depth are 16 rows
+// of 64 bytes; a row has 4 neighbors in depth (8-bit integers) or 2 (bfloat16) of each column. This
+// is the layout of AMX's right-hand tiles, and of 16 lanes of dot products.
 #pragma once
 
 #include "dot_products.h"
@@ -12,15 +12,15 @@
 #endif
 
 constexpr int TILE = 16;         // rows, and columns, of a tile
-constexpr int PANEL = 2 * TILE;  // rows, and columns, that are multiplied at a time
-constexpr int STEP_BYTES = 64;   // of depth: 64 8-bit integers, 32 bfloat16
+constexpr int PANEL = 2 * TILE;  // rows, and columns, of one product
+constexpr int STEP_BYTES = 64;   // in depth: 64 8-bit integers or 32 bfloat16
 constexpr int BLOCK_BYTES = TILE * STEP_BYTES;
 
-// Numbers of a row that meet a step of columns.
+// Numbers of a row in one step.
 template <class Type>
-constexpr long STEP_ROW = TILE * Type::NEIGHBOURS;
+constexpr long STEP_ROW = TILE * Type::NEIGHBORS;
 
-// Left-hand rows: `stride` bytes from one to the next; readable up to a multiple of TILE rows.
+// Left-hand rows, `stride` bytes apart; readable up to a multiple of TILE rows.
 struct Rows {
     const void* values;
     long stride;
@@ -32,10 +32,10 @@ struct Rows {
 
 #ifdef WITH_TILES
 
-// All that was written is in memory: GCC 12's tile intrinsics do not say what they read.
+// Forces writes to memory: GCC 12's tile intrinsics do not declare what they read.
 inline void finish_writing() { asm volatile("" ::: "memory"); }
 
-// Tiles 0-3: sums; 4, 5: rows; 6, 7: columns. Alive while a thread multiplies.
+// The thread's tile configuration. Tiles 0-3: sums; 4, 5: rows; 6, 7: columns.
 class Tiles {
   public:
     explicit Tiles(int rows) {
@@ -46,7 +46,7 @@ class Tiles {
         } shape;
         for (int tile = 0; tile < 8; ++tile) {
             shape.row_bytes[tile] = STEP_BYTES;
-            // Fewer rows are multiplied faster.
+            // Fewer rows are faster.
             shape.rows[tile] = tile < 6 ? std::clamp(rows, 1, TILE) : TILE;
         }
         finish_writing();
@@ -113,7 +113,7 @@ struct Tiles {
     explicit Tiles(int) {}
 };
 
-// COUNT rows with one block of columns: a vector of sums for each row. Meanwhile `next` comes nearer.
+// Multiplies COUNT rows with one block of columns, one vector of sums per row; prefetches `next`.
 template <class Type, int COUNT>
 void multiply_rows(
     const Rows& rows, const char* block, const char* next, long steps,
@@ -125,14 +125,13 @@ void multiply_rows(
         const auto columns = Type::prepare(load((const int32_t*)block + place * TILE));
         for (int row = 0; row < COUNT; ++row) {
             const auto* values = (const typename Type::Row*)rows.at(row);
-            total[row] = Type::add(total[row], values + place * Type::NEIGHBOURS, columns);
+            total[row] = Type::add(total[row], values + place * Type::NEIGHBORS, columns);
         }
     }
     for (int row = 0; row < COUNT; ++row) store(sums + row * PANEL, total[row]);
 }
 
-// The first `count` rows, MOST_ROWS or fewer, all at a time: as many sums as registers hold, and
-// enough to hide the product's latency.
+// Multiplies the first `count` rows, at most MOST_ROWS: as many sums as fit in registers.
 template <class Type, int COUNT = Type::MOST_ROWS>
 void multiply_few(
     const Rows& rows, int count, const char* block, const char* next, long steps,
@@ -148,16 +147,17 @@ void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
     for (int half = 0; half < 2; ++half) {
         const char* block = blocks + half * depth * BLOCK_BYTES;
-        // Even shares: of a whole panel 11, 11 and 10.
-        for (int row = 0, some; row < rows.count; row += some) {
+        // Equal shares, such as 11, 11 and 10 rows of a panel.
+        for (int row = 0, size; row < rows.count; row += size) {
             const int left = rows.count - row;
             const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
-            some = (left + shares - 1) / shares;
-            // What is read once is fetched ahead by the processor, but not behind a block read again.
-            const bool again = row > 0 && some == left;
+            size = (left + shares - 1) / shares;
+            // The processor prefetches a block that is read once, but not the one after a block
+            // that is read again.
+            const bool again = row > 0 && size == left;
             const char* next = again ? block + depth * BLOCK_BYTES : block;
             multiply_few<Type>(
-                rows.from(row), some, block, next, steps, sums + row * PANEL + half * TILE);
+                rows.from(row), size, block, next, steps, sums + row * PANEL + half * TILE);
         }
     }
 }

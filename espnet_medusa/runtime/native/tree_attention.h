@@ -1,4 +1,4 @@
-// Attention of new nodes to the nodes of their tree, in float32.
+// Self-attention of new nodes to the nodes of their tree, in float32.
 #pragma once
 
 #include <cfloat>
@@ -10,28 +10,28 @@
 // Queries, keys and values of one layer's tree nodes.
 struct Tree {
     const float* joined;  // (rows, 3, heads, head size): the new nodes'
-    float* slots;         // (U, capacity, 2, heads, head size): keys and values, new ones to come
+    float* slots;         // (U, capacity, 2, heads, head size): keys and values of all nodes
     int64_t capacity;
-    int64_t known;        // slots filled before
-    const uint8_t* seen;  // (U, width, seen_bytes) a bit for each slot; or null: all are seen
-    int64_t width;        // of the widest utterance, in nodes
+    int64_t known;        // slots of earlier nodes
+    const uint8_t* visible;  // (U, width, bytes) one bit per slot; null: all are visible
+    int64_t width;        // largest number of new nodes of an utterance
 
-    long slots_of(long count) const { return known + (seen ? width : count); }
-    // Rows end at 16 bits.
-    const uint8_t* seen_by(long utterance, long node) const {
-        if (seen == nullptr) return nullptr;
-        return seen + (utterance * width + node) * (round_up(known + width, LANES) / 8);
+    long slots_of(long count) const { return known + (visible ? width : count); }
+    // Rows of bits are padded to 16 bits.
+    const uint8_t* visible_to(long utterance, long node) const {
+        if (visible == nullptr) return nullptr;
+        return visible + (utterance * width + node) * (round_up(known + width, LANES) / 8);
     }
 };
 
-// Scores to weights, not normalized; their sum. Whole vectors are stored: what masks have stored can
-// be read only later.
+// Turns scores into weights that are not normalized, and returns their sum. Stores whole vectors:
+// a load right after a masked store would have to wait.
 inline float softmax(long count, float* scores) {
     Floats top = constant(-FLT_MAX), total = constant(0.0f);
     for (long at = 0; at < count; at += LANES) {
-        const Floats some = load(scores, at, count, -INFINITY);
-        top = maximum(top, some);
-        store(scores + at, some);
+        const Floats values = load(scores, at, count, -INFINITY);
+        top = maximum(top, values);
+        store(scores + at, values);
     }
     top = constant(largest(top));
     for (long at = 0; at < count; at += LANES) {
@@ -42,15 +42,15 @@ inline float softmax(long count, float* scores) {
     return sum(total);
 }
 
-// Keys and values of one head, at the same place in slots one behind the other.
+// Keys and values of one head in consecutive slots.
 struct Slots {
     const float* keys;
     const float* values;
     long count, stride, size;
 };
 
-// The slots that a node sees: its path from the root. In its order, so that sums are the same
-// wherever the path lies in the tree.
+// The slots visible to a node: its path from the root, in order. Sums are therefore the same for any
+// slots of the path.
 struct Path {
     const int32_t* slots;
     long count;
@@ -58,20 +58,20 @@ struct Path {
     long at(long place) const { return slots[std::min(place, count - 1)]; }
 };
 
-inline Path list_path(const uint8_t* seen, long count, int32_t* slots) {
-    long found = 0;
+inline Path list_path(const uint8_t* visible, long count, int32_t* slots) {
+    long listed = 0;
     for (long first = 0; first < count; first += LANES) {
-        unsigned some = bits(lanes(first, count));
-        if (seen != nullptr) some &= seen[first / 8] | seen[first / 8 + 1] << 8;
-        for (; some != 0; some &= some - 1) slots[found++] = first + __builtin_ctz(some);
+        unsigned set = bits(lanes(first, count));
+        if (visible != nullptr) set &= visible[first / 8] | visible[first / 8 + 1] << 8;
+        for (; set != 0; set &= set - 1) slots[listed++] = first + __builtin_ctz(set);
     }
-    return {slots, found};
+    return {slots, listed};
 }
 
-// Whisper's head size, which the compiler may unroll; other sizes are numbers.
+// Whisper's head size as a constant, so that the compiler can unroll loops.
 using UsualSize = std::integral_constant<long, 64>;
 
-// One query's products with the path's keys, rounded up to 4 of them.
+// Multiplies one query with the keys of a path, 4 at a time; writes up to 3 extra scores.
 template <class Size>
 void multiply_keys(
     const float* query, const Slots& slots, const Path& path, Size size, float scale,
@@ -84,23 +84,23 @@ void multiply_keys(
             total[i] = constant(0.0f);
         }
         for (long at = 0; at < size; at += LANES) {
-            const Floats some = load(query, at, size);
+            const Floats values = load(query, at, size);
             for (int i = 0; i < 4; ++i)
-                total[i] = multiply_add(some, load(keys[i], at, size), total[i]);
+                total[i] = multiply_add(values, load(keys[i], at, size), total[i]);
         }
         const __m128 products = sums(total[0], total[1], total[2], total[3]);
         _mm_storeu_ps(scores + place, products * _mm_set1_ps(scale));
     }
 }
 
-// The values' weighted sum, times `scale`.
+// Writes the weighted sum of a path's values, times `scale`.
 template <class Size>
 void add_values(
     const float* weights, const Slots& slots, const Path& path, Size size, float scale,
     float* to) {
     constexpr int TOGETHER = REGISTERS > 8 ? 4 : 2;
     for (long begin = 0; begin < size; begin += TOGETHER * LANES) {
-        Floats even[TOGETHER] = {}, odd[TOGETHER] = {};  // a sum waits for the one before it
+        Floats even[TOGETHER] = {}, odd[TOGETHER] = {};  // two sums hide the latency of additions
         auto add = [&](long place, Floats* total) {
             const float* values = slots.values + path.slots[place] * slots.stride;
             const Floats weight = constant(weights[place]);
@@ -117,7 +117,7 @@ void add_values(
     }
 }
 
-// One node and head. `scores` has room for LANES more.
+// Attention of one node and head. `scores` has LANES more elements than the path.
 template <class Size>
 void attend_slots(
     const float* query, const Slots& slots, const Path& path, Size size, float* scores,
@@ -131,7 +131,7 @@ inline void copy(const float* from, long size, float* to) {
     for (long at = 0; at < size; at += LANES) store(to, at, size, load(from, at, size));
 }
 
-// New nodes' keys and values of one head into their slots.
+// Copies keys and values of new nodes, for one head, to their slots.
 inline void fill_slots(
     const Nodes& nodes, const float* joined, long count, float* slot) {
     const long width = nodes.width();
@@ -141,7 +141,7 @@ inline void fill_slots(
     }
 }
 
-// The same slots side by side: a power of two apart, they push each other out of the cache.
+// Copies slots next to each other: if a power of two apart, they would share sets of the cache.
 inline Slots gather(const Slots& slots, float* to) {
     const Slots gathered{to, to + slots.size, slots.count, 2 * slots.size, slots.size};
     for (long slot = 0; slot < slots.count; ++slot, to += gathered.stride) {
@@ -151,7 +151,7 @@ inline Slots gather(const Slots& slots, float* to) {
     return gathered;
 }
 
-// (rows, heads, head size) of all nodes; the team shares utterances and heads.
+// Computes attention (rows, heads, head size) of all nodes; threads share utterances and heads.
 inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
     const long size = nodes.head_size, width = nodes.width();
     static thread_local Scratch scratch;
@@ -173,7 +173,7 @@ inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
             if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
             auto attend = [&](auto fixed) {
                 for (long node = 0; node < count; ++node) {
-                    const Path path = list_path(tree.seen_by(utterance, node), known, places);
+                    const Path path = list_path(tree.visible_to(utterance, node), known, places);
                     attend_slots(joined + node * 3 * width, slots, path, fixed, scores,
                                  to + (first + node) * width + head * size);
                 }

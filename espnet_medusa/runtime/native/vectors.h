@@ -1,4 +1,4 @@
-// Rows of floats, 16 at a time: whole vectors or the first few lanes, functions of numbers.
+// Vectors of 16 floats: loads and stores of whole or partial vectors, and math functions.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-// HALVES: for tests of AVX2's way where its instructions are known as AVX-512 alone.
+// HALVES: tests compile AVX2's code for AVX-512, where AVX-VNNI is not available.
 #if defined(__AVX512VNNI__) && !defined(HALVES)
 #include "avx512.h"
 #else
@@ -15,10 +15,10 @@
 
 inline long round_up(long number, long step) { return (number + step - 1) / step * step; }
 
-// Lanes of the vector that starts at `place` of `length` numbers, perhaps behind their end.
+// Lanes before `length` of the vector that starts at `place`.
 inline Mask lanes(long place, long length) { return first_lanes(length - place); }
 
-// Masks cost more than a branch that is nearly always taken.
+// The branch is nearly always taken and faster than a mask.
 inline Floats load(const float* from, long place, long length, float otherwise = 0.0f) {
     if (length - place >= LANES) return load(from + place);
     return load_some(from + place, lanes(place, length), constant(otherwise));
@@ -33,7 +33,7 @@ inline void store(float* to, long place, long length, Floats values) {
     store_some(to + place, lanes(place, length), values);
 }
 
-// 32 bits from memory in every lane.
+// The same 32 bits from memory in every lane.
 inline Integers repeat(const void* from) {
     int32_t bits;
     std::memcpy(&bits, from, sizeof(bits));
@@ -42,19 +42,19 @@ inline Integers repeat(const void* from) {
 
 inline float sum(Floats values) {
     const __m256 half = low_half(values) + high_half(values);
-    __m128 some = _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1);
-    some += _mm_movehl_ps(some, some);
-    return some[0] + some[1];
+    __m128 quarter = _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1);
+    quarter += _mm_movehl_ps(quarter, quarter);
+    return quarter[0] + quarter[1];
 }
 
 inline float largest(Floats values) {
     const __m256 half = _mm256_max_ps(low_half(values), high_half(values));
-    __m128 some = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-    some = _mm_max_ps(some, _mm_movehl_ps(some, some));
-    return std::max(some[0], some[1]);
+    __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return std::max(quarter[0], quarter[1]);
 }
 
-// Sums of four vectors.
+// The sum of each of four vectors.
 inline __m128 sums(Floats a, Floats b, Floats c, Floats d) {
     auto half = [](Floats values) { return low_half(values) + high_half(values); };
     const __m256 ab = _mm256_hadd_ps(half(a), half(b)), cd = _mm256_hadd_ps(half(c), half(d));
@@ -62,7 +62,7 @@ inline __m128 sums(Floats a, Floats b, Floats c, Floats d) {
     return _mm256_castps256_ps128(of_lanes) + _mm256_extractf128_ps(of_lanes, 1);
 }
 
-// 2^x for x below 127.5, relative error 3e-7; 0 below -126, where it has no normal number.
+// 2^x for x below 127.5, relative error 3e-7; 0 below -126, where results would be subnormal.
 inline Floats power_of_two(Floats x) {
     const Floats whole = round_to_even(x), rest = x - whole;
     Floats sum = constant(1.33908633e-3f);
@@ -91,15 +91,15 @@ inline Floats gelu(Floats x) {
 inline Floats relu(Floats x) { return maximum(x, constant(0.0f)); }
 
 inline Floats silu(Floats x) {
-    // Below -88 the result is -0 anyway.
+    // exp(88) is finite; below x = -88 the result is -0 in either case.
     const Floats minus = minimum(constant(0.0f) - x, constant(88.0f));
     return x / (constant(1.0f) + exponential(minus));
 }
 
 // The upper half of each lane is the nearest bfloat16, ties to even.
 inline Integers round_upper_half(Floats values) {
-    const Integers found = as_integers(values);
-    return found + ((found >> 16) & constant(1)) + constant(0x7fff);
+    const Integers integers = as_integers(values);
+    return integers + ((integers >> 16) & constant(1)) + constant(0x7fff);
 }
 
 inline Integers upper_half(Integers values) { return values & constant((int)0xffff0000); }
@@ -108,7 +108,7 @@ inline Floats round_to_bfloat16(Floats values) {
     return as_floats(upper_half(round_upper_half(values)));
 }
 
-// Neighbours in depth: 32 bits with an even place's number, then the odd one's.
+// Pairs of bfloat16 in 32 bits: `even` in the lower half, `odd` in the upper.
 inline Integers to_pairs(Floats even, Floats odd) {
     const Integers low = (round_upper_half(even) >> 16) & constant(0xffff);
     return low | upper_half(round_upper_half(odd));
@@ -120,10 +120,10 @@ inline void store_bfloat16(uint16_t* to, Floats values) {
 }
 #endif
 
-// Memory of one thread that is kept from call to call and grows when needed.
+// Working memory of one thread: reused by later calls, enlarged if necessary.
 class Scratch {
   public:
-    // Room for these many bytes in all; what `take` gave before is gone.
+    // Provides `bytes` in total; pointers from earlier `take` calls become invalid.
     void reset(size_t bytes) {
         if (bytes > size) {
             memory.reset(static_cast<char*>(std::aligned_alloc(64, round_up(bytes, 64))));
@@ -134,9 +134,9 @@ class Scratch {
 
     template <class Type>
     Type* take(long count) {
-        char* found = memory.get() + used;
+        char* place = memory.get() + used;
         used += bytes_of<Type>(count);
-        return reinterpret_cast<Type*>(found);
+        return reinterpret_cast<Type*>(place);
     }
 
     template <class Type>

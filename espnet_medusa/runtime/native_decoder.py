@@ -1,0 +1,241 @@
+"""Decoder layers and attending heads with the native kernels: one call for several layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import addressof, c_int32, c_void_p
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+from espnet_medusa.model.heads import AttendingHeads
+from espnet_medusa.runtime.heads import PackedCrossKeysValues, by_utterance
+from espnet_medusa.runtime.layer import LayerStack, LayerWeights, Packing, join
+from espnet_medusa.runtime.linear import GELU, pack_module
+from espnet_medusa.runtime.native.library import (
+    AttendingHeadsArguments,
+    CallArguments,
+    ChainArguments,
+    LayerArguments,
+    address,
+    kernels,
+)
+from espnet_medusa.runtime.native.operations import NativeLinear, NativeNorm
+from espnet_medusa.runtime.precision import INT8_LAYERS
+from espnet_medusa.tree.token_tree import TokenTree
+from espnet_medusa.tree.tree_decoder import TreeState
+
+LANES = 16  # of the kernels' vectors
+
+
+@dataclass(frozen=True)
+class NativeMemory:
+    """Cross-attention keys and values of one layer in the kernels' layout, bfloat16.
+
+    Attributes:
+        packed: (U, heads, bytes).
+        frames: S.
+    """
+
+    packed: torch.Tensor
+    frames: int
+
+    def __getitem__(self, utterances: torch.Tensor) -> NativeMemory:
+        return NativeMemory(self.packed[utterances], self.frames)
+
+    @staticmethod
+    def empty(utterances: int, frames: int, num_heads: int, head_size: int) -> NativeMemory:
+        """Allocate the layout for these sizes."""
+        shape = utterances, num_heads, kernels().memory_bytes(frames, head_size)
+        return NativeMemory(torch.empty(shape, dtype=torch.uint8), frames)
+
+    @staticmethod
+    def pack(keys_values: torch.Tensor) -> NativeMemory:
+        """Pack keys and values (U, S, 2, heads, size)."""
+        keys_values = keys_values.float().contiguous()
+        utterances, frames, _, *sizes = keys_values.shape
+        memory = NativeMemory.empty(utterances, frames, *sizes)
+        kernels().pack_memories(
+            *(keys_values.data_ptr(), utterances, frames, *sizes),
+            *(memory.packed.data_ptr(), torch.get_num_threads()),
+        )
+        return memory
+
+
+class NativeLayer:
+    """A decoder layer for ``NativeStack``.
+
+    Weights are 8-bit integers, cross-attention keys and values bfloat16, the rest is float32.
+
+    Args:
+        weights: Copied; pre-norm, without ``concat``.
+    """
+
+    def __init__(self, weights: LayerWeights):
+        attention, cross = weights.self_attention, weights.cross_attention
+        self.num_heads, self.head_size = weights.num_heads, weights.head_size
+        self.cross_keys_values = NativeLinear(*join(cross.keys, cross.values))
+        norms = attention.norm, cross.norm, weights.feed_forward_norm
+        self.parts = [
+            *map(NativeNorm, norms),
+            NativeLinear(*join(attention.queries, attention.keys, attention.values)),
+            pack_module(attention.output, INT8_LAYERS),
+            pack_module(cross.queries, INT8_LAYERS),
+            pack_module(cross.output, INT8_LAYERS),
+            pack_module(weights.inner, INT8_LAYERS, weights.activation),
+            pack_module(weights.outer, INT8_LAYERS),
+        ]
+        self.arguments = LayerArguments(*(part.arguments for part in self.parts))
+
+    def project_memory(self, memory: torch.Tensor) -> NativeMemory:
+        """Return cross-attention keys and values of encoder output (U, S, D)."""
+        memory = memory.float().contiguous()
+        utterances, frames, _ = memory.shape
+        projected = NativeMemory.empty(utterances, frames, self.num_heads, self.head_size)
+        kernels().project_memory(
+            *(self.cross_keys_values.arguments, memory.data_ptr(), utterances, frames),
+            *(self.num_heads, projected.packed.data_ptr(), torch.get_num_threads()),
+        )
+        return projected
+
+
+class NativeStack(LayerStack):
+    """Layers whose ``extend`` is one call of the kernels."""
+
+    def __init__(self, layers: Iterable[LayerWeights]):
+        super().__init__([NativeLayer(layer) for layer in layers])
+        arguments = [layer.arguments for layer in self.layers]
+        self.arguments = (LayerArguments * len(self))(*arguments)
+
+    def extend(
+        self,
+        hidden: torch.Tensor,
+        packing: Packing,
+        first: int,
+        mask: torch.Tensor | None,
+        state: TreeState,
+    ) -> torch.Tensor:
+        """Compute ``LayerStack.extend``; ``mask`` is the result of ``visible_bits``."""
+        layer, slots = self.layers[0], state.cache.slots[first]
+        memory = state.memory[first : first + len(self)]
+        rows = packing.first_rows
+        first_rows = (c_int32 * len(rows))(*rows)
+        call = CallArguments(
+            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
+            *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
+            *(address(mask), packing.shape[1], None, memory[0].frames),
+            *(address(state.memory_mask), torch.get_num_threads()),
+        )
+        packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in memory))
+        extended = torch.empty_like(hidden)
+        kernels().extend_layers(
+            *(self.arguments, len(self), call, packed, hidden.data_ptr(), extended.data_ptr())
+        )
+        return extended
+
+
+def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
+    """Return self-attention masks (U, T, bytes) with one bit per visible slot.
+
+    Args:
+        trees: U of the same length.
+        first: Slot of the first of T new nodes.
+    """
+    num_bytes = -(-len(trees[0]) // LANES) * LANES // 8
+    rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
+    visible = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
+    return visible.view(len(trees), -1, num_bytes)
+
+
+class NativeAttendingHeads:
+    """Attending heads in 8 bits, for any precision of the decoder.
+
+    Args:
+        heads: Their weights; copied.
+        projection: (D) to (V'); its dequantized rows are the token embeddings of chains.
+    """
+
+    def __init__(self, heads: AttendingHeads, projection: NativeLinear):
+        layer, attention = heads.layer, heads.layer.encoder_attn
+        self.projection = projection
+        self.output = NativeNorm(heads.norm)
+        norms = heads.state_norm, heads.token_norm
+        norms += layer.encoder_attn_layer_norm, layer.final_layer_norm
+        linears = heads.fuse, attention.q_proj, attention.out_proj
+        self.parts = [
+            *(*map(NativeNorm, norms), self.output),
+            *(pack_module(module, INT8_LAYERS) for module in linears),
+            *(pack_module(layer.fc1, INT8_LAYERS, GELU), pack_module(layer.fc2, INT8_LAYERS)),
+        ]
+        self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
+
+    def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
+        """Convert keys and values to the kernels' layout."""
+        keys_values, mask, utterances = cross_keys_values
+        if isinstance(keys_values, NativeMemory):
+            return cross_keys_values
+        mask = None if mask is None else mask.float()
+        return PackedCrossKeysValues(NativeMemory.pack(keys_values), mask, utterances)
+
+    def advance(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+    ) -> torch.Tensor:
+        def advance(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor):
+            advanced = torch.empty_like(states)
+            addresses = map(address, (states, embedded, advanced))
+            kernels().advance_states(self.arguments, call, *addresses)
+            return advanced
+
+        return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
+
+    def chain(
+        self,
+        states: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+        depth: int,
+    ) -> torch.Tensor:
+        def draft(call: ChainArguments, states: torch.Tensor):
+            columns = torch.empty(len(states), depth, dtype=torch.long)
+            addresses = map(address, (states, columns))
+            kernels().draft_chain(self.arguments, self.projection.arguments, call, *addresses)
+            return columns
+
+        return call_by_utterance(draft, cross_keys_values, utterances, depth, states)
+
+
+def call_by_utterance(
+    kernel: Callable[..., torch.Tensor],
+    cross_keys_values: PackedCrossKeysValues,
+    utterances: Sequence[int],
+    steps: int,
+    *rows: torch.Tensor,
+) -> torch.Tensor:
+    """Group rows by utterance, call ``kernel(arguments, *rows)`` and restore the order.
+
+    Args:
+        kernel: Calls the kernel and returns a result with R rows.
+        cross_keys_values: Result of ``NativeAttendingHeads.prepare``.
+        utterances: The utterance of each of the R rows.
+        steps: Number of tokens that the kernel drafts.
+        rows: (R, D) each.
+    """
+    memory, mask, count = cross_keys_values
+    order, sizes = by_utterance(utterances, count)
+    order = None if order is None else torch.tensor(order)
+    rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
+    width = rows[0].size(1)
+    first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
+    num_heads = memory.packed.size(1)
+    call = ChainArguments(
+        *(count, num_heads, width // num_heads, addressof(first_rows)),
+        *(address(memory.packed), memory.frames, address(mask)),
+        *(steps, torch.get_num_threads()),
+    )
+    result = kernel(call, *rows)
+    return result if order is None else torch.empty_like(result).index_copy_(0, order, result)
