@@ -35,7 +35,7 @@ from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.search.options import LengthLimits
@@ -146,7 +146,7 @@ class Contest:
 def _written_down(utterance: Utterance, decoding: Decoding, encoder_seconds: float) -> Decoded:
     """Without a hypothesis the text is empty."""
     nbest = [
-        Hypothesis(text, [*tokens], [*ids], repr(float(hypothesis.score)))
+        NBestEntry(text, [*tokens], [*ids], repr(float(hypothesis.score)))
         for text, tokens, ids, hypothesis in decoding.results
     ]
     statistics = replace(

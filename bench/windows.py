@@ -28,7 +28,7 @@ from word_errors import WHISPER_CLEANER, word_errors
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, encoder_options
 from espnet_medusa.options import read_config
@@ -89,7 +89,7 @@ def decode(model: Speech2Text, utterance: Utterance) -> Decoded:
     [state] = model.search(memory, frames, prompt, limits)
     done = time.process_time()
     decoding = model.writer.write(state, prompt[0].tolist(), model.search.strategy.scoring.names)
-    nbest = [Hypothesis(text, [], [], "") for text, *_ in decoding.results]
+    nbest = [NBestEntry(text, [], [], "") for text, *_ in decoding.results]
     statistics = replace(
         decoding.statistics,
         audio_seconds=utterance.seconds,

@@ -28,15 +28,11 @@ from espnet_medusa.bin.long_form_options import (
 )
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.job import (
-    JobInput,
-    UtteranceDecoder,
-    build_preprocess,
-    decode_job,
-    read_input,
-)
+from espnet_medusa.inference.job import JobInput, decode_job, read_input
 from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.reader import UtteranceReader, build_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import check_at_least
@@ -232,14 +228,16 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     if long_form is not None:
         check_word_times(speech2text.asr_model, long_form)
     speech2text.release_weights(long_form)
-    return UtteranceDecoder(
-        speech2text,
-        options["allow_pipes"],
-        build_preprocess(speech2text.asr_train_args),
-        options["batch_size"],
-        options["max_batch_frames"],
-        long_form,
-    )
+    limits = options["batch_size"], options["max_batch_frames"]
+    reader = make_reader(speech2text, options["allow_pipes"])
+    return UtteranceDecoder(speech2text, reader, *limits, long_form)
+
+
+def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
+    """Make the reader of wav.scp for a model, with its preprocessing."""
+    train_args = speech2text.asr_train_args
+    preprocess = build_preprocess(train_args)
+    return UtteranceReader.for_model(speech2text.asr_model, train_args, preprocess, allow_pipes)
 
 
 def choose_long_form(options: dict) -> LongFormOptions | None:

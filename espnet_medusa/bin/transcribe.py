@@ -17,8 +17,6 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +30,17 @@ from espnet_medusa.bin.long_form_options import (
     read_long_form_options,
 )
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import build_preprocess
-from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.output_folder import OutputFolder
-from espnet_medusa.transcription.probed import probe_recording
-from espnet_medusa.transcription.recordings import Recording, find_recordings
-from espnet_medusa.transcription.transcribe import Transcriber, choose_device, choose_search
-from espnet_medusa.transcription.transcript import Transcript
+from espnet_medusa.transcription.recordings import find_recordings
+from espnet_medusa.transcription.transcribe import (
+    choose_device,
+    choose_search,
+    make_decoder,
+    transcribe_into,
+)
 
 SOME_FAILED = 3
 ALL = "all"
@@ -97,21 +96,18 @@ def work(args: argparse.Namespace) -> int:
     long_form = read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
-    speech2text.release_weights(long_form)
-    preprocess = build_preprocess(speech2text.asr_train_args)
     reason = why_not_long_form(speech2text)
     formats, timestamps = choose_formats(args.output_format, options, reason)
-    batch_size = options["batch_size"]
-    transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
+    decoder = make_decoder(speech2text, options["batch_size"], long_form, timestamps)
     loaded = time.perf_counter()
-    # Only now: a mistake in the options shall not cost what an earlier call has written.
+    # After all checks: opening the folder discards the results of other options.
     made_with = asr_inference.fingerprint(options)
     made_with |= {"long_form": dataclasses.asdict(long_form), "timestamps": timestamps}
     folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
-    transcripts = transcribe(transcriber, recordings, folder)
-    folder.finish(transcripts)
-    failures = [one.error for one in transcripts if one.error is not None]
-    audio_s = sum(one.statistics.audio_seconds for one in transcripts)
+    transcripts = transcribe_into(folder, decoder, recordings)
+    folder.write_tables(transcripts)
+    failures = [transcript.error for transcript in transcripts if transcript.error is not None]
+    audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
     print(
         f"{args.output_dir}: {len(transcripts) - len(failures)} of {len(transcripts)} files, "
         f"{audio_s:.1f} s of audio, in {time.perf_counter() - loaded:.1f} s; the model was opened "
@@ -173,25 +169,6 @@ def decode_options(args: argparse.Namespace) -> dict:
         "asr_model_file": str(files.weights),
         "ngpu": int(device == "cuda"),
     }
-
-
-def transcribe(
-    transcriber: Transcriber, recordings: list[Recording], folder: OutputFolder
-) -> list[Transcript]:
-    """Of all recordings, in their order; those of an earlier call are not made again."""
-    done = {one.recording: one for one in folder.find(recordings)}
-    todo = [recording for recording in recordings if recording not in done]
-    before_s = sum(one.statistics.audio_seconds for one in done.values())
-    probed = [*map(probe_recording, todo)]
-    total_s = before_s + sum(one.duration_s or 0.0 for one in probed)
-    with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
-        transcriber = replace(transcriber, on_decoded=lambda seconds: progress.update(seconds / 60))
-        for transcript in chain([*done.values()], transcriber(probed)):
-            folder.add(transcript)
-            if transcript.error is None:
-                progress.say(f"{transcript.recording.id} {transcript.line}")
-            done[transcript.recording] = transcript
-    return [done[recording] for recording in recordings]
 
 
 def main(cmd: list[str] | None = None) -> None:

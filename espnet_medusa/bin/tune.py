@@ -173,10 +173,8 @@ def read(
     clock: Clock,
 ) -> list[HeldOutBatch]:
     """``count`` held-out utterances, encoded for the model and for all draft models."""
-    if there.window_s is not None:
-        speech2text.window_s = there.window_s
-    preprocess = asr_inference.build_preprocess(speech2text.asr_train_args)
-    utterances = read_utterances(job, count, speech2text, options["allow_pipes"], preprocess)
+    reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
+    utterances = read_utterances(job, count, reader, there.window_s or reader.window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
     return encode(speech2text, utterances, *sizes, clock, there.readers)
 

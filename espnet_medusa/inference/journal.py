@@ -1,20 +1,23 @@
-"""The journal of a decoding job: what is done survives an interruption."""
+"""The journal of a decoding job: an interrupted job resumes from it."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.longform.segment import Segment, read_segment
+from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
+STATISTICS = "statistics.json"
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """One line of the n-best list as ESPnet writes it."""
+class NBestEntry:
+    """One hypothesis of an n-best list, as ESPnet writes it; ``text`` is None without tokenizer."""
 
     text: str | None
     token: list[str]
@@ -24,10 +27,18 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Result of one utterance; its language where it is known which, its segments if it has any."""
+    """Result of one utterance.
+
+    Attributes:
+        key: Utterance id.
+        nbest: Hypotheses, the best first.
+        statistics: Calls, tokens and seconds.
+        language: Language code; None: the model has no languages.
+        segments: Segments of long audio; None: the utterance was decoded as a whole.
+    """
 
     key: str
-    nbest: list[Hypothesis]
+    nbest: list[NBestEntry]
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     language: str | None = None
     segments: tuple[Segment, ...] | None = None
@@ -35,7 +46,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Failed:
-    """An utterance without a result, and why."""
+    """An utterance without a result, and the reason."""
 
     key: str
     reason: str
@@ -45,11 +56,11 @@ Outcome = Decoded | Failed
 
 
 class Journal:
-    """Results of a job, written down one by one.
+    """Results of a job, recorded one by one.
 
     Args:
-        folder: The job's output folder.
-        made_with: Describes model and options; results of other ones are not taken over.
+        folder: Output folder of the job.
+        made_with: Description of model and options; results of a different one are discarded.
     """
 
     def __init__(self, folder: Path, made_with: dict):
@@ -62,71 +73,98 @@ class Journal:
         lines = self._read_lines()
         if lines and lines[0] == header:
             for line in lines[1:]:
-                self._take_over(line)
-        kept = [header + "\n", *map(_as_line, self.decoded.values())]
-        write_atomically(self.path, "".join(kept))
+                self._resume(line)
+        rows = [header + "\n", *map(_as_line, self.decoded.values())]
+        write_atomically(self.path, "".join(rows))
 
     def add(self, decoded: Decoded) -> None:
-        """Write down a result."""
+        """Record a result."""
         self.decoded[decoded.key] = decoded
         with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(_as_line(decoded))
 
-    def fail(self, key: str, reason: str) -> None:
-        """Note an utterance without a result; a resumed job tries it again."""
-        self.failed[key] = " ".join(reason.split())
+    def fail(self, failed: Failed) -> None:
+        """Note an utterance without a result; a resumed job decodes it again."""
+        self.failed[failed.key] = " ".join(failed.reason.split())
 
-    def write_outputs(self, keys: list[str]) -> None:
-        """Write ESPnet's files, ``statistics.json`` and the list of failures.
+    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str]) -> None:
+        """Write ESPnet's files and those of ``write_summary``.
 
         Args:
-            keys: Order of the utterances.
+            keys: Utterance ids in the order of the output lines.
+            entries: Utterance id to the value in wav.scp.
         """
-        done = [self.decoded[key] for key in keys if key in self.decoded]
+        results = [self.decoded[key] for key in keys if key in self.decoded]
         lines: dict[Path, list[str]] = {}
-        for decoded in done:
-            for rank, hypothesis in enumerate(decoded.nbest, start=1):
-                for name, value in _files(hypothesis).items():
+        for result in results:
+            for rank, hypothesis in enumerate(result.nbest, start=1):
+                for name, value in _espnet_values(hypothesis, result.segments is not None).items():
                     path = self.folder / f"{rank}best_recog" / name
-                    lines.setdefault(path, []).append(f"{decoded.key} {value}\n")
+                    lines.setdefault(path, []).append(f"{result.key} {value}\n")
         for path, written in lines.items():
             write_atomically(path, "".join(written))
-        write_statistics(
-            self.folder / "statistics.json", {decoded.key: decoded.statistics for decoded in done}
+        write_summary(
+            self.folder,
+            {result.key: result.statistics for result in results},
+            {key: self.failed[key] for key in keys if key in self.failed},
+            {result.key: result.segments for result in results},
+            entries,
         )
-        failed = "".join(f"{key} {self.failed[key]}\n" for key in keys if key in self.failed)
-        write_atomically(self.folder / FAILED, failed)
 
     def _read_lines(self) -> list[str]:
         if not self.path.is_file():
             return []
-        # An interruption may cut a letter; a text may hold a line separator of Unicode.
+        # An interruption may cut a character in two. Texts may contain Unicode line separators.
         return self.path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
 
-    def _take_over(self, line: str) -> None:
+    def _resume(self, line: str) -> None:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             return  # the line that an interruption cut
-        nbest = [Hypothesis(**hypothesis) for hypothesis in row["nbest"]]
-        statistics = DecodingStatistics(**row["statistics"])
-        segments = row.get("segments")
-        if segments is not None:
-            segments = tuple(read_segment(fields) for fields in segments)
-        language = row.get("language")
-        self.decoded[row["key"]] = Decoded(row["key"], nbest, statistics, language, segments)
+        row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
+        row["statistics"] = DecodingStatistics(**row["statistics"])
+        if row["segments"] is not None:
+            row["segments"] = tuple(map(read_segment, row["segments"]))
+        self.decoded[row["key"]] = Decoded(**row)
 
 
-def _files(hypothesis: Hypothesis) -> dict[str, str]:
-    """What ESPnet's files say of a hypothesis, by their names."""
-    files = {
+def write_summary(
+    folder: Path,
+    statistics: Mapping[str, DecodingStatistics],
+    failed: Mapping[str, str],
+    segments: Mapping[str, Sequence[Segment] | None],
+    entries: Mapping[str, str],
+) -> None:
+    """Write ``statistics.json``, ``failed_utterances`` and, for long audio, ``segments``.
+
+    Args:
+        folder: Output folder.
+        statistics: Id to statistics of each utterance with a result.
+        failed: Id to the reason why there is no result.
+        segments: Id to the segments of long audio, None for other audio.
+        entries: Id to the value in wav.scp.
+    """
+    write_statistics(folder / STATISTICS, statistics)
+    lines = [f"{key} {reason}\n" for key, reason in failed.items()]
+    write_atomically(folder / FAILED, "".join(lines))
+    long = {key: parts for key, parts in segments.items() if parts is not None}
+    write_segments_dir(folder / SEGMENTS, entries, long)
+
+
+def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
+    """Return file name to value."""
+    values = {
         "token": " ".join(hypothesis.token),
         "token_int": " ".join(map(str, hypothesis.token_int)),
         "score": hypothesis.score,
     }
-    return files if hypothesis.text is None else {**files, "text": hypothesis.text}
+    text = hypothesis.text
+    if text is not None:  # long audio has white space between segments
+        values["text"] = " ".join(text.split()) if is_long else text
+    return values
 
 
 def _as_line(decoded: Decoded) -> str:
-    # Not by asdict, which copies each token: of 100,000 utterances that takes minutes.
+    # Not dataclasses.asdict, which copies each token: minutes for 100,000 utterances.
     return json.dumps(decoded, default=vars, ensure_ascii=False) + "\n"

@@ -88,7 +88,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
 
 
 def _cache_states(args: argparse.Namespace) -> int:
-    from espnet_medusa.inference.job import build_preprocess
+    from espnet_medusa.inference.reader import build_preprocess
     from espnet_medusa.training import cached_states as cached
     from espnet_medusa.training.cached_shards import EVERY, FAILED
     from espnet_medusa.training.label_filter import UnfitOptions

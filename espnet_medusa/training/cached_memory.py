@@ -10,9 +10,10 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
+from espnet_medusa.inference.audio_batch import AudioBatch, model_encoder
 from espnet_medusa.inference.batches import Utterance
-from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.inference.job import JobInput
+from espnet_medusa.inference.reader import Preprocess, UtteranceReader
 from espnet_medusa.options import read_yaml
 from espnet_medusa.training.cached_shards import FAILED, Cached, Shards, float16
 
@@ -45,9 +46,8 @@ class MemoryKeeper:
         check_frozen(asr_model)
         self.asr_model = asr_model.to(device).eval()
         self.encoder = model_encoder(self.asr_model)
-        self.sample_rate_hz, self.window_s = audio_limits(asr_model.encoder, train_args)
+        self.reader = UtteranceReader.for_model(asr_model, train_args, preprocess)
         self.device = device
-        self.preprocess = preprocess
 
     @torch.no_grad()
     def keep(self, utterances: Sequence[Utterance]) -> list[Cached]:
@@ -76,7 +76,7 @@ class MemoryKeeper:
         """
 
         def read(key: str) -> Utterance:
-            return read_utterance(self, key, job.entries[key], False, self.preprocess)
+            return self.reader.read(key, job.entries[key], self.reader.window_s)
 
         shards = Shards(job, folder, (MEMORY,))
         shards.run(read, self.keep, batch_size)

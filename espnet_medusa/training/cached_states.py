@@ -18,7 +18,8 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.draft_material import unpadded_frames
-from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.inference.job import JobInput
+from espnet_medusa.inference.reader import Preprocess, UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
@@ -173,12 +174,16 @@ class StateKeeper:
         shards.run(self._read(job), self.keep, batch_size, share)
 
     def _read(self, job: JobInput) -> Callable[[str], Utterance]:
+        speech2text = self.speech2text
+        reader = UtteranceReader.for_model(
+            speech2text.asr_model, speech2text.asr_train_args, self.preprocess
+        )
+
         def read(key: str) -> Utterance:
             if self.references is not None and key not in self.references:
                 raise InputError("no reference text")
-            entry = job.entries[key]
-            found = read_utterance(self.speech2text, key, entry, False, self.preprocess)
-            return replace(found, language=job.languages.get(key))
+            utterance = reader.read(key, job.entries[key], reader.window_s)
+            return replace(utterance, language=job.languages.get(key))
 
         return read
 

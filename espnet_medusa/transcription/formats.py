@@ -1,26 +1,72 @@
-"""Formats of transcripts: openai-whisper's, to the byte, and NIST's."""
+"""Transcripts, and their formats: openai-whisper's, identical to the byte, and NIST's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
+from espnet_medusa.inference.journal import Failed, Outcome
 from espnet_medusa.longform.ctm import CHANNEL, ctm_lines
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.transcription.transcript import Transcript, Writer
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.transcription.recordings import Recording
 
 CTM = "ctm"
 
 
+@dataclass(frozen=True)
+class Transcript:
+    """Text of one recording.
+
+    Attributes:
+        recording: The audio file.
+        text: Transcribed text; None: the recording failed.
+        language: Language code, given or detected; None: the model has no languages, or the
+            recording has no speech.
+        statistics: Calls, tokens and seconds.
+        error: One line with the reason of a failure; None: there is a text.
+        segments: Segments with times; None: the recording was decoded as a whole.
+    """
+
+    recording: Recording
+    text: str | None = None
+    language: str | None = None
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
+    error: str | None = None
+    segments: tuple[Segment, ...] | None = None
+
+    @classmethod
+    def of(cls, recording: Recording, outcome: Outcome) -> Transcript:
+        """Make the transcript of a recording from its decoding."""
+        if isinstance(outcome, Failed):
+            return cls(recording, error=outcome.reason)
+        text = outcome.nbest[0].text or ""
+        if outcome.segments is None:
+            text = " ".join(text.split())
+        statistics, segments = outcome.statistics, outcome.segments
+        return cls(recording, text, outcome.language, statistics, segments=segments)
+
+    @property
+    def line(self) -> str:
+        """The text on one line."""
+        return " ".join((self.text or "").split())
+
+    @property
+    def has_words(self) -> bool:
+        """Whether segments have word times."""
+        return any(segment.words for segment in self.segments or ())
+
+
 def as_text(transcript: Transcript) -> str:
-    """The text on a line of its own; of segments a line each."""
+    """Write the text on one line, or each segment on a line."""
     if transcript.segments is None:
         return f"{transcript.line}\n"
     return "".join(f"{segment.text.strip()}\n" for segment in transcript.segments)
 
 
 def as_json(transcript: Transcript) -> str:
-    """As openai-whisper's; without segments the file and its seconds instead."""
+    """Write openai-whisper's JSON; without segments file, text, language and duration."""
     if transcript.segments is None:
         fields = {
             "file": str(transcript.recording.path),
@@ -49,7 +95,7 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_probability,
     }
-    # openai-whisper empties the words of what it empties, even where there were none.
+    # openai-whisper writes an empty list of words for an empty segment, even without word times.
     if with_words or not segment.tokens:
         fields["words"] = [
             {
@@ -64,7 +110,7 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """SubRip's subtitles."""
+    """Write SubRip subtitles."""
     return "".join(
         f"{number}\n{clock(start_s, ',', True)} --> {clock(end_s, ',', True)}\n{text}\n\n"
         for number, (start_s, end_s, text) in enumerate(_subtitles(transcript), start=1)
@@ -72,7 +118,7 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_vtt(transcript: Transcript) -> str:
-    """Subtitles of the web."""
+    """Write WebVTT subtitles."""
     return "WEBVTT\n\n" + "".join(
         f"{clock(start_s, '.')} --> {clock(end_s, '.')}\n{text}\n\n"
         for start_s, end_s, text in _subtitles(transcript)
@@ -80,7 +126,7 @@ def as_vtt(transcript: Transcript) -> str:
 
 
 def _subtitles(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
-    """Start, end and text; with words from the first to the last of them."""
+    """Yield start, end and text; with words from the first word's start to the last one's end."""
     for segment in transcript.segments or ():
         if not transcript.has_words:
             text = segment.text.strip().replace("-->", "->")
@@ -92,7 +138,7 @@ def _subtitles(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
 
 
 def clock(seconds: float, marker: str, with_hours: bool = False) -> str:
-    """Hours, minutes, seconds and, behind the marker, milliseconds."""
+    """Format hours, minutes, seconds, the decimal marker and milliseconds."""
     total_ms = round(seconds * 1000)
     minutes, rest_ms = divmod(total_ms, 60_000)
     hours, minutes = divmod(minutes, 60)
@@ -101,7 +147,7 @@ def clock(seconds: float, marker: str, with_hours: bool = False) -> str:
 
 
 def as_tsv(transcript: Transcript) -> str:
-    """A table of segments, times in milliseconds."""
+    """Write a table of segments, times in milliseconds."""
     rows = [
         f"{round(1000 * segment.start_s)}\t{round(1000 * segment.end_s)}\t"
         + segment.text.strip().replace("\t", " ")
@@ -111,7 +157,7 @@ def as_tsv(transcript: Transcript) -> str:
 
 
 def as_stm(transcript: Transcript) -> str:
-    """NIST's segments: recording, channel, speaker, start, end, text."""
+    """Write NIST's stm: recording, channel, speaker, start, end and text of each segment."""
     name = transcript.recording.id
     return "".join(
         f"{name} {CHANNEL} {name} {segment.start_s:.2f} {segment.end_s:.2f} "
@@ -122,11 +168,11 @@ def as_stm(transcript: Transcript) -> str:
 
 
 def as_ctm(transcript: Transcript) -> str:
-    """NIST's words."""
+    """Write NIST's ctm: words with times."""
     return ctm_lines(transcript.recording.id, transcript.segments or ())
 
 
-FORMATS: dict[str, Writer] = {
+FORMATS: dict[str, Callable[[Transcript], str]] = {
     "txt": as_text,
     "vtt": as_vtt,
     "srt": as_srt,
@@ -135,5 +181,5 @@ FORMATS: dict[str, Writer] = {
     "stm": as_stm,
     CTM: as_ctm,
 }
-OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper calls all
-UNTIMED = ("txt", "json")  # those that need no times
+OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper writes for "all"
+UNTIMED = ("txt", "json")  # formats without times

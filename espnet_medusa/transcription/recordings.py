@@ -1,17 +1,30 @@
-"""Audio files that a user names: files, folders, patterns; and what each one's results are called.
-
-Nothing is read here.
-"""
+"""Find the audio files of a command line, name their results, and read them."""
 
 import glob
+import logging
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
+import numpy as np
 
-# Of files in folders.
+from espnet_medusa.audio.reader import (
+    AudioInfo,
+    TooLongError,
+    check_audio,
+    probe_audio,
+    read_audio,
+    resample,
+)
+from espnet_medusa.audio.source import AudioError
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+
+logger = logging.getLogger(__name__)
+
+# Suffixes of audio files in folders.
 SUFFIXES = (
     ".wav", ".wave", ".w64", ".rf64", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".aif", ".aiff",
     ".aifc", ".au", ".snd", ".sph", ".caf", ".m4a", ".m4b", ".mp4", ".m4v", ".mov", ".3gp", ".aac",
@@ -24,9 +37,9 @@ class Recording:
     """An audio file.
 
     Attributes:
-        path: Where it is.
-        name: Of its results, without a suffix; below a folder that was given it has that folder's
-            subfolders, such as ``monday/talk1``.
+        path: Path of the file.
+        name: Name of its results, without a suffix. In a folder of the command line it includes
+            the subfolders, such as ``monday/talk1``.
     """
 
     path: Path
@@ -34,38 +47,44 @@ class Recording:
 
     @property
     def id(self) -> str:
-        """Of a Kaldi table: the name without white space or slashes."""
+        """Id in Kaldi tables: the name without white space or slashes."""
         return "_".join(self.name.replace("/", "_").split())
+
+    @property
+    def file_key(self) -> str:
+        """Identify the file and its version: absolute path and time of change."""
+        path = self.path.resolve()
+        return f"{path} {path.stat().st_mtime_ns if path.exists() else ''}"
 
 
 def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
-    """Find what is named, each file once.
+    """Find audio files, each once.
 
     Args:
         audio: Files, folders (with all folders below), and patterns such as ``talks/*.wav``.
 
     Returns:
-        In the order given, folders and patterns sorted. A path that is not there is among them:
-        to read it says so.
+        Recordings in the order given, those of folders and patterns sorted. They include paths
+        that do not exist, which fail when they are read.
 
     Raises:
-        InputError: Nothing is named, or two files' results would have the same name.
+        InputError: There is no file, or the results of two files would have the same name.
     """
-    found: dict[Path, Path] = {}  # path to the folder that names are relative to
+    folders: dict[Path, Path] = {}  # path to the folder that its name is relative to
     for given in map(str, audio):
         for path in [given] if Path(given).exists() else sorted(glob.glob(given)) or [given]:
             for file, folder in _files(Path(path)):
-                found.setdefault(file, folder)
-    if not found:
+                folders.setdefault(file, folder)
+    if not folders:
         raise InputError(
-            f"{' '.join(map(str, audio)) or 'audio'}: no audio files there; give files, folders or "
-            f"patterns; in folders their names end in {' '.join(SUFFIXES)}"
+            f"{' '.join(map(str, audio)) or 'audio'}: no audio files; give files, folders or "
+            f"patterns; suffixes of audio files in folders: {' '.join(SUFFIXES)}"
         )
-    return _named(found)
+    return _make_recordings(folders)
 
 
 def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Files of a folder, or the path itself, each with the folder that names are relative to."""
+    """Return the files of a folder, or the path itself, each with its folder."""
     if not path.is_dir():
         return [(path, path.parent)]
     hidden = [*path.rglob(".*")]
@@ -78,22 +97,73 @@ def _files(path: Path) -> list[tuple[Path, Path]]:
     ]
 
 
-def _named(found: dict[Path, Path]) -> list[Recording]:
-    """Names are paths without suffix; with it where two would be the same."""
-    plain = {path: path.relative_to(folder).with_suffix("").as_posix()
-             for path, folder in found.items()}  # fmt: skip
-    counts = Counter(Recording(path, name).id for path, name in plain.items())
-    recordings = [
-        Recording(path, name if counts[Recording(path, name).id] == 1 else name + path.suffix)
-        for path, name in plain.items()
+def _make_recordings(folders: dict[Path, Path]) -> list[Recording]:
+    """Name recordings by their paths; a suffix tells apart files of otherwise equal names."""
+    plain = [
+        Recording(path, path.relative_to(folder).with_suffix("").as_posix())
+        for path, folder in folders.items()
     ]
-    seen: dict[str, Recording] = {}
-    for recording in recordings:
-        other = seen.setdefault(recording.id, recording)
+    counts = Counter(recording.id for recording in plain)
+    by_id: dict[str, Recording] = {}
+    for recording in plain:
+        if counts[recording.id] > 1:
+            recording = Recording(recording.path, recording.name + recording.path.suffix)
+        other = by_id.setdefault(recording.id, recording)
         if other is not recording:
             raise InputError(
                 f"{other.path} and {recording.path}: both results would be called {recording.id}; "
-                "rename one, give the folder that holds both, or transcribe one after the other "
-                "into other folders"
+                "rename one, give the folder that contains both, or transcribe them into "
+                "different folders"
             )
-    return recordings
+    return [*by_id.values()]
+
+
+@dataclass(frozen=True)
+class AudioFileReader(UtteranceReader):
+    """Reads audio files: averages channels and resamples; reads each header once.
+
+    Attributes:
+        headers: Path to header, or to the reason why it cannot be read.
+    """
+
+    headers: dict[str, AudioInfo | AudioError] = field(default_factory=dict)
+
+    def duration_s(self, path: str) -> float | None:
+        """Return the duration in the header; None: the header has none, or cannot be read."""
+        header = self._header(path)
+        return None if isinstance(header, AudioError) else header.duration_s
+
+    def read_samples(self, entry: str, max_duration_s: float | None) -> np.ndarray:
+        """Return the samples (N,) in [-1, 1] at the model's rate; errors as for ``read``."""
+        header = self._header(entry)
+        if isinstance(header, AudioError):
+            raise header
+        _check_duration(entry, header.duration_s, max_duration_s)
+        samples, rate_hz = read_audio(entry)
+        _check_duration(entry, len(samples) / rate_hz, max_duration_s)
+        if header.n_channels > 1:
+            logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
+        samples = resample(samples, rate_hz, self.sample_rate_hz)
+        check_audio(samples, self.sample_rate_hz, min_samples=HOP_SAMPLES)
+        return samples
+
+    def describe(self, key: str, entry: str) -> str:
+        """Return the name of a file in messages."""
+        return entry
+
+    def _header(self, path: str) -> AudioInfo | AudioError:
+        if path not in self.headers:
+            try:
+                self.headers[path] = probe_audio(path)
+            except AudioError as error:
+                self.headers[path] = error.with_traceback(None)
+        return self.headers[path]
+
+
+def _check_duration(path: str, duration_s: float | None, max_duration_s: float | None) -> None:
+    if None not in (duration_s, max_duration_s) and duration_s > max_duration_s:
+        raise TooLongError(
+            f"{path}: lasts {duration_s:.2f} s, more than the model's window of "
+            f"{max_duration_s:g} s",
+            "cut it at pauses, see docs/long_audio.md",
+        )

@@ -1,40 +1,24 @@
-"""Audio files to text, one result after the other; a bad file stops nobody else."""
+"""Audio files to text."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from espnet_medusa.audio.reader import TooLongError, check_audio, read_audio, resample
-from espnet_medusa.audio.source import AudioError
-from espnet_medusa.inference.batches import (
-    Utterance,
-    decode_together,
-    log_traceback,
-    make_batches,
-    one_line,
-    read_pools,
-)
-from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.job import Preprocess, build_preprocess, make_utterance
+from espnet_medusa.inference.job import JobInput, decode_remaining
+from espnet_medusa.inference.progress import Progress
+from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.options import build_options
+from espnet_medusa.transcription.formats import Transcript
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.probed import ProbedRecording, probe_recording
-from espnet_medusa.transcription.recordings import Recording, find_recordings
-from espnet_medusa.transcription.transcript import Transcript
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES
-
-logger = logging.getLogger(__name__)
-
-TOO_LONG = "cut it at pauses, see docs/long_audio.md"
+from espnet_medusa.transcription.output_folder import OutputFolder
+from espnet_medusa.transcription.recordings import AudioFileReader, Recording, find_recordings
 
 
 def transcribe(
@@ -52,16 +36,16 @@ def transcribe(
     Args:
         audio: Files, folders, patterns: see ``find_recordings``.
         model: An experiment or a Whisper: see ``find_model``.
-        model_file: Weights of the experiment; None: what conversion or training leaves.
-        device: ``cpu`` or ``cuda``; None: cuda where there is one.
+        model_file: Weights of the experiment; None: the file that conversion or training wrote.
+        device: ``cpu`` or ``cuda``; None: cuda if there is a GPU.
         batch_size: Most files that are decoded together; with ``vad_filter`` most windows.
-        timestamps: Whether short files, too, shall have segments with times; those beyond the
-            model's window always have.
-        options: As ``Speech2Text``'s, such as ``language``, ``beam_size``, ``decoder_precision``;
-            and those of ``LongFormOptions``, such as ``initial_prompt``.
+        timestamps: Whether files within the model's window have segments, too; longer files
+            always have segments.
+        options: Options of ``Speech2Text``, such as ``language``, ``beam_size``,
+            ``decoder_precision``; and of ``LongFormOptions``, such as ``initial_prompt``.
 
     Returns:
-        Transcripts as they are made, one of each file; those without a text say why.
+        One transcript of each file, in the order of decoding; a failed one has the reason.
 
     Raises:
         InputError: There is no audio at all, or the model or an option is not usable.
@@ -78,203 +62,88 @@ def transcribe(
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )
+    decoder = make_decoder(speech2text, batch_size, long_form, timestamps)
+    by_key = _by_file_key(recordings)
+    return (
+        Transcript.of(recording, outcome)
+        for outcome in decoder.decode(_make_job(by_key))
+        for recording in by_key[outcome.key]
+    )
+
+
+def make_decoder(
+    speech2text: Speech2Text, batch_size: int, long_form: LongFormOptions, timestamps: bool
+) -> UtteranceDecoder:
+    """Make a decoder of audio files; the memory of weights that it does not need is released.
+
+    Raises:
+        InputError: Segments are needed of all files, and the model writes no timestamps.
+    """
     speech2text.release_weights(long_form)
-    preprocess = build_preprocess(speech2text.asr_train_args)
-    transcriber = Transcriber(speech2text, preprocess, batch_size, long_form, timestamps)
-    return transcriber(map(probe_recording, recordings))
+    model, train_args = speech2text.asr_model, speech2text.asr_train_args
+    reader = AudioFileReader.for_model(model, train_args, build_preprocess(train_args))
+    return UtteranceDecoder(
+        speech2text,
+        reader,
+        batch_size,
+        long_form=long_form,
+        all_in_windows=timestamps or long_form.needs_windows,
+    )
+
+
+def transcribe_into(
+    folder: OutputFolder, decoder: UtteranceDecoder, recordings: Sequence[Recording]
+) -> list[Transcript]:
+    """Transcribe recordings, write their files, and print their texts.
+
+    Args:
+        folder: Output folder; recordings in its journal are not decoded again.
+        decoder: Decoder of audio files.
+        recordings: Recordings to transcribe.
+
+    Returns:
+        Transcripts in the order of the recordings.
+    """
+    journal, by_key = folder.journal, _by_file_key(recordings)
+    job = _make_job(by_key)
+    resumed = [journal.decoded[key] for key in job.keys if key in journal.decoded]
+    before_s = sum(decoded.statistics.audio_seconds for decoded in resumed)
+    remaining = [path for key, path in job.entries.items() if key not in journal.decoded]
+    total_s = before_s + sum(decoder.reader.duration_s(path) or 0.0 for path in remaining)
+    transcripts: dict[Recording, Transcript] = {}
+    with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
+        decoder = replace(decoder, on_decoded=lambda seconds: progress.update(seconds / 60))
+        for outcome in chain(resumed, decode_remaining(decoder, job, journal)):
+            for recording in by_key[outcome.key]:
+                transcript = transcripts[recording] = Transcript.of(recording, outcome)
+                if transcript.error is None:
+                    folder.write(transcript)
+                    progress.say(f"{recording.id} {transcript.line}")
+    return [transcripts[recording] for recording in recordings]
+
+
+def _by_file_key(recordings: Iterable[Recording]) -> dict[str, list[Recording]]:
+    """Group recordings of the same file, which is decoded once."""
+    by_key: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        by_key.setdefault(recording.file_key, []).append(recording)
+    return by_key
+
+
+def _make_job(by_key: Mapping[str, Sequence[Recording]]) -> JobInput:
+    entries = {key: str(recordings[0].path) for key, recordings in by_key.items()}
+    return JobInput([*entries], entries, {})
 
 
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with greedy search where nothing asks for a beam, and a beam of 5 where no size.
+    """Add defaults to search options: greedy search, beam size 5, and the decoder's scores alone.
 
-    The decoder scores alone unless asked: a Whisper has no CTC branch.
+    With a beam size above 1 the default is beam search.
     """
     by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
     return {"search": by_size, "beam_size": 5, "ctc_weight": 0.0} | dict(options)
 
 
 def choose_device(device: str | None) -> str:
-    """The GPU where there is one and nothing else is asked for."""
+    """Return the given device, or else ``cuda`` if there is a GPU."""
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def read_recording(probed: ProbedRecording, rate_hz: int, window_s: float | None) -> np.ndarray:
-    """Samples as a model takes them: of its rate, channels averaged, which is said once a file.
-
-    Args:
-        probed: A file with its header.
-        rate_hz: The model's.
-        window_s: The most that it hears at a time; None: any length.
-
-    Returns:
-        (samples,) float32 in [-1, 1].
-
-    Raises:
-        TooLongError: It is longer.
-        AudioError: The file cannot be read.
-    """
-    path, header = probed.recording.path, probed.header
-    if isinstance(header, AudioError):
-        raise header
-    _check_length(path, header.duration_s, window_s)
-    samples, read_rate_hz = read_audio(str(path))
-    _check_length(path, len(samples) / read_rate_hz, window_s)
-    if header.n_channels > 1:
-        logger.warning(f"{path}: its {header.n_channels} channels are mixed down to one")
-    samples = resample(samples, read_rate_hz, rate_hz)
-    check_audio(samples, rate_hz, min_samples=HOP_SAMPLES)
-    return samples
-
-
-def _check_length(path: Path, duration_s: float | None, window_s: float | None) -> None:
-    if None not in (duration_s, window_s) and duration_s > window_s:
-        raise TooLongError(
-            f"{path}: lasts {duration_s:.2f} s, more than the {window_s:g} s that the model hears "
-            "at a time",
-            TOO_LONG,
-        )
-
-
-@dataclass(frozen=True)
-class Transcriber:
-    """A model and how its audio is read.
-
-    Attributes:
-        speech2text: Decodes.
-        preprocess: ESPnet's preprocessing function of audio, or None.
-        batch_size: Most recordings that are decoded together, or windows of their speech.
-        options: Of audio beyond the model's window.
-        timestamps: Whether all audio is decoded as if it were, with times.
-        on_decoded: Called with seconds of audio as they are done.
-
-    Raises:
-        InputError: The model does not write timestamps, and they are asked for.
-    """
-
-    speech2text: Speech2Text
-    preprocess: Preprocess | None = None
-    batch_size: int = 1
-    options: LongFormOptions = LongFormOptions()
-    timestamps: bool = False
-    on_decoded: Callable[[float], None] = lambda seconds: None
-
-    def __post_init__(self) -> None:
-        if self.in_windows:
-            check_long_form(self.speech2text, self.options)
-
-    @property
-    def in_windows(self) -> bool:
-        """Whether short audio goes the way of long audio, too."""
-        return self.timestamps or self.options.needs_windows
-
-    def __call__(self, recordings: Iterable[ProbedRecording]) -> Iterator[Transcript]:
-        """Transcripts as they are made: recordings of like lengths are decoded together.
-
-        Each recording has one; those without a text say why. Those beyond the model's window, or
-        all with timestamps, come last.
-        """
-        by_path: dict[str, Recording] = {}
-        failed: list[Transcript] = []
-        long: list[ProbedRecording] = []
-        if self.in_windows:
-            long, recordings = [*recordings], []
-        for pool in read_pools(self._read(recordings, by_path, failed, long), self.batch_size):
-            yield from self._take(failed)
-            for batch in make_batches([one.frames for one in pool], self.batch_size):
-                together = [pool[index] for index in batch]
-                for utterance, outcome in decode_together(self.speech2text.decode, together):
-                    self.on_decoded(len(utterance.speech) / self.speech2text.sample_rate_hz)
-                    yield self._transcript(by_path.pop(utterance.key), outcome)
-        yield from self._take(failed)
-        if long:
-            yield from self._long(long)
-
-    def _long(self, recordings: Sequence[ProbedRecording]) -> Iterator[Transcript]:
-        """Segments of recordings of any length."""
-        failed: list[Transcript] = []
-        done_s: dict[Recording, float] = {}
-        run = self.speech2text.long_form(self.options, self.batch_size)
-        for step in run(self._read_long(recordings, failed)):
-            yield from self._take(failed)
-            found, recording = step.recording, step.recording.key
-            self.on_decoded(found.done_s - done_s.get(recording, 0.0))
-            done_s[recording] = found.done_s
-            if not step.done:
-                continue
-            if found.error is not None:
-                yield self._failure(recording, found.error)
-                continue
-            yield Transcript(
-                recording,
-                found.text,
-                found.language,
-                found.statistics,
-                segments=tuple(found.segments),
-            )
-        yield from self._take(failed)
-
-    def _read_long(
-        self, recordings: Iterable[ProbedRecording], failed: list[Transcript]
-    ) -> Iterator[LongRecording]:
-        own = self.speech2text
-        for probed in recordings:
-            recording, path = probed.recording, str(probed.recording.path)
-            try:
-                samples = read_recording(probed, own.sample_rate_hz, None)
-                utterance = make_utterance(own, path, samples, self.preprocess)
-            except Exception as error:  # whatever it was, the others go on
-                failed.append(self._failure(recording, error))
-            else:
-                yield LongRecording(recording, utterance.speech, name=path)
-
-    @staticmethod
-    def _take(failed: list[Transcript]) -> Iterator[Transcript]:
-        while failed:
-            yield failed.pop(0)
-
-    def _read(
-        self,
-        recordings: Iterable[ProbedRecording],
-        by_path: dict[str, Recording],
-        failed: list[Transcript],
-        long: list[ProbedRecording],
-    ) -> Iterator[Utterance]:
-        """Those that fit into the window; the others are put aside where the model takes them."""
-        own = self.speech2text
-        takes_long = why_not_long_form(own) is None
-        for probed in recordings:
-            recording, key = probed.recording, str(probed.recording.path)
-            try:
-                samples = read_recording(probed, own.sample_rate_hz, own.window_s)
-                utterance = make_utterance(own, key, samples, self.preprocess)
-            except Exception as error:  # whatever it was, the others go on
-                if isinstance(error, TooLongError) and takes_long:
-                    long.append(probed)
-                else:
-                    failed.append(self._failure(recording, error))
-            else:
-                by_path[key] = recording
-                yield utterance
-
-    def _transcript(self, recording: Recording, outcome: Decoding | Exception) -> Transcript:
-        if isinstance(outcome, Exception):
-            return self._failure(recording, outcome)
-        if not outcome.results:
-            return Transcript(recording, error=f"{recording.path}: no hypothesis ended")
-        text, _, _, hypothesis = outcome.results[0]
-        language = self._language(hypothesis.yseq.tolist())
-        text = " ".join((text or "").split())
-        return Transcript(recording, text, language, outcome.statistics)
-
-    def _language(self, tokens: Sequence[int]) -> str | None:
-        """The code in a prompt."""
-        whisper = self.speech2text.whisper
-        languages = {} if whisper is None else whisper.tokens.languages
-        return next((code for code, token in languages.items() if token in tokens[:2]), None)
-
-    def _failure(self, recording: Recording, error: Exception) -> Transcript:
-        log_traceback(error)
-        reason = one_line(error)
-        if str(recording.path) not in reason:
-            reason = f"{recording.path}: {reason}"
-        return Transcript(recording, error=reason)

@@ -10,7 +10,8 @@ from tqdm import tqdm
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance, make_batches
 from espnet_medusa.inference.draft_material import draft_inputs
-from espnet_medusa.inference.job import JobInput, Preprocess, read_utterance
+from espnet_medusa.inference.job import JobInput
+from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState
@@ -71,11 +72,7 @@ def choose_keys(keys: Sequence[str], count: int) -> list[str]:
 
 
 def read_utterances(
-    job: JobInput,
-    count: int,
-    speech2text: Speech2Text,
-    allow_pipes: bool,
-    preprocess: Preprocess | None,
+    job: JobInput, count: int, reader: UtteranceReader, max_duration_s: float | None
 ) -> list[Utterance]:
     """Read ``count`` utterances as a decoding job does.
 
@@ -89,9 +86,7 @@ def read_utterances(
         if key in job.problems:
             raise InputError(job.problems[key])
         try:
-            utterances.append(
-                read_utterance(speech2text, key, job.entries[key], allow_pipes, preprocess)
-            )
+            utterances.append(reader.read(key, job.entries[key], max_duration_s))
         except ValueError as error:
             raise InputError(f"{key}: {error}; list other utterances with --key_file") from error
     return utterances

@@ -14,7 +14,7 @@ from who_drafts_report import Measured, agree, make_rows
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
-from espnet_medusa.inference.journal import Decoded, Hypothesis
+from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -178,7 +178,7 @@ def test_plans_of_the_recipe_can_be_read():
 
 
 def nbest(*hypotheses):
-    found = [Hypothesis(text, [], [*map(ord, text)], repr(score)) for text, score in hypotheses]
+    found = [NBestEntry(text, [], [*map(ord, text)], repr(score)) for text, score in hypotheses]
     return Decoded("a", found)
 
 
@@ -214,7 +214,7 @@ def test_rows_by_hand():
             )  # fmt: skip
             for one in drafted:
                 cost.count_drafts(*one)
-            decoded.append(Decoded("a", [Hypothesis(text, [], [], "0.0")], cost))
+            decoded.append(Decoded("a", [NBestEntry(text, [], [], "0.0")], cost))
         return Measured(way, decoded)
 
     plain = measured("none", ["Mr. Ab, cd", "ef", "g"], [1.0, 2.0, 6.0], [6, 6, 6])

@@ -38,7 +38,7 @@ from espnet_medusa.cluster.tasks import plan_tasks
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job
-from espnet_medusa.inference.journal import JOURNAL, Decoded, Hypothesis, Journal, Outcome
+from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry, Outcome
 from espnet_medusa.kaldi.table import read_table, write_table
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -114,7 +114,7 @@ class PretendedDecoder:
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         for key in job.keys:
             tokens = [*range(10000, 10000 + len(WORDS))]
-            nbest = [Hypothesis(" ".join(WORDS), WORDS, tokens, "tensor(-4.2121)")]
+            nbest = [NBestEntry(" ".join(WORDS), WORDS, tokens, "tensor(-4.2121)")]
             drafts = {"drafted": [11] * 8, "accepted": [*range(10, 2, -1)]}
             seconds = {"decoder_seconds": 0.25, "total_seconds": 0.5, "audio_seconds": 12.0}
             yield Decoded(key, nbest, DecodingStatistics(12, 60, 31, **drafts, **seconds))

@@ -1,4 +1,4 @@
-"""Decoding jobs in batches: every utterance has a result or a reason, in order, whatever fails."""
+"""Jobs in batches: each utterance has a result or a reason, in order, whatever fails."""
 
 import json
 import logging
@@ -12,9 +12,11 @@ from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_noise
 
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.job import UtteranceDecoder, decode_job, read_input
+from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 RATE_HZ = 16000
@@ -22,18 +24,12 @@ RATE_HZ = 16000
 
 @dataclass
 class FakeSpeech2Text:
-    """Writes down how long the audio was; fails on demand."""
+    """Returns the number of samples as text; raises on demand."""
 
     most_rows: int = 100
     bad_samples: int | None = None
-    window: str = "audio"
-    sample_rate_hz: int = RATE_HZ
-    window_s: float = 2.0
+    whisper: None = None
     tried: list[list[int]] = field(default_factory=list)
-
-    @property
-    def asr_model(self):
-        return SimpleNamespace(encoder=SimpleNamespace(window=self.window))
 
     def decode(self, speeches, languages) -> list[Decoding]:
         assert len(languages) == len(speeches)
@@ -46,7 +42,7 @@ class FakeSpeech2Text:
         return [self._decoding(size) for size in sizes]
 
     def _decoding(self, size: int) -> Decoding:
-        hypothesis = SimpleNamespace(score=torch.tensor(-1.5))
+        hypothesis = SimpleNamespace(score=torch.tensor(-1.5), yseq=torch.tensor([0]))
         statistics = DecodingStatistics(
             decoder_calls=size, tokens=2 * size, audio_seconds=size / RATE_HZ
         )
@@ -65,11 +61,11 @@ def corpus(tmp_path):
     return sizes
 
 
-def run(folder, speech2text, *, made_with=None, preprocess=None, **limits):
+def run(folder, speech2text, *, made_with=None, preprocess=None, padded=False, **limits):
     job = read_input([(str(folder / "wav.scp"), "speech", "sound")], None)
     journal = Journal(folder / "output", made_with or {})
-    failed = decode_job(UtteranceDecoder(speech2text, False, preprocess, **limits), job, journal)
-    return failed, journal
+    reader = UtteranceReader(RATE_HZ, 2.0, padded, preprocess)
+    return decode_job(UtteranceDecoder(speech2text, reader, **limits), job, journal), journal
 
 
 def texts(folder):
@@ -96,8 +92,9 @@ def test_frames_are_bounded_and_a_padded_window_counts_as_a_whole(corpus, tmp_pa
     run(tmp_path, fake, batch_size=9, max_batch_frames=66)
     assert [len(sizes) for sizes in fake.tried] == [2, 2, 2, 3]
     assert all(len(sizes) * max(sizes) / 160 <= 66 for sizes in fake.tried)
-    padded = FakeSpeech2Text(window="whisper")
-    run(tmp_path, padded, made_with={"again": 1}, batch_size=9, max_batch_frames=600)
+    padded = FakeSpeech2Text()
+    limits = {"batch_size": 9, "max_batch_frames": 600}
+    run(tmp_path, padded, made_with={"again": 1}, padded=True, **limits)
     assert [len(sizes) for sizes in padded.tried] == [3, 3, 3]
     assert sum(padded.tried, []) == sorted(corpus.values(), reverse=True)
 

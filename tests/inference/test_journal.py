@@ -5,15 +5,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from espnet_medusa.inference.journal import JOURNAL, Decoded, Hypothesis, Journal
+from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry
 from espnet_medusa.longform.segment import Segment, Word
 from espnet_medusa.search.statistics import DecodingStatistics
 
-PLAIN = Decoded("a", [Hypothesis("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])
+PLAIN = Decoded("a", [NBestEntry("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])
 STATISTICS = DecodingStatistics(3, 9, 5, drafted=[3, 2], accepted=[2, 0], total_seconds=0.1)
 LONG = Decoded(
     "b",
-    [Hypothesis(None, [], [], "tensor(0.)"), Hypothesis("x", ["x"], [1], "tensor(-2.)")],
+    [NBestEntry(None, [], [], "tensor(0.)"), NBestEntry("x", ["x"], [1], "tensor(-2.)")],
     STATISTICS,
     "de",
     (

@@ -12,10 +12,11 @@ from openai_whisper import noise_and_silence, openai_whisper, save_openai_whispe
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.inference.job import UtteranceDecoder, decode_job, read_input
+from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
-from espnet_medusa.inference.long_utterances import LongUtterances
+from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.recipe.rtf import calculate_rtf
@@ -93,9 +94,13 @@ def run(corpus, speech2text, output, long_form=OPTIONS, keys=None, **limits):
     job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], key_file)
     job = replace(job, languages={"f": "de"})
     journal = Journal(corpus / output, made_with(long_form))
-    limits = {"batch_size": 2} | limits
-    decode_job(UtteranceDecoder(speech2text, long_form=long_form, **limits), job, journal)
+    decode_job(make_decoder(speech2text, long_form, **{"batch_size": 2} | limits), job, journal)
     return journal
+
+
+def make_decoder(speech2text, long_form=OPTIONS, **limits):
+    reader = UtteranceReader.for_model(speech2text.asr_model, speech2text.asr_train_args)
+    return UtteranceDecoder(speech2text, reader, long_form=long_form, **limits)
 
 
 def places_of(segments):
@@ -187,16 +192,18 @@ def test_what_was_interrupted_goes_on(whole, corpus, speech2text, monkeypatch):
         patch.setattr(Journal, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(corpus, speech2text, "out")
-    decode, begun = LongUtterances.decode, []
+    long_form, begun = Speech2Text.long_form, []
 
-    def counted(self, utterances):
-        read = [*utterances]
-        begun.append([one.key for one in read])
-        return decode(self, read)
+    def counted(self, *limits):
+        def run(recordings):
+            return decode(begun.append(recording.key) or recording for recording in recordings)
 
-    monkeypatch.setattr(LongUtterances, "decode", counted)
+        decode = long_form(self, *limits)
+        return run
+
+    monkeypatch.setattr(Speech2Text, "long_form", counted)
     assert not run(corpus, speech2text, "out").failed
-    assert len(begun[0]) == 2
+    assert len(begun) == 2
     for place, names in {"1best_recog": TABLES[:3], "segments": SEGMENT_TABLES}.items():
         folders = whole / "whole" / place, corpus / "out" / place
         assert filecmp.cmpfiles(*folders, names, shallow=False)[0] == [*names]
@@ -245,10 +252,13 @@ def test_a_search_that_cannot_says_so_of_each(corpus, speech2text):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "frames", "at_once"), [(4, None, 4), (4, 9000, 3), (2, 9000, 2), (4, 100, 1)]
+    ("batch_size", "frames", "together"), [(4, None, 4), (4, 9000, 3), (2, 9000, 2), (4, 100, 1)]
 )
-def test_frames_bound_windows_that_run_at_once(speech2text, batch_size, frames, at_once):
-    assert LongUtterances(speech2text, OPTIONS, batch_size, frames).at_once == at_once
+def test_max_batch_frames_limits_the_recordings_that_run_together(
+    speech2text, batch_size, frames, together
+):
+    decoder = make_decoder(speech2text, batch_size=batch_size, max_batch_frames=frames)
+    assert decoder.recordings_together == together
 
 
 def parse(*words):

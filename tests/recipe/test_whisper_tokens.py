@@ -5,7 +5,7 @@ from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer
 
 from espnet_medusa import stages
-from espnet_medusa.bin.asr_inference import build_preprocess
+from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.kaldi.dump_dir import DumpTables
 from espnet_medusa.kaldi.table import read_table, write_table
 from espnet_medusa.task import MedusaASRTask

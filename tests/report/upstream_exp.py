@@ -5,7 +5,7 @@ from pathlib import Path
 
 from exp_folders import write_score
 
-from espnet_medusa.inference.journal import Decoded, Hypothesis, Journal
+from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.search.statistics import DecodingStatistics
 
 MODEL = "_asr_model_valid.acc.ave"
@@ -42,7 +42,7 @@ def run_job(
             journal.fail(key, f"{key}.wav: {key}: is truncated")
         else:
             text, counts = result
-            journal.add(Decoded(key, [Hypothesis(text, text.split(), [1], "-1.0")], counts))
+            journal.add(Decoded(key, [NBestEntry(text, text.split(), [1], "-1.0")], counts))
     journal.write_outputs([*results])
     return output / "statistics.json"
 

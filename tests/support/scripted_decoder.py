@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import JobInput
-from espnet_medusa.inference.journal import Decoded, Failed, Hypothesis, Outcome
+from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
 from espnet_medusa.search.statistics import DecodingStatistics
 
 
@@ -35,7 +35,7 @@ class ScriptedDecoder:
                 yield Failed(key, f"{job.entries[key]}: {key}: cursed")
                 continue
             text = f"{key} {job.languages.get(key, '-')}"
-            nbest = [Hypothesis(text, text.split(), [len(key)], "tensor(-1.0)")]
+            nbest = [NBestEntry(text, text.split(), [len(key)], "tensor(-1.0)")]
             yield Decoded(key, nbest, DecodingStatistics(1, 2, 3, audio_seconds=1.0))
 
     def begun(self) -> list[str]:

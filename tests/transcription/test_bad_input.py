@@ -13,7 +13,7 @@ from spoken import chords, lay_out, say
 from espnet_medusa.audio import reader
 from espnet_medusa.bin import transcribe as command
 from espnet_medusa.search.statistics import read_statistics
-from espnet_medusa.transcription import probed
+from espnet_medusa.transcription import recordings
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -102,7 +102,7 @@ def test_a_header_is_read_once(run, files, tmp_path, monkeypatch):
     monkeypatch.setattr(
         reader, "open_source", lambda path, *more: opened.append(path) or open_source(path, *more)
     )
-    monkeypatch.setattr(probed, "probe_audio", lambda path: asked.append(path) or probe(path))
+    monkeypatch.setattr(recordings, "probe_audio", lambda path: asked.append(path) or probe(path))
     assert run() == 3
     assert sorted(asked) == sorted(map(str, files.iterdir()))
     assert max(map(opened.count, asked)) == 2, "for its header, and for its audio"

@@ -9,9 +9,8 @@ from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.longform.segment import Segment, Word
 from espnet_medusa.longform.segments_dir import write_segments_dir
-from espnet_medusa.transcription.formats import FORMATS
+from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.recordings import Recording
-from espnet_medusa.transcription.transcript import Transcript
 
 WRITERS = {"txt": WriteTXT, "vtt": WriteVTT, "srt": WriteSRT, "tsv": WriteTSV, "json": WriteJSON}
 TEXTS = [" So it was.", " 那里 --> there", " a\ttab", " ¿Qué?", "no space", " two words"]

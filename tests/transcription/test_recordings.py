@@ -59,5 +59,5 @@ def test_results_of_one_name_are_refused(talks, tmp_path):
 
 
 def test_no_audio_at_all_is_one_line(tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path}: no audio files there"):
+    with pytest.raises(InputError, match=f"{tmp_path}: no audio files"):
         find_recordings([tmp_path])

@@ -1,0 +1,93 @@
+"""Read the audio of an utterance, check it and preprocess it for one model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from espnet2.tasks.asr import ASRTask
+
+from espnet_medusa.audio.reader import check_audio, read_audio
+from espnet_medusa.inference.audio_batch import audio_limits
+from espnet_medusa.inference.batches import FRAMES_PER_S, Utterance
+from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+
+Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
+    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model.
+
+    Args:
+        train_args: ESPnet's training arguments. Files of the training utterances may be missing.
+    """
+    (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
+    return ASRTask.build_preprocess_fn(train_args, False)
+
+
+@dataclass(frozen=True)
+class UtteranceReader:
+    """Reads entries of wav.scp; the sample rate must be the model's.
+
+    Attributes:
+        sample_rate_hz: Sample rate of the model.
+        window_s: Longest audio that the encoder accepts; None: no limit.
+        pads_to_window: Whether the encoder pads shorter audio to the window.
+        preprocess: ESPnet's preprocessing function, or None.
+        allow_pipes: Whether commands in wav.scp may run.
+    """
+
+    sample_rate_hz: int
+    window_s: float | None = None
+    pads_to_window: bool = False
+    preprocess: Preprocess | None = None
+    allow_pipes: bool = False
+
+    @classmethod
+    def for_model(
+        cls,
+        asr_model: torch.nn.Module,
+        train_args: argparse.Namespace,
+        preprocess: Preprocess | None = None,
+        allow_pipes: bool = False,
+    ) -> UtteranceReader:
+        """Build the reader of an ESPnet model that was trained with ``train_args``."""
+        pads_to_window = getattr(asr_model.encoder, "window", None) == WHISPER_WINDOW
+        limits = audio_limits(asr_model.encoder, train_args)
+        return cls(*limits, pads_to_window, preprocess, allow_pipes)
+
+    def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
+        """Read one utterance.
+
+        Args:
+            key: Utterance id.
+            entry: Value in wav.scp, or path.
+            max_duration_s: Longest duration that is allowed; None: no limit.
+
+        Raises:
+            TooLongError: The audio is longer.
+            ValueError: The audio cannot be read or does not suit the model.
+        """
+        data = {"speech": self.read_samples(entry, max_duration_s).astype(np.float32)}
+        if self.preprocess is not None:
+            data = self.preprocess(key, data)
+        speech = data["speech"]
+        if self.pads_to_window:
+            return Utterance(key, speech, round(self.window_s * FRAMES_PER_S))
+        return Utterance(key, speech, len(speech) * FRAMES_PER_S // self.sample_rate_hz)
+
+    def read_samples(self, entry: str, max_duration_s: float | None) -> np.ndarray:
+        """Return the samples (N,) in [-1, 1]; arguments and errors as for ``read``."""
+        samples, rate_hz = read_audio(
+            entry, allow_pipes=self.allow_pipes, max_duration_s=max_duration_s
+        )
+        check_audio(samples, rate_hz, self.sample_rate_hz, max_duration_s, HOP_SAMPLES)
+        return samples
+
+    def describe(self, key: str, entry: str) -> str:
+        """Return the name of an utterance in messages."""
+        return f"{entry}: {key}"

@@ -1,0 +1,200 @@
+"""Decode the utterances of a job in this process; one that fails does not stop the others."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from espnet_medusa.audio.reader import TooLongError
+from espnet_medusa.inference.batches import (
+    FRAMES_PER_S,
+    Utterance,
+    decode_together,
+    log_traceback,
+    make_batches,
+    one_line,
+    read_pools,
+)
+from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.job import JobInput, log_times
+from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
+from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording, RunningRecording
+from espnet_medusa.search.scores import DECODER
+from espnet_medusa.upstream.compat import Hypothesis
+
+
+@dataclass(frozen=True)
+class UtteranceDecoder:
+    """Decodes in batches; audio longer than the model's window comes last, window after window.
+
+    Attributes:
+        speech2text: Model and search.
+        reader: Reads the audio.
+        batch_size: Most utterances that are decoded together, or windows of long audio.
+        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
+        long_form: Options for audio longer than the window; None: such audio fails.
+        all_in_windows: Whether shorter audio is decoded as long audio, too.
+        on_decoded: Called with the seconds of audio that were decoded since the last call.
+
+    Raises:
+        InputError: ``all_in_windows`` with a model that writes no timestamps.
+    """
+
+    speech2text: Speech2Text
+    reader: UtteranceReader
+    batch_size: int = 1
+    max_batch_frames: int | None = None
+    long_form: LongFormOptions | None = None
+    all_in_windows: bool = False
+    on_decoded: Callable[[float], None] = lambda seconds: None
+
+    def __post_init__(self) -> None:
+        if self.all_in_windows:
+            check_long_form(self.speech2text, self.long_form)
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Sample rate of the model."""
+        return self.reader.sample_rate_hz
+
+    @property
+    def recordings_together(self) -> int:
+        """Long recordings that run at once: one window of each makes a batch."""
+        if self.max_batch_frames is None:
+            return self.batch_size
+        windows = self.max_batch_frames // round(self.reader.window_s * FRAMES_PER_S)
+        return max(min(self.batch_size, windows), 1)
+
+    def decode(self, job: JobInput) -> Iterator[Outcome]:
+        """Yield each utterance's result, or the reason why it has none."""
+        failed = [Failed(key, job.problems[key]) for key in job.keys if key in job.problems]
+        keys = [key for key in job.keys if key not in job.problems]
+        too_long: dict[str, TooLongError | None] = {}
+        if self.all_in_windows:
+            too_long, keys = dict.fromkeys(keys), []
+        for pool in read_pools(self._read(job, keys, failed, too_long), self.batch_size):
+            yield from _drain(failed)
+            lengths = [utterance.frames for utterance in pool]
+            for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
+                utterances = [pool[index] for index in batch]
+                for utterance, decoding in decode_together(self.speech2text.decode, utterances):
+                    self.on_decoded(len(utterance.speech) / self.sample_rate_hz)
+                    yield self._outcome(job, utterance.key, decoding)
+        yield from _drain(failed)
+        if too_long:
+            yield from self._decode_long(job, too_long)
+
+    def _read(
+        self,
+        job: JobInput,
+        keys: Iterable[str],
+        failed: list[Failed],
+        too_long: dict[str, TooLongError | None] | None = None,
+    ) -> Iterator[Utterance]:
+        """Read one utterance after the other.
+
+        Args:
+            job: Entries and languages.
+            keys: Utterance ids.
+            failed: Gets the utterances that cannot be read.
+            too_long: Gets those longer than the model's window; None: these are read, too.
+        """
+        max_duration_s = None if too_long is None else self.reader.window_s
+        for key in keys:
+            try:
+                utterance = self.reader.read(key, job.entries[key], max_duration_s)
+            except TooLongError as error:
+                too_long[key] = error.with_traceback(None)  # a traceback refers to the audio
+            except Exception as error:  # of any kind: the other utterances are decoded
+                failed.append(self._outcome(job, key, error))
+            else:
+                yield replace(utterance, language=job.languages.get(key))
+
+    def _decode_long(
+        self, job: JobInput, too_long: Mapping[str, TooLongError | None]
+    ) -> Iterator[Outcome]:
+        reason = why_not_long_form(self.speech2text)
+        if self.long_form is None or reason is not None:
+            for key, error in too_long.items():
+                yield self._outcome(job, key, _refusal(error, self.long_form, reason))
+            return
+        failed: list[Failed] = []
+        done_s: dict[str, float] = {}
+        recordings = (
+            LongRecording(read.key, read.speech, read.language, job.entries[read.key])
+            for read in self._read(job, too_long, failed)
+        )
+        run = self.speech2text.long_form(self.long_form, self.recordings_together)
+        for step in run(recordings):
+            yield from _drain(failed)
+            recording, key = step.recording, step.recording.key
+            self.on_decoded(recording.done_s - done_s.get(key, 0.0))
+            done_s[key] = recording.done_s
+            if step.done:
+                failure = recording.error
+                yield self._outcome(job, key, failure or self._join_windows(recording))
+        yield from _drain(failed)
+
+    def _join_windows(self, recording: RunningRecording) -> Decoding:
+        """Make one hypothesis of a long recording; its tokens are without timestamps.
+
+        Its score is the log-probability of all tokens, timestamps and ends included.
+        """
+        tokens, score = recording.text_tokens, torch.tensor(recording.score)
+        hypothesis = Hypothesis(torch.tensor(tokens), score, {DECODER: score})
+        pieces = self.speech2text.converter.ids2tokens(tokens)
+        return Decoding(
+            [(recording.text, pieces, tokens, hypothesis)],
+            recording.statistics,
+            recording.language,
+            tuple(recording.segments),
+        )
+
+    def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:
+        if isinstance(decoding, Exception):
+            log_traceback(decoding)
+            reason = one_line(decoding)
+        elif not decoding.results:
+            reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
+        else:
+            return self._decoded(key, decoding)
+        name = self.reader.describe(key, job.entries[key])
+        return Failed(key, reason if name in reason else f"{name}: {reason}")
+
+    def _decoded(self, key: str, decoding: Decoding) -> Decoded:
+        nbest = [
+            NBestEntry(text, [*token], [*token_int], str(hypothesis.score))
+            for text, token, token_int, hypothesis in decoding.results
+        ]
+        language = decoding.language or self._prompt_language(decoding.results[0][3])
+        decoded = Decoded(key, nbest, decoding.statistics, language, decoding.segments)
+        if decoding.segments is not None:
+            log_times(decoded, self.sample_rate_hz)
+        return decoded
+
+    def _prompt_language(self, hypothesis: Hypothesis) -> str | None:
+        """Return the language code in a Whisper prompt; None: the prompt has none."""
+        whisper = self.speech2text.whisper
+        codes = {} if whisper is None else whisper.tokens.languages
+        prompt = hypothesis.yseq[:2].tolist()
+        return next((code for code, token in codes.items() if token in prompt), None)
+
+
+def _drain(failed: list[Failed]) -> Iterator[Failed]:
+    while failed:
+        yield failed.pop(0)
+
+
+def _refusal(
+    error: TooLongError, long_form: LongFormOptions | None, reason: str | None
+) -> TooLongError:
+    """Add to the remedy whether the model can decode long audio."""
+    if reason is None:
+        return TooLongError(error.message, f"{error.remedy}, or decode with longform: true")
+    if long_form is None:
+        return error
+    return TooLongError(error.message, f"{error.remedy}; longform: {reason}")
