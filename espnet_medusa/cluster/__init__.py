@@ -1,1 +1,1 @@
-"""Decoding by the workers of a Dask cluster."""
+"""Decoding on the workers of a Dask cluster."""

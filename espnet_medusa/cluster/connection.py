@@ -1,33 +1,42 @@
-"""A Dask cluster to decode on: one that runs, or workers on this machine."""
+"""A Dask cluster: the connection, its workers and their package versions, and calls of workers.
+
+The scheduler imports this module to read tasks, so it must not import torch.
+"""
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from espnet_medusa.errors import InputError
 
-# A worker is forked from a process that has imported ESPnet: seconds less, for each that is
-# replaced, too.
+logger = logging.getLogger(__name__)
+
+# Workers are forked from a process that has imported ESPnet, which saves seconds per worker.
 LOCAL = {"distributed.worker.multiprocessing-method": "forkserver"}
 IMPORTED = ["espnet_medusa.cluster.worker", "espnet_medusa.bin.asr_inference"]
+PACKAGES = ("espnet_medusa", "espnet", "torch", "transformers", "numpy")  # that change results
+COMPARED = ("python", "dask", "distributed", *PACKAGES)
+LOOK_EVERY_S = 2.0
 
 
 @contextmanager
 def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
-    """The cluster's client.
+    """Connect to a cluster.
 
     Args:
-        scheduler: Address of a scheduler that runs; None: a cluster of this machine's.
-        workers: Processes of the latter, one thread each; those that vanish are replaced.
+        scheduler: Address of a running scheduler; None: start a cluster on this machine.
+        workers: Processes of that cluster, one thread each; a process that dies is replaced.
 
     Raises:
         InputError: The scheduler cannot be reached.
     """
-    # Not a line of the log for each connection; for each worker that is lost there is one.
+    # Without a log line for each connection; a lost worker still logs one.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     if scheduler is None:
         with _local_cluster(workers) as cluster, Client(cluster) as client:
@@ -49,8 +58,101 @@ def _local_cluster(workers: int) -> Iterator[LocalCluster]:
     with dask.config.set(LOCAL):
         context = distributed.utils.get_mp_context()
         context.set_forkserver_preload(["distributed", *IMPORTED])
-        # No memory limit: a worker's share of the machine may be less than a model.
+        # No memory limit: a worker's share of the machine may be smaller than the model.
         with LocalCluster(
             n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
         ) as cluster:
             yield cluster
+
+
+def call_plugin(name: str, method: str, *arguments: Any) -> Any:
+    """Call a method of a plugin of the worker that runs the task."""
+    return getattr(get_worker().plugins[name], method)(*arguments)
+
+
+class Workers:
+    """The workers of a cluster; the package versions of new workers are checked.
+
+    Args:
+        client: Client of the cluster.
+    """
+
+    def __init__(self, client: Client):
+        self.client = client
+        self.scheduler = client.scheduler.address
+        self.known: frozenset[str] = frozenset()
+        self.looked = -LOOK_EVERY_S
+
+    def count(self) -> int:
+        """Return the number of workers, which is at most ``LOOK_EVERY_S`` old.
+
+        Raises:
+            InputError: A worker has other versions of packages than this process, or the
+                connection to the scheduler is lost.
+        """
+        now = time.monotonic()
+        if not self.known or now - self.looked >= LOOK_EVERY_S:
+            self.looked = now
+            present = frozenset(self._query("nthreads"))
+            if not present:
+                logger.warning("the cluster has no workers; waiting for some")
+            if present - self.known:
+                self.check_versions()
+            self.known = present
+        return len(self.known)
+
+    def check_versions(self) -> None:
+        """Compare the packages of all workers and of the scheduler with this process.
+
+        Raises:
+            InputError: Versions differ, or the connection to the scheduler is lost.
+        """
+        reply = self._query("get_versions", packages=[*PACKAGES])
+        machines = {f"worker {address}": about for address, about in reply["workers"].items()}
+        machines["the scheduler"] = reply["scheduler"]
+        versions = {name: about["packages"] for name, about in machines.items()}
+        difference = version_difference(reply["client"]["packages"], versions)
+        if difference is not None:
+            raise InputError(difference)
+
+    def lost(self) -> InputError:
+        """Return the error of a lost connection to the scheduler."""
+        reason = "the connection is lost; run the same command again to resume"
+        return InputError(f"scheduler: {self.scheduler}: {reason}")
+
+    def _query(self, method: str, **options: Any) -> Any:
+        try:
+            return getattr(self.client, method)(**options)
+        except (OSError, AttributeError) as error:  # a client that has closed itself
+            raise self.lost() from error
+
+
+def version_difference(
+    here: Mapping[str, str | None], machines: Mapping[str, Mapping[str, str | None]]
+) -> str | None:
+    """Describe the first package whose versions differ in one line; None: no difference.
+
+    Builds of one version, such as torch's for CUDA and for CPUs, count as equal, and so do
+    Pythons of one minor version.
+
+    Args:
+        here: Package to version on this machine; None: not installed.
+        machines: Name of a worker or the scheduler to the same.
+    """
+    for package in COMPARED:
+        expected = _comparable(package, here.get(package))
+        for name, versions in machines.items():
+            version = _comparable(package, versions.get(package))
+            if version != expected:
+                return (
+                    f"{name} has {package} {version or 'not installed'}, this machine has "
+                    f"{expected or 'none'}; install the same versions everywhere"
+                )
+    return None
+
+
+def _comparable(package: str, version: str | None) -> str | None:
+    if version is None:
+        return None
+    parts = version.split("+")[0].split(".")
+    return ".".join(parts[:2] if package == "python" else parts)

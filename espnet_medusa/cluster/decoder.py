@@ -1,4 +1,4 @@
-"""Hands the utterances of a job to a cluster's workers and takes their results."""
+"""Decode the utterances of a job on a cluster."""
 
 import logging
 import os
@@ -13,35 +13,33 @@ from pathlib import Path
 from dask.base import tokenize
 from distributed import Client, Future, KilledWorker, as_completed
 
-from espnet_medusa.cluster.call import call_plugin
-from espnet_medusa.cluster.lengths import read_lengths
-from espnet_medusa.cluster.tasks import plan_tasks
+from espnet_medusa.cluster.connection import Workers, call_plugin
+from espnet_medusa.cluster.tasks import plan_tasks, read_lengths
 from espnet_medusa.cluster.worker import WorkerDecoder
-from espnet_medusa.cluster.workers import Workers
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import one_line
-from espnet_medusa.inference.job import JobDecoder, JobInput, log_whole
+from espnet_medusa.inference.job import JobDecoder, JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, Outcome
 
 logger = logging.getLogger(__name__)
 
-TASKS_AHEAD = 2  # for each worker, so that none waits for its next one
-DEADLY_TASKS = 3  # so many, and none that was done: it is not the utterances
+TASKS_AHEAD = 2  # per worker, so that none waits for its next task
+DEADLY_TASKS = 3  # so many before any succeeded: the utterances are not the cause
 
 
 @dataclass
 class ClusterDecoder:
-    """Utterances to results, by the workers of a cluster.
+    """Decodes utterances on the workers of a cluster.
 
-    The scheduler never has more than ``TASKS_AHEAD`` tasks for each worker, and tasks are names:
-    workers read the audio. However often a task ran, its utterances have one outcome.
+    The scheduler has at most ``TASKS_AHEAD`` tasks per worker. A task consists of ids and paths;
+    workers read the audio. An utterance has one outcome, however often its task ran.
 
     Attributes:
-        client: Of the cluster.
-        workers: Those of the cluster.
-        plugin: Name of what the workers keep.
-        rate: Sample rate of the model, asked for.
-        wav_scp: Beside which lengths may stand.
+        client: Client of the cluster.
+        workers: Workers of the cluster.
+        plugin: Name of the workers' plugin that has the model.
+        rate: Sample rate of the model, which a worker returns.
+        wav_scp: Path of wav.scp, next to which utt2num_samples may be.
         batch_size: Most utterances that a worker decodes together.
         max_batch_frames: Most frames of 10 ms of a batch; None: no limit.
     """
@@ -56,25 +54,26 @@ class ClusterDecoder:
 
     @cached_property
     def sample_rate_hz(self) -> int:
-        """Of the model, which a worker opens to answer.
+        """Sample rate of the model.
 
         Raises:
-            InputError: It cannot be opened.
+            InputError: No worker can open the model.
         """
         try:
             return self.rate.result()
         except Exception as error:
-            reason = _deaths(self._ended_workers(error))
+            reason = _describe_deaths(self._as_killed_worker(error))
             raise InputError(f"the model cannot be opened: {reason}") from error
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
-        """Each utterance's outcome once, as they come.
+        """Yield each utterance's outcome once, in any order.
 
-        An utterance of a task that ended its workers is decoded alone, after all others and while
-        nothing else runs. One that ends its workers then, too, has failed.
+        If a task kills its workers, its utterances are decoded one by one at the end, with no other
+        task running. An utterance that kills its workers then has failed.
 
         Raises:
-            InputError: A worker cannot decode at all, all die, or the scheduler is lost.
+            InputError: A worker cannot decode at all, all workers die, or the connection to the
+                scheduler is lost.
         """
         yield from (Failed(key, job.problems[key]) for key in job.keys if key in job.problems)
         keys = [key for key in job.keys if key not in job.problems]
@@ -84,21 +83,21 @@ class ClusterDecoder:
         logger.info(f"{len(keys)} utterances, {len(tasks)} tasks, {workers} workers")
         deadly: list[list[str]] = []
         any_done = False
-        for task, found in self._run(job, tasks, self._most_running):
-            if isinstance(found, KilledWorker):
+        for task, result in self._run(job, tasks, self._most_running):
+            if isinstance(result, KilledWorker):
                 deadly.append(task)
-                logger.warning(f"{_deaths(found)} with {task[0]} and {len(task) - 1} more")
+                logger.warning(f"{_describe_deaths(result)}: task of {task[0]}, {len(task)} ids")
                 if len(deadly) == DEADLY_TASKS and not any_done:
-                    raise InputError(f"{_deaths(found)}, and so with {DEADLY_TASKS} tasks of all")
+                    raise InputError(f"{_describe_deaths(result)}, for {DEADLY_TASKS} tasks of all")
             else:
                 any_done = True
-                yield from self._logged(found)
+                yield from self._logged(result)
         alone = [[key] for task in deadly for key in task]
-        for (key,), found in self._run(job, alone, lambda: 1):
-            if isinstance(found, KilledWorker):
-                yield Failed(key, f"{job.entries[key]}: {key}: {_deaths(found)}")
+        for (key,), result in self._run(job, alone, lambda: 1):
+            if isinstance(result, KilledWorker):
+                yield Failed(key, f"{job.entries[key]}: {key}: {_describe_deaths(result)}")
             else:
-                yield from self._logged(found)
+                yield from self._logged(result)
 
     def _most_running(self) -> int:
         return TASKS_AHEAD * max(self.workers.count(), 1)
@@ -106,38 +105,38 @@ class ClusterDecoder:
     def _logged(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         for outcome in outcomes:
             if isinstance(outcome, Decoded):
-                log_whole(outcome, self.sample_rate_hz)
+                log_times(outcome, self.sample_rate_hz)
             yield outcome
 
     def _run(
         self, job: JobInput, tasks: Sequence[list[str]], most_running: Callable[[], int]
     ) -> Iterator[tuple[list[str], list[Outcome] | KilledWorker]]:
-        """Each task with what came of it, as they are done."""
+        """Yield each task with its outcomes, or the error of its workers' deaths."""
         waiting = deque(tasks)
         running = as_completed(with_results=True, raise_errors=False)
         submitted: dict[str, list[str]] = {}
         while waiting or submitted:
             most = most_running()
             while waiting and len(submitted) < most:
-                arguments = arguments_of(job, waiting[0])
+                arguments = task_arguments(job, waiting[0])
                 future = self.client.submit(
                     call_plugin, self.plugin, "decode", *arguments, pure=False
                 )
                 submitted[future.key] = waiting.popleft()
                 running.add(future)
-            future, found = next(running)
+            future, result = next(running)
             if future.status == "error":
-                found = self._ended_workers(found[1])  # of type, error, traceback
-            elif isinstance(found, CancelledError):
-                found = self._ended_workers(found)
-            self.workers.count()  # of a new worker's outcomes none stands before it is looked at
-            yield submitted.pop(future.key), found
+                result = self._as_killed_worker(result[1])  # type, error, traceback
+            elif isinstance(result, CancelledError):
+                result = self._as_killed_worker(result)
+            self.workers.count()  # check the versions of a new worker before using its outcomes
+            yield submitted.pop(future.key), result
 
-    def _ended_workers(self, error: Exception) -> KilledWorker:
-        """The error of a task that ended its workers.
+    def _as_killed_worker(self, error: Exception) -> KilledWorker:
+        """Return the error if the task killed its workers.
 
         Raises:
-            InputError: It is another one, which no task can be without.
+            InputError: For any other error, which every task would have.
         """
         if isinstance(error, KilledWorker):
             return error
@@ -149,17 +148,16 @@ class ClusterDecoder:
         raise InputError(f"a worker cannot run its task: {one_line(error)}") from error
 
 
-def arguments_of(job: JobInput, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What ``WorkerDecoder.decode`` gets of some utterances."""
+def task_arguments(job: JobInput, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the arguments of ``WorkerDecoder.decode`` for a task."""
     languages = {key: job.languages[key] for key in keys if key in job.languages}
     return {key: job.entries[key] for key in keys}, languages
 
 
-def _deaths(error: KilledWorker) -> str:
-    """What ended workers."""
+def _describe_deaths(error: KilledWorker) -> str:
     return (
         f"{error.allowed_failures + 1} workers died one after the other, the last one "
-        f"{error.last_worker.address}; see its log, and whether its memory suffices"
+        f"{error.last_worker.address}; read its log, and check its memory"
     )
 
 
@@ -167,28 +165,28 @@ def _deaths(error: KilledWorker) -> str:
 def cluster_decoder(
     client: Client, open_decoder: Callable[[], JobDecoder], use_gpu: bool, **options
 ) -> Iterator[ClusterDecoder]:
-    """Workers that have what they need to decode.
+    """Prepare the workers of a cluster to decode a job.
 
     Args:
-        client: Of the cluster.
-        open_decoder: Opens the model; travels to the workers.
+        client: Client of the cluster.
+        open_decoder: Opens the model; it is pickled for the workers.
         use_gpu: Whether each worker takes a GPU.
-        options: What ``ClusterDecoder`` has of the job: ``wav_scp`` and how batches are made.
+        options: Other fields of ``ClusterDecoder``: ``wav_scp`` and limits of batches.
 
     Raises:
         InputError: A worker has other versions of packages, or no GPU.
     """
-    # What a driver that was killed has left has the same name, and is replaced.
+    # The same name as the plugin of an earlier process that was killed, which it replaces.
     plugin = f"espnet_medusa-{tokenize(open_decoder)}"
     workers = Workers(client)
     workers.count()
     try:
         client.register_plugin(WorkerDecoder(open_decoder, os.getcwd(), use_gpu), name=plugin)
     except Exception as error:
-        raise InputError(f"a worker cannot take part: {one_line(error)}") from error
+        raise InputError(f"a worker cannot be used: {one_line(error)}") from error
     try:
         rate = client.submit(call_plugin, plugin, "sample_rate_hz", pure=False)
         yield ClusterDecoder(client, workers, plugin, rate, **options)
     finally:
-        with suppress(Exception):  # the scheduler may be gone
+        with suppress(Exception):  # the scheduler may have ended
             client.unregister_worker_plugin(plugin)

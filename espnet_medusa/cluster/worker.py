@@ -1,4 +1,4 @@
-"""What a worker keeps between tasks, its model, and what it does with a task."""
+"""A worker of the cluster: it opens the model once and decodes tasks with it."""
 
 import os
 import re
@@ -16,56 +16,56 @@ from espnet_medusa.recipe.jobs import GPUS, visible_gpus
 
 
 class WorkerDecoder(WorkerPlugin):
-    """Opens the model when the first task asks for it, once for each worker process.
+    """Decodes tasks; the first task opens the model, once per worker process.
 
     Args:
-        open_decoder: Opens it; travels to the workers.
-        folder: That relative paths start from.
-        use_gpu: Whether it takes a GPU: of several the worker's number says which.
+        open_decoder: Opens the model; it is pickled for the workers.
+        folder: Folder that relative paths start from.
+        use_gpu: Whether the worker takes a GPU, by the number in its name.
     """
 
     def __init__(self, open_decoder: Callable[[], JobDecoder], folder: str, use_gpu: bool = False):
         self.open_decoder = open_decoder
         self.folder = folder
         self.use_gpu = use_gpu
-        self.lock = SerializableLock("espnet_medusa")  # should a worker have several threads
+        self.lock = SerializableLock("espnet_medusa")  # for workers with several threads
 
     def setup(self, worker: Worker) -> None:
-        """Choose the GPU, before anything touches one."""
+        """Choose the GPU before CUDA is initialized."""
         if self.use_gpu:
             os.environ[GPUS] = choose_gpu(str(worker.name), visible_gpus(os.environ))
 
     def teardown(self, worker: Worker) -> None:
-        """Forget the model."""
+        """Release the model."""
         self.__dict__.pop("decoder", None)
 
     @cached_property
     def decoder(self) -> JobDecoder:
-        """The model, opened."""
+        """The opened model."""
         return self.open_decoder()
 
     def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:
-        """Decode some utterances.
+        """Decode the utterances of a task.
 
         Args:
             entries: Utterance id to the value in wav.scp.
-            languages: Utterance id to code, where it differs from the search's own.
+            languages: Utterance id to language code, where it differs from the search's.
 
         Raises:
-            InputError: The model cannot be opened here, or the folder is not here.
+            InputError: The worker cannot open the model, or lacks the folder.
         """
         with self.lock:
             return [*self._opened().decode(JobInput([*entries], entries, {}, languages))]
 
     def sample_rate_hz(self) -> int:
-        """Of the model; errors as those of ``decode``."""
+        """Return the sample rate of the model; errors as for ``decode``."""
         with self.lock:
             return self._opened().sample_rate_hz
 
     def _opened(self) -> JobDecoder:
         try:
             if not os.path.isdir(self.folder):
-                raise InputError(f"{self.folder} is not there; workers need this machine's folders")
+                raise InputError(f"{self.folder}: missing; workers need the folders of this job")
             os.chdir(self.folder)
             return self.decoder
         except Exception as error:
@@ -73,12 +73,12 @@ class WorkerDecoder(WorkerPlugin):
 
 
 def choose_gpu(name: str, gpus: Sequence[str]) -> str:
-    """The GPU of a worker: the number that its name ends with counts around those there are.
+    """Choose a GPU by the number that the name of a worker ends with, modulo the GPUs.
 
     Args:
-        name: Such as ``3`` (of a local cluster), ``SLURMCluster-0-3`` or, without a number, an
-            address: the first GPU.
-        gpus: Names for ``CUDA_VISIBLE_DEVICES``, at least one.
+        name: Such as ``3`` (of a local cluster) or ``SLURMCluster-0-3``; a name without a number,
+            such as an address, gets the first GPU.
+        gpus: At least one device id for ``CUDA_VISIBLE_DEVICES``.
     """
     number = re.search(r"(?<!:)(?<!\d)\d+$", name)
     return gpus[int(number[0]) % len(gpus) if number else 0]

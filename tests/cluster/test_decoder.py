@@ -1,4 +1,4 @@
-"""Two workers that are killed now and then write what one process writes, each utterance once."""
+"""Two workers, some of them killed, write the files of one process, each utterance once."""
 
 import functools
 import gc
@@ -18,9 +18,8 @@ from scripted_decoder import ScriptedDecoder, refuse
 
 from espnet_medusa.bin import asr_inference, dask_inference
 from espnet_medusa.cluster import decoder as decoder_module
-from espnet_medusa.cluster.connection import connect
+from espnet_medusa.cluster.connection import Workers, connect
 from espnet_medusa.cluster.decoder import ClusterDecoder, cluster_decoder
-from espnet_medusa.cluster.workers import Workers
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import JobInput, decode_job
 from espnet_medusa.inference.journal import Journal
@@ -31,13 +30,13 @@ RESULTS = ("text", "token", "token_int", "score")
 
 @pytest.fixture(scope="module")
 def client():
-    """Of a cluster of two workers, where a task may end one worker, but not two."""
+    """Client of a cluster of two workers; a task fails once it has killed two."""
     with dask.config.set({"distributed.scheduler.allowed-failures": 1}), connect(None, 2) as client:
         yield client
 
 
 def make_job(folder, keys, frames=None, **fields) -> JobInput:
-    """A job whose files are not there, in tasks of one utterance each if they are long."""
+    """A job of missing files; the default length makes each utterance a task."""
     samples = {key: str(160 * (frames or {}).get(key, 12000)) for key in keys}
     write_table(folder / "utt2num_samples", samples)
     fields = {"problems": {}} | fields
@@ -53,25 +52,25 @@ def scripted(client, folder):
 
 
 def results(folder) -> dict[str, bytes]:
-    """Contents of the result files, and what failed."""
+    """Contents of the result files and of the list of failures."""
     files = [path for path in folder.rglob("*") if path.name in (*RESULTS, "failed_utterances")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def recorded(folder) -> list[str]:
-    """Ids in the journal, each as often as it is there."""
+    """Ids in the journal, with repetitions."""
     lines = (folder / "journal.jsonl").read_text().splitlines()[1:]
     return [json.loads(line)["key"] for line in lines]
 
 
 def decode_alone(folder, job):
-    """The oracle: one process, one utterance after the other."""
+    """Results of the oracle: one process, one utterance after the other."""
     (folder / "alone").mkdir()
     decode_job(ScriptedDecoder(str(folder / "alone")), job, Journal(folder / "one", {}))
     return results(folder / "one")
 
 
-def test_tasks_that_lose_their_worker_run_again_and_count_once(client, tmp_path, caplog):
+def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, caplog):
     keys = [f"u{number}" for number in range(12)]
     keys[3:3] = ["bad-a", "once-a", "unlisted"]
     keys += ["bad-b", "once-b"]
@@ -99,8 +98,8 @@ def test_tasks_that_lose_their_worker_run_again_and_count_once(client, tmp_path,
     assert results(tmp_path / "many") == expected
 
 
-def test_an_utterance_that_ends_every_worker_has_failed_and_no_other(client, tmp_path):
-    # All in one task at first.
+def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
+    # At first all short ones are in one task.
     frames = dict.fromkeys(("a", "b", "deadly", "c", "d"), 10) | {"long": 12000}
     job = make_job(tmp_path, frames, frames)
     with scripted(client, tmp_path) as decoder:
@@ -111,17 +110,17 @@ def test_an_utterance_that_ends_every_worker_has_failed_and_no_other(client, tmp
     assert sorted(recorded(tmp_path / "out")) == ["a", "b", "c", "d", "long"]
 
 
-def test_it_stops_where_all_tasks_end_their_workers(client, tmp_path, monkeypatch):
+def test_the_job_stops_when_all_tasks_kill_their_workers(client, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_module, "DEADLY_TASKS", 2)
     job = make_job(tmp_path, ["deadly-a", "deadly-b"])
     with (
         scripted(client, tmp_path) as decoder,
-        pytest.raises(InputError, match="2 workers died .* and so with 2 tasks of all"),
+        pytest.raises(InputError, match="2 workers died .* for 2 tasks of all"),
     ):
         decode_job(decoder, job, Journal(tmp_path / "out", {}))
 
 
-def test_what_was_recorded_before_an_interruption_is_not_decoded_again(client, tmp_path):
+def test_recorded_utterances_are_not_decoded_again(client, tmp_path):
     job = make_job(tmp_path, [f"u{number:02d}" for number in range(16)])
     with scripted(client, tmp_path) as decoder:
         outcomes = decoder.decode(job)
@@ -139,7 +138,7 @@ def test_what_was_recorded_before_an_interruption_is_not_decoded_again(client, t
     assert results(tmp_path / "many") == decode_alone(tmp_path, job)
 
 
-def test_a_model_that_no_worker_can_open_is_one_line(client, tmp_path):
+def test_an_error_of_opening_the_model_is_one_line(client, tmp_path):
     job = make_job(tmp_path, ["a"])
     with (
         cluster_decoder(client, refuse, False, wav_scp=tmp_path / "wav.scp") as decoder,
@@ -148,9 +147,9 @@ def test_a_model_that_no_worker_can_open_is_one_line(client, tmp_path):
         decode_job(decoder, job, Journal(tmp_path / "out", {}))
 
 
-def test_the_scheduler_never_has_more_than_the_next_tasks(client, tmp_path, monkeypatch):
+def test_the_scheduler_has_a_limited_number_of_tasks(client, tmp_path, monkeypatch):
     job = make_job(tmp_path, [f"u{number}" for number in range(20)])
-    gc.collect()  # futures that a failed test has left
+    gc.collect()  # futures of a failed test
 
     def pending() -> int:
         return sum(state.status == "pending" for state in [*client.futures.values()])
@@ -169,25 +168,22 @@ def test_the_scheduler_never_has_more_than_the_next_tasks(client, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
-        (
-            CancelledError(),
-            "scheduler: tcp://a:1: the connection is lost; the same command goes on",
-        ),
+        (CancelledError(), "scheduler: tcp://a:1: the connection is lost; run the same command"),
         (InputError("worker tcp://b:1: no"), "worker tcp://b:1: no"),
         (ModuleNotFoundError("No module named 'x'"), "run its task: No module named 'x' (ModuleN"),
     ],
 )
-def test_what_no_task_can_be_without_is_one_line(tmp_path, monkeypatch, error, said):
-    asked = []
+def test_errors_of_the_cluster_are_one_line(tmp_path, monkeypatch, error, message):
+    checks = []
     client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"))
     workers = Workers(client)
-    monkeypatch.setattr(workers, "check_versions", lambda: asked.append(True))
+    monkeypatch.setattr(workers, "check_versions", lambda: checks.append(True))
     decoder = ClusterDecoder(client, workers, "plugin", None, tmp_path / "wav.scp")
-    with pytest.raises(InputError, match=re.escape(said)):
-        decoder._ended_workers(error)
-    assert len(asked) == isinstance(error, ModuleNotFoundError), "other versions say it better"
+    with pytest.raises(InputError, match=re.escape(message)):
+        decoder._as_killed_worker(error)
+    assert len(checks) == isinstance(error, ModuleNotFoundError), "versions are checked first"
 
 
 # The command
@@ -195,13 +191,13 @@ def test_what_no_task_can_be_without_is_one_line(tmp_path, monkeypatch, error, s
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A tiny model's options, with ten utterances of which one is no audio."""
+    """Options of a tiny model, and ten utterances, one of which is no audio."""
     folder = tmp_path_factory.mktemp("corpus")
     experiment = make_experiment(folder / "exp")
     for number in range(10):
         write_noise(folder / f"{number}.wav", 0.3 + 0.04 * (number * 3 % 7), seed=number)
     (folder / "4.wav").write_bytes(b"no audio")
-    # Paths as in recipes: the workers do not start in this folder.
+    # Relative paths as in recipes; the workers start in another folder.
     table = {f"u{number}": f"{number}.wav" for number in range(10)}
     write_table(folder / "wav.scp", table)
     command = [*experiment.options(), "--search", "greedy", "--maxlenratio", "-12"]
@@ -209,7 +205,7 @@ def corpus(tmp_path_factory):
 
 
 def run(main, command) -> str:
-    """What a command that fails says."""
+    """Message of a command that fails."""
     with pytest.raises(SystemExit) as stopped:
         main([*map(str, command)])
     return str(stopped.value.code)
@@ -227,7 +223,7 @@ def test_the_command_writes_what_asr_inference_writes(
         assert "1 utterances failed" in run(dask_inference.main, [*command, *there, many])
     assert results(one) == results(many) and len(results(one)) == 5
     assert sum("best hypo: " in record.message for record in caplog.records) == 9
-    # One's journal is the other's.
+    # One command resumes from the journal of the other.
     lines = (one / "journal.jsonl").read_text().splitlines(keepends=True)
     (one / "journal.jsonl").write_text("".join(lines[:6]))
     caplog.clear()
@@ -236,9 +232,7 @@ def test_the_command_writes_what_asr_inference_writes(
     assert "resumed: 5 of 10" in caplog.text and results(one) == results(many)
 
 
-def test_a_worker_that_is_killed_while_the_command_runs_is_replaced(
-    client, corpus, tmp_path, monkeypatch
-):
+def test_a_killed_worker_of_the_command_is_replaced(client, corpus, tmp_path, monkeypatch):
     folder, command = corpus
     monkeypatch.chdir(folder)
     run(asr_inference.main, [*command, "--output_dir", tmp_path / "one"])
@@ -257,12 +251,12 @@ def test_a_worker_that_is_killed_while_the_command_runs_is_replaced(
     assert len(recorded(tmp_path / "many")) == 9
 
 
-def test_a_scheduler_that_is_not_there_is_one_line(corpus, tmp_path, monkeypatch):
+def test_a_missing_scheduler_is_one_line(corpus, tmp_path, monkeypatch):
     folder, command = corpus
     monkeypatch.chdir(folder)
     for address in ("tcp://127.0.0.1:9", "nonesuch://host:1"):
         there = ["--scheduler", address, "--output_dir", tmp_path]
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-            said = run(dask_inference.main, [*command, *there])
-        assert said.startswith(f"error: scheduler: {address}: cannot be reached (")
-        assert "\n" not in said and "start `dask scheduler`" in said
+            message = run(dask_inference.main, [*command, *there])
+        assert message.startswith(f"error: scheduler: {address}: cannot be reached (")
+        assert "\n" not in message and "start `dask scheduler`" in message

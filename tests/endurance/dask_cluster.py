@@ -30,11 +30,9 @@ from distributed import Client
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.cluster.call import call_plugin
-from espnet_medusa.cluster.connection import connect
-from espnet_medusa.cluster.decoder import arguments_of, cluster_decoder
-from espnet_medusa.cluster.lengths import SAMPLES, read_lengths
-from espnet_medusa.cluster.tasks import plan_tasks
+from espnet_medusa.cluster.connection import call_plugin, connect
+from espnet_medusa.cluster.decoder import cluster_decoder, task_arguments
+from espnet_medusa.cluster.tasks import SAMPLES, plan_tasks, read_lengths
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job
@@ -308,7 +306,7 @@ def scheduler_growth(job: JobInput, tasks: Sequence[list[str]], folder: Path) ->
     with own_scheduler(folder, 0) as (address, process), Client(address) as client:
         before = process.memory_info().rss
         futures = [
-            client.submit(call_plugin, "", "decode", *arguments_of(job, task), pure=False)
+            client.submit(call_plugin, "", "decode", *task_arguments(job, task), pure=False)
             for task in tasks
         ]
         # A lambda travels whole: the scheduler has no need of this file, nor of torch.

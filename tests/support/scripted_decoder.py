@@ -1,4 +1,4 @@
-"""A decoder for workers: what becomes of an utterance stands in its id."""
+"""A decoder for workers whose utterance ids choose their outcome."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from espnet_medusa.search.statistics import DecodingStatistics
 
 @dataclass(frozen=True)
 class ScriptedDecoder:
-    """Texts are ids. `bad...` fails; `deadly...` ends its process, `once...` the first time.
+    """Writes ids as texts; `bad...` fails, `deadly...` kills its process, `once...` only once.
 
     Attributes:
-        folder: Gets a line for each utterance that is begun.
+        folder: Its file `begun` lists each utterance that was started.
     """
 
     folder: str
@@ -39,11 +39,11 @@ class ScriptedDecoder:
             yield Decoded(key, nbest, DecodingStatistics(1, 2, 3, audio_seconds=1.0))
 
     def begun(self) -> list[str]:
-        """Utterances in the order in which they were begun, each as often as it was."""
+        """Utterances in the order in which they were started, with repetitions."""
         path = Path(self.folder, "begun")
         return path.read_text().split() if path.is_file() else []
 
 
 def refuse() -> ScriptedDecoder:
-    """A model that cannot be opened."""
+    """Fail to open a model."""
     raise InputError("ngpu: 7; allowed: at most 1")
