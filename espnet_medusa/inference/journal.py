@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.longform.segment import Segment, read_segment
@@ -13,6 +14,7 @@ from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
 STATISTICS = "statistics.json"
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,12 @@ class Journal:
         """Note an utterance without a result; a resumed job decodes it again."""
         self.failed[failed.key] = " ".join(failed.reason.split())
 
-    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str]) -> None:
+    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str] = EMPTY) -> None:
         """Write ESPnet's files and those of ``write_summary``.
 
         Args:
             keys: Utterance ids in the order of the output lines.
-            entries: Utterance id to the value in wav.scp.
+            entries: Utterance id to the value in wav.scp, of long audio.
         """
         results = [self.decoded[key] for key in keys if key in self.decoded]
         lines: dict[Path, list[str]] = {}

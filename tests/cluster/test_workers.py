@@ -83,5 +83,5 @@ def test_a_missing_folder_is_named(monkeypatch, tmp_path):
     here = SimpleNamespace(address="tcp://a:1")
     monkeypatch.setattr(worker_module, "get_worker", lambda: here)
     missing = tmp_path / "missing"
-    with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing} missing; workers"):
+    with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing}: missing; workers"):
         WorkerDecoder(refuse, str(missing)).sample_rate_hz()
