@@ -33,13 +33,13 @@ def _cache_memory(args: argparse.Namespace) -> int:
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.task import MedusaASRTask
-    from espnet_medusa.training.cached_memory import MemoryKeeper, check_same_encoder
+    from espnet_medusa.training.cached_memory import MemoryCache, check_same_encoder
 
     _log_progress()
     options = MedusaASRTask.get_parser().parse_args(args.command)
     job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
     check_same_encoder(options, args.output_dir)
-    keeper = MemoryKeeper(
+    keeper = MemoryCache(
         MedusaASRTask.build_initial_model(options),
         options,
         "cuda" if args.ngpu else "cpu",
@@ -56,7 +56,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
     Labels are the texts that the model writes, or with --references true the set's own. Texts
     that are probably wrong are left out (dropped_utterances).
     """
-    from espnet_medusa.training.label_filter import UnfitOptions
+    from espnet_medusa.training.label_filter import FilterOptions
 
     add, path = parser.add_argument, Path
     add("--exp_dir", type=path, required=True, help="experiment of the Whisper: config.yaml")
@@ -73,7 +73,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
     add("--encoder_precision", default="float32", help="of the encoder whose output is cached")
     add_fields(
         parser,
-        UnfitOptions(),
+        FilterOptions(),
         drop_fraction="share of the written texts to drop: lengths that least fit the audio",
         max_compression_ratio="zlib ratio above which a written text is dropped as repetitive",
     )
@@ -91,7 +91,7 @@ def _cache_states(args: argparse.Namespace) -> int:
     from espnet_medusa.inference.reader import build_preprocess
     from espnet_medusa.training import cached_states as cached
     from espnet_medusa.training.cached_shards import EVERY, FAILED
-    from espnet_medusa.training.label_filter import UnfitOptions
+    from espnet_medusa.training.label_filter import FilterOptions
 
     if not args.states and args.references:
         raise InputError("--states false: allowed with --references false; nothing would be made")
@@ -109,8 +109,8 @@ def _cache_states(args: argparse.Namespace) -> int:
         archives = tuple(name for name, is_cached in chosen.items() if is_cached)
         needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
         cached.check_space(args.output_dir, needed)
-    unfit = UnfitOptions(args.drop_fraction, args.max_compression_ratio)
-    keeper = cached.StateKeeper(speech2text, archives, references, preprocess, unfit)
+    unfit = FilterOptions(args.drop_fraction, args.max_compression_ratio)
+    keeper = cached.StateCache(speech2text, archives, references, preprocess, unfit)
     share = EVERY if args.job is None else slice(args.job - 1, None, args.jobs)
     keeper.run(job, args.output_dir, args.batch_size, share)
     if args.job is not None:

@@ -1,4 +1,4 @@
-"""Options of ESPnet's ASR task that Whisper's networks change before and after they are built."""
+"""Changes of ESPnet's ASR options before and after Whisper's networks are built."""
 
 import argparse
 import logging
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 def take_waveforms(args: argparse.Namespace) -> None:
-    """Drop frontend and normalization, which ``asr.sh`` always gives: the encoder has its own.
+    """Remove frontend and normalization, which ``asr.sh`` always sets: the encoder has its own.
 
     Args:
-        args: ESPnet's; with ``encoder: hf_whisper`` they are changed and so written to config.yaml.
+        args: ESPnet's options; changed in place for ``encoder: hf_whisper``, and so in config.yaml.
 
     Raises:
-        InputError: Features where audio is needed, or audio of another rate than Whisper's.
+        InputError: The input is features, or audio of another rate than Whisper's.
     """
     if getattr(args, "encoder", None) != "hf_whisper":
         return
@@ -34,7 +34,7 @@ def take_waveforms(args: argparse.Namespace) -> None:
             f"frontend: {args.frontend}; hf_whisper computes its features itself: frontend: null"
         )
     rate = (getattr(args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
-    if parse_size(str(rate)) != SAMPLE_RATE_HZ:  # as ESPnet's own frontend reads it
+    if parse_size(str(rate)) != SAMPLE_RATE_HZ:  # parsed like ESPnet's frontend
         raise InputError(f"frontend_conf: fs={rate}; hf_whisper takes 16 kHz: give asr.sh --fs 16k")
     if getattr(args, "specaug", None) is not None:
         raise InputError(
@@ -53,10 +53,10 @@ def take_waveforms(args: argparse.Namespace) -> None:
 
 
 def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
-    """Put a pretrained model's sizes in its name's place: the experiment stands without its folder.
+    """Replace a pretrained model's name by its sizes, so the experiment does not need its folder.
 
     Args:
-        args: ESPnet's, which it writes to config.yaml next.
+        args: ESPnet's options, which it writes to config.yaml next.
         model: Built with them.
     """
     for conf, module in (

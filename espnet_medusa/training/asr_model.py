@@ -32,7 +32,7 @@ from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
 
 Stats = dict[str, torch.Tensor | None]
-BLANK, SPACE = "<blank>", "Ġ"  # of units, for error rates
+BLANK, SPACE = "<blank>", "Ġ"  # of CTC units, for error rates
 
 
 class MedusaASRModel(ESPnetASRModel):
@@ -40,17 +40,16 @@ class MedusaASRModel(ESPnetASRModel):
 
     Args:
         model_conf: ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC, and
-            start and end are Whisper's where the token list has them.
+            start and end tokens are Whisper's if the token list has them.
 
     Raises:
-        InputError: A key is not known, or the decoder is not ours.
+        InputError: A key is unknown, or the decoder is not a ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):
-        own = {name: model_conf.pop(name) for name in [*model_conf] if name in _own_keys()}
-        allowed = inspect.signature(ESPnetASRModel.__init__).parameters
-        unknown = {name: value for name, value in model_conf.items() if name not in allowed}
-        options = build_options(TrainingOptions, {**own, **unknown}, "model_conf")
+        espnet_keys = inspect.signature(ESPnetASRModel.__init__).parameters
+        values = {key: model_conf.pop(key) for key in [*model_conf] if key not in espnet_keys}
+        options = build_options(TrainingOptions, values, "model_conf")
         start, end = default_symbols(model_conf["token_list"])
         defaults = {"ctc_weight": 0.0, "sym_sos": start, "sym_eos": end}
         super().__init__(**defaults | model_conf)
@@ -63,10 +62,10 @@ class MedusaASRModel(ESPnetASRModel):
         self.options = options
         self.draft_tokens: torch.Tensor | None = None
         if options.kl_weight > 0 and any(
-            own is not self.decoder.projection for own in self.decoder.projections
+            projection is not self.decoder.projection for projection in self.decoder.projections
         ):
             raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
-        self._set_units(options)
+        self._set_ctc_units(options)
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
             self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
@@ -85,8 +84,7 @@ class MedusaASRModel(ESPnetASRModel):
                 options.mwer_threshold,
             )
 
-    def _set_units(self, options: TrainingOptions) -> None:
-        """Give CTC units of its own."""
+    def _set_ctc_units(self, options: TrainingOptions) -> None:
         if options.ctc_units is None:
             return
         if self.ctc is None:
@@ -101,10 +99,8 @@ class MedusaASRModel(ESPnetASRModel):
         self.ctc = UnitCTC(self.ctc, units, size, options.ctc_block, block_conf)
         if self.error_calculator is not None:
             names = [BLANK, *self.token_list[: len(units)]]
-            calculator, report = type(self.error_calculator), self.error_calculator
-            self.error_calculator = calculator(
-                names, SPACE, BLANK, report.report_cer, report.report_wer
-            )
+            old = self.error_calculator
+            self.error_calculator = type(old)(names, SPACE, BLANK, old.report_cer, old.report_wer)
 
     def _calc_ctc_loss(
         self,
@@ -118,7 +114,7 @@ class MedusaASRModel(ESPnetASRModel):
         return super()._calc_ctc_loss(memory, memory_lengths, text, text_lengths)
 
     def train(self, mode: bool = True) -> "MedusaASRModel":
-        """As in torch, but frozen modules stay in evaluation mode: no dropout in a frozen base."""
+        """Set the mode; frozen modules stay in evaluation mode, without dropout."""
         super().train(mode)
         for module in self.modules():
             parameters = list(module.parameters())
@@ -136,25 +132,24 @@ class MedusaASRModel(ESPnetASRModel):
         memory_lengths: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
-        """Loss of a batch.
+        """Compute the loss of a batch.
 
         Args:
-            speech: (B, samples), or (B, L + 1, D) last hidden states of the frozen decoder, kept
-                by ``stages cache_states``; None: ``memory`` alone was kept.
+            speech: (B, samples), or (B, L + 1, D) cached last hidden states of the frozen decoder;
+                None: only ``memory`` is cached.
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
-            memory: (B, S, D) outputs of the frozen encoder, kept likewise or, alone, by
-                ``stages cache_memory``; None: nothing that trains reads it.
+            memory: (B, S, D) cached output of the frozen encoder; None: no trained part reads it.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
         Returns:
-            Loss, stats to log (loss and accuracy per head among them) and the batch size.
+            Loss, stats to log (with loss and accuracy per head) and the batch size.
 
         Raises:
-            InputError: A text is longer than the decoder has positions for, or states or memory
-                were kept of what is trained here.
+            InputError: A text is longer than the decoder has positions for, or cached input
+                belongs to a part that trains.
         """
         text = text[:, : text_lengths.max()]
         states = None
@@ -168,26 +163,25 @@ class MedusaASRModel(ESPnetASRModel):
         if states is None:
             check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
-        loss_ctc = loss = None
+        loss_ctc = None
         if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
             if memory is None:
-                raise InputError("memory: missing; CTC reads it: keep it with the states")
+                raise InputError("memory: missing; CTC reads it: cache it with the states")
             ctc_input = memory, memory_lengths
             if speech is not None and states is None:
                 ctc_input = self._unpadded(memory, memory_lengths, speech_lengths)
             loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*ctc_input, text, text_lengths)
             stats["loss_ctc"] = loss_ctc.detach()
+        loss = loss_ctc
         if loss_ctc is None or trains(self.decoder) or trains(self.encoder):
             loss = self._decoder_loss(memory, memory_lengths, text, stats, states)
-        if loss is None:  # CTC alone trains
-            loss = loss_ctc
-        elif loss_ctc is not None:
-            loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
+            if loss_ctc is not None:
+                loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:
             references = [row[row != self.ignore_id].tolist() for row in text]
-            loss_mwer, of_words = self.mwer(self.decoder, memory, memory_lengths, references)
+            loss_mwer, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
             loss = loss + self.options.mwer_weight * loss_mwer
-            stats |= of_words
+            stats |= mwer_stats
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
         return loss, stats, weight
@@ -195,9 +189,9 @@ class MedusaASRModel(ESPnetASRModel):
     def _unpadded(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a branch that can but draft reads: nothing of the silence that fills a window."""
-        drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
-        if not drafts or not isinstance(self.encoder, HFWhisperEncoder):
+        """Remove padded frames if CTC only drafts, as drafting reads none either."""
+        only_drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
+        if not only_drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
         rows = self.encoder.unpadded(memory, memory_lengths, speech_lengths)
         lengths = memory_lengths.new_tensor([*map(len, rows)])
@@ -214,7 +208,7 @@ class MedusaASRModel(ESPnetASRModel):
         tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
         if self.options.draft_vocab_size is not None and not self.decoder.token_counts.any():
             raise InputError(
-                "model_conf.draft_vocab_size: nothing was counted yet; give the counts of the "
+                "model_conf.draft_vocab_size: the model has no token counts; load those of the "
                 "training set: --init_param STATES/token_counts.pth"
             )
         if self.training and self.decoder.num_heads > 0:
@@ -252,11 +246,11 @@ class MedusaASRModel(ESPnetASRModel):
         return loss
 
     def _drafted(self, labels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Labels (B, L) and projections (V, D) over the tokens that are worth drafting."""
+        """Return labels (B, L) and projections (V', D) over the tokens of ``draft_vocab_size``."""
         projections = self.decoder.projections
         if self.options.draft_vocab_size is None:
             return labels, projections
-        if self.draft_tokens is None:  # once: counts go on growing
+        if self.draft_tokens is None:  # once, because the counts keep growing
             size = self.options.draft_vocab_size
             self.draft_tokens = self.decoder.draft_vocabulary(size, self.eos)
         places = torch.full_like(projections[0][:, 0], self.ignore_id, dtype=torch.long)
@@ -266,7 +260,12 @@ class MedusaASRModel(ESPnetASRModel):
         return inside, [rows[id(weight)] for weight in projections]
 
     def _objectives(self, counts: list[int], batch_size: int) -> list[Objective]:
-        """What each head's sums weigh, the base head first; counts are cross-entropy's."""
+        """Return the loss weights of each head, base head first.
+
+        Args:
+            counts: Divisor of each head's summed cross-entropy.
+            batch_size: B.
+        """
         options = self.options
         heads = range(len(counts) - 1)
         weights = [
@@ -284,7 +283,7 @@ class MedusaASRModel(ESPnetASRModel):
     def _log_heads(
         self, sums: HeadSums, counts: list[int], labels: list[int], batch_size: int, stats: Stats
     ) -> None:
-        """Mean losses and accuracies; nan where a head has no label, which no mean counts."""
+        """Add mean losses and accuracies to ``stats``; they are nan for a head without labels."""
         losses = sums.cross_entropy / sums.cross_entropy.new_tensor(counts)
         accuracies = sums.correct / sums.correct.new_tensor(labels)
         stats["loss_att"], stats["acc"] = losses[0], accuracies[0]
@@ -300,19 +299,15 @@ class MedusaASRModel(ESPnetASRModel):
 def state_distance(
     drafted: list[torch.Tensor], hidden: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Mean smooth L1 distance of heads' states from the decoder's own, further on.
+    """Return the mean smooth L1 distance of heads' states from the decoder's later states.
 
     Args:
-        drafted: Of heads 1 to K: (B, L - k, D) for the token k behind the next one.
-        hidden: (B, L, D), of which no gradient flows.
-        labels: (B, L), -1 where none counts.
+        drafted: (B, L - k, D) of heads k = 1 to K, for the token k positions after the next one.
+        hidden: (B, L, D) of the decoder, without gradient.
+        labels: (B, L), -1 where ignored.
     """
-    found, expected = (
-        torch.cat([rows_that_count(rows, labels, head) for head, rows in enumerate(states, 1)])
-        for states in (drafted, [hidden[:, head:] for head in range(1, len(drafted) + 1)])
+    states, targets = (
+        torch.cat([rows_that_count(rows, labels, head) for head, rows in enumerate(part, 1)])
+        for part in (drafted, [hidden[:, head:] for head in range(1, len(drafted) + 1)])
     )
-    return torch.nn.functional.smooth_l1_loss(found, expected) if len(found) else found.sum()
-
-
-def _own_keys() -> list[str]:
-    return list(TrainingOptions.__dataclass_fields__)
+    return torch.nn.functional.smooth_l1_loss(states, targets) if len(states) else states.sum()

@@ -1,4 +1,4 @@
-"""The outputs of a frozen encoder, computed once and kept: training reads them, not audio."""
+"""Cached output of a frozen encoder, which training reads instead of audio."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from espnet_medusa.options import read_yaml
 from espnet_medusa.training.cached_shards import FAILED, Cached, Shards, float16
 
 MEMORY = "memory"
-MADE_WITH = "encoder.yaml"
+SETTINGS_FILE = "encoder.yaml"
 PARTS = ("frontend", "normalize", "preencoder", "encoder", "postencoder")
 SETTINGS = (*(part + end for part in PARTS for end in ("", "_conf")), "init_param")
 
 
-class MemoryKeeper:
-    """Runs a model's frozen encoder over audio.
+class MemoryCache:
+    """Runs a model's frozen encoder over audio and caches its output.
 
     Args:
-        asr_model: With the initial weights of its training.
-        train_args: ESPnet's, of that training.
-        device: Where to run it.
+        asr_model: The model with the initial weights of its training.
+        train_args: ESPnet's training options.
+        device: Device of the encoder.
         preprocess: ESPnet's preprocessing function of audio, or None.
 
     Raises:
-        InputError: The encoder trains, or hears something else in every epoch.
+        InputError: The encoder trains, or its input differs from epoch to epoch.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class MemoryKeeper:
         self.device = device
 
     @torch.no_grad()
-    def keep(self, utterances: Sequence[Utterance]) -> list[Cached]:
-        """``memory`` (S, D) of each of several utterances."""
+    def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
+        """Return ``memory`` (S, D) of each utterance of a batch."""
         speeches = [torch.as_tensor(utterance.speech) for utterance in utterances]
         audio = AudioBatch(speeches, self.device, torch.float32)
         memory, frames = audio.encode(self.encoder)
@@ -61,62 +61,62 @@ class MemoryKeeper:
         ]
 
     def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
-        """Keep the outputs for all utterances, shard by shard; shards that are there stay.
+        """Cache the output of all utterances; finished shards are kept.
 
         Args:
             job: Ids and audio.
-            folder: To write ``memory.scp`` and ``failed_utterances`` into.
-            batch_size: Utterances that run together.
+            folder: Gets ``memory.scp`` and ``failed_utterances``.
+            batch_size: Utterances per batch.
 
         Returns:
-            Number of utterances without outputs.
+            Number of failed utterances.
 
         Raises:
-            InputError: No utterance has any.
+            InputError: All utterances failed.
         """
 
         def read(key: str) -> Utterance:
             return self.reader.read(key, job.entries[key], self.reader.window_s)
 
         shards = Shards(job, folder, (MEMORY,))
-        shards.run(read, self.keep, batch_size)
+        shards.run(read, self.compute, batch_size)
         tables, failed = shards.joined()
         shards.write_joined(tables, {FAILED: failed})
         return len(failed)
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:
-    """Refuse to keep what changes while the decoder trains.
+    """Check that the encoder's output does not change during training.
 
     Raises:
-        InputError: A part up to the encoder trains, or masks its features anew in every epoch.
+        InputError: A part up to the encoder trains, or SpecAugment masks features in every epoch.
     """
     for name in PARTS:
         part = getattr(asr_model, name)
         if part is not None and any(weight.requires_grad for weight in part.parameters()):
             raise InputError(
-                f"{name}: trains; outputs are kept of a frozen encoder: set freeze_param: [{name}]"
+                f"{name}: trains; a cache requires a frozen encoder: set freeze_param: [{name}]"
             )
     for owner in (asr_model, asr_model.encoder):
         if getattr(owner, "specaug", None) is not None:
             raise InputError(
-                "specaug: masks features anew in every epoch; kept outputs stay as they are: set "
+                "specaug: masks features anew in every epoch, cached output does not change: set "
                 "specaug: null (encoder_conf.use_specaug: false), or train on audio"
             )
 
 
 def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
-    """Write down whose outputs a folder holds; go on with no other encoder's.
+    """Write the encoder's settings into a new folder, or compare them with those in the folder.
 
     Raises:
-        InputError: The folder holds another one's.
+        InputError: The folder contains the output of another encoder.
     """
     settings = {name: getattr(train_args, name) for name in SETTINGS}
-    written = folder / MADE_WITH
-    if not written.is_file():
-        write_atomically(written, yaml.safe_dump(settings))
-    elif read_yaml(written, "remove the folder") != settings:
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        write_atomically(path, yaml.safe_dump(settings))
+    elif read_yaml(path, "remove the folder") != settings:
         raise InputError(
-            f"{folder}: holds the outputs of another encoder, see {written}; name another folder, "
+            f"{folder}: contains the output of another encoder, see {path}; name another folder, "
             "or remove this one"
         )

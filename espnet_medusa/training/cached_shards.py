@@ -1,4 +1,4 @@
-"""What a frozen network gives of each utterance, kept shard by shard: interruptions cost little."""
+"""A cache of a frozen network's output per utterance, written in shards so that runs can resume."""
 
 import logging
 import shutil
@@ -21,7 +21,7 @@ from espnet_medusa.kaldi.table import read_results, write_table
 logger = logging.getLogger(__name__)
 
 FAILED = "failed_utterances"
-SHARD_UTTERANCES = 128  # what an interruption costs at most
+SHARD_UTTERANCES = 128  # lost at most by an interruption
 EVERY = slice(None)
 
 Table = Mapping[str, str]
@@ -29,11 +29,11 @@ Table = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Cached:
-    """What is kept of one utterance.
+    """The cached output of one utterance.
 
     Attributes:
-        archives: Name to (N, D) float16.
-        lines: Name of a table to what stands behind the utterance there.
+        archives: Name of an archive to (N, D) float16.
+        lines: Name of a table to the utterance's value in it.
     """
 
     archives: Mapping[str, np.ndarray]
@@ -41,18 +41,18 @@ class Cached:
 
 
 Read = Callable[[str], Utterance]
-Keep = Callable[[Sequence[Utterance]], list[Cached]]
+Compute = Callable[[Sequence[Utterance]], list[Cached]]
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The utterances of a job in folders, each written as a whole or anew.
+    """Folders that contain the cached output of a job's utterances.
 
     Attributes:
         job: Ids and audio.
-        folder: Of the shards, and of their tables joined.
-        archives: Names of what is kept: ``<name>.scp`` of each shard.
-        tables: Likewise; files of that name.
+        folder: Contains the shards and their joined tables.
+        archives: Names of the archives: ``<name>.scp`` of each shard.
+        tables: Names of the text tables of each shard.
     """
 
     job: JobInput
@@ -61,36 +61,36 @@ class Shards:
     tables: tuple[str, ...] = ()
 
     @property
-    def what(self) -> str:
-        """What is kept, above all."""
-        return (*self.archives, *self.tables)[0]
-
-    @property
     def names(self) -> tuple[str, ...]:
-        """Files that tell of each utterance what is kept."""
+        """File names of a shard that list its utterances."""
         return (*(f"{name}.scp" for name in self.archives), *self.tables)
 
-    def run(self, read: Read, keep: Keep, batch_size: int, share: slice = EVERY) -> None:
-        """Write the shards; those that are there stay.
+    @property
+    def _content(self) -> str:
+        """The main content, for messages."""
+        return (*self.archives, *self.tables)[0]
+
+    def run(self, read: Read, compute: Compute, batch_size: int, share: slice = EVERY) -> None:
+        """Write all shards that are not complete.
 
         Args:
-            read: Id to audio; an error says what is wrong with this utterance alone.
-            keep: A batch to what is kept of each of it.
-            batch_size: Utterances that run together.
-            share: Of the shards, where other processes do the others.
+            read: Id to audio; an error concerns this utterance only.
+            compute: A batch of utterances to their outputs.
+            batch_size: Utterances per batch.
+            share: The shards that this process writes.
         """
         shards = self._shards()[share]
         done = [shard for shard, keys in shards if self._is_done(shard, keys)]
         count = sum(len(keys) for shard, keys in shards if shard in done)
         total = sum(len(keys) for _, keys in shards)
-        with Progress(total, count, self.what) as progress:
+        with Progress(total, count, self._content) as progress:
             for shard, keys in shards:
                 if shard not in done:
-                    outcomes = _outcomes(self.job, keys, read, keep, batch_size)
+                    outcomes = _outcomes(self.job, keys, read, compute, batch_size)
                     self._write_shard(shard, outcomes, progress)
 
     def joined(self) -> tuple[dict[str, Table], Table]:
-        """Of all shards together: the tables by name, and which utterances failed, and why."""
+        """Return the joined tables of all shards, and the failed utterances with reasons."""
         shards = [shard for shard, _ in self._shards()]
         *tables, failed = (
             {key: value for shard in shards for key, value in read_results(shard / name).items()}
@@ -99,14 +99,14 @@ class Shards:
         return dict(zip(self.names, tables, strict=True)), failed
 
     def write_joined(self, tables: Mapping[str, Table], left_out: Mapping[str, Table]) -> None:
-        """Write tables of all shards; an empty one is no file.
+        """Write joined tables; no file is written for an empty table.
 
         Args:
-            tables: By name, as ``joined`` gives them.
-            left_out: Name of a file to the utterances that are not in the tables, and why.
+            tables: By name, as returned by ``joined``.
+            left_out: File name to utterances that are not in the tables, with reasons.
 
         Raises:
-            InputError: All are left out.
+            InputError: The tables contain no utterance.
         """
         for name, table in {**tables, **left_out}.items():
             (self.folder / name).unlink(missing_ok=True)
@@ -115,12 +115,12 @@ class Shards:
         if not any(tables.values()):
             reasons = " and ".join(name for name, table in left_out.items() if table)
             raise InputError(
-                f"{self.folder}: no utterance has {self.what}; {reasons} there: why of each; "
+                f"{self.folder}: no utterance has {self._content}; the reasons are in {reasons}; "
                 "remove the folder to try again"
             )
 
     def _shards(self) -> list[tuple[Path, list[str]]]:
-        """Folder and utterances of each."""
+        """Return folder and utterances of each shard."""
         keys = self.job.keys
         return [
             (self.folder / f"shard.{number}", keys[start : start + SHARD_UTTERANCES])
@@ -128,7 +128,7 @@ class Shards:
         ]
 
     def _is_done(self, shard: Path, keys: Sequence[str]) -> bool:
-        """Whether a shard accounts for these utterances; its list of failures came last."""
+        """Return whether a shard is complete; its list of failures is written last."""
         if not (shard / FAILED).is_file():
             return False
         failed = read_results(shard / FAILED)
@@ -137,7 +137,6 @@ class Shards:
     def _write_shard(
         self, shard: Path, outcomes: Iterable[tuple[str, Cached | Exception]], progress: Progress
     ) -> None:
-        """Write one folder; its list of failures comes last."""
         shutil.rmtree(shard, ignore_errors=True)
         shard.mkdir(parents=True)
         failed: dict[str, str] = {}
@@ -160,35 +159,35 @@ class Shards:
 
 
 def _outcomes(
-    job: JobInput, keys: Sequence[str], read: Read, keep: Keep, batch_size: int
+    job: JobInput, keys: Sequence[str], read: Read, compute: Compute, batch_size: int
 ) -> Iterator[tuple[str, Cached | Exception]]:
-    """Read a shard and run it in batches of like lengths."""
+    """Read the utterances of a shard and compute their outputs in batches of similar lengths."""
     utterances = []
     for key in keys:
         try:
             if key in job.problems:
                 raise InputError(job.problems[key])
             utterances.append(read(key))
-        except Exception as error:  # whatever it was, the others go on
+        except Exception as error:  # one bad utterance does not stop the others
             yield key, error
     utterances.sort(key=lambda utterance: len(utterance.speech))
     for start in range(0, len(utterances), batch_size):
         batch = utterances[start : start + batch_size]
-        whose = {id(utterance.speech): utterance for utterance in batch}
+        by_speech = {id(utterance.speech): utterance for utterance in batch}
 
-        def keep_some(speeches, _, whose=whose):
-            return keep([whose[id(speech)] for speech in speeches])
+        def compute_some(speeches, _, by_speech=by_speech):
+            return compute([by_speech[id(speech)] for speech in speeches])
 
-        for utterance, outcome in decode_together(keep_some, batch):
+        for utterance, outcome in decode_together(compute_some, batch):
             yield utterance.key, outcome
 
 
 def float16(rows: torch.Tensor) -> np.ndarray:
-    """(N, D) as archives keep it."""
+    """Return (N, D) rows as an archive stores them."""
     return rows.half().cpu().numpy()
 
 
 def _writer(shard: Path, name: str) -> kaldiio.WriteHelper:
-    # As numpy's arrays: Kaldi's matrices know no float16.
+    # NumPy's format: Kaldi matrices have no float16.
     places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
     return kaldiio.WriteHelper(places, write_function="numpy")

@@ -1,7 +1,7 @@
-"""What a Whisper writes for its training audio, and its states over that text, computed once.
+"""Cached output of a frozen Whisper over its training audio: its texts and its hidden states.
 
-Training of heads or CTC on the states (``training.asr_model``) runs neither encoder nor decoder
-again. The texts alone are labels for what trains Whisper itself.
+Heads and CTC train on the states without running encoder and decoder again
+(``training.asr_model``). The texts are also labels for training Whisper itself.
 """
 
 import logging
@@ -25,38 +25,32 @@ from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.training.cached_shards import EVERY, FAILED, Cached, Shards, float16
-from espnet_medusa.training.label_filter import UnfitOptions, WrittenText, unfit_texts
+from espnet_medusa.training.label_filter import FilterOptions, WrittenText, dropped_texts
 
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
-UNPADDED = "unpadded"  # memory without the silence that fills the window
+UNPADDED = "unpadded"  # memory without padded frames
 TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
-TOKENS_PER_S = 5  # of speech, prompt and end included: for the estimate of disk space alone
+TOKENS_PER_S = 5  # of speech, prompt and end included; only for the estimate of disk space
 FLOAT16_BYTES = 2
 
 
 def bytes_needed(
     speech2text: Speech2Text, durations_s: Sequence[float], archives: Sequence[str]
 ) -> int:
-    """Estimate the disk space that what is kept of utterances takes.
-
-    Args:
-        speech2text: Of the whole model.
-        durations_s: Of the utterances, in seconds.
-        archives: What is kept.
-    """
+    """Estimate the bytes on disk of archives for utterances of these durations in seconds."""
     encoder = speech2text.asr_model.encoder
     positions = encoder.whisper.config.max_source_positions
     unpadded = positions / speech2text.window_s * sum(durations_s)
-    whole = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
-    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: whole, UNPADDED: unpadded}
+    padded = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
+    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: padded, UNPADDED: unpadded}
     return int(sum(vectors[name] for name in archives) * encoder.output_size() * FLOAT16_BYTES)
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Refuse to begin what the disk cannot hold.
+    """Check that the disk has so many free bytes.
 
     Raises:
         InputError: With both sizes.
@@ -71,32 +65,30 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 @dataclass(frozen=True)
-class StateKeeper:
-    """Runs the frozen model over audio.
+class StateCache:
+    """Runs a frozen Whisper over audio and caches its texts, states and encoder output.
 
     Attributes:
-        speech2text: Of the whole model, whose search writes the texts.
-        archives: What is kept beside texts: ``states``, and ``memory``, the encoder's output, for
-            heads with a block and CTC.
-        references: Utterance to label (L,) and text, in place of what the model writes; None: that.
+        speech2text: The model; its search writes the texts.
+        archives: Of ``STATES``, ``MEMORY`` and ``UNPADDED``, those that are cached.
+        references: Utterance to label (L,) and text that replace the model's; None: the model's.
         preprocess: ESPnet's preprocessing function of audio, or None.
-        unfit: Which written texts are left out.
+        filter_options: Which texts of the model are dropped.
     """
 
     speech2text: Speech2Text
     archives: tuple[str, ...]
     references: Mapping[str, tuple[list[int], str]] | None = None
     preprocess: Preprocess | None = None
-    unfit: UnfitOptions = UnfitOptions()
+    filter_options: FilterOptions = FilterOptions()
 
     @torch.no_grad()
-    def keep(self, utterances: Sequence[Utterance]) -> list[Cached]:
-        """Of several utterances in languages of their own (None: the model's), together.
+    def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
+        """Return the output for each utterance of a batch.
 
-        Returns:
-            Of each: ``states`` (L + 1, D), last hidden states of the decoder, and ``memory``
-            (S, D), whole or as ``unpadded``, where they are kept; ``text``, what the model wrote or
-            the reference; ``text_int``, its L ids, prompt included, without start and end.
+        Archives: ``states`` (L + 1, D), the decoder's last hidden states; ``memory`` (S, D), the
+        encoder output; ``unpadded``, the same without padded frames. Tables: ``text``, and
+        ``text_int``, its L ids with the prompt but without start and end.
 
         Raises:
             InputError: A text is longer than the decoder has positions for.
@@ -108,8 +100,8 @@ class StateKeeper:
             languages = [utterance.language for utterance in utterances]
             labels, texts = self._write(memory, frames, languages)
         else:
-            written = (self.references[utterance.key] for utterance in utterances)
-            labels, texts = zip(*written, strict=True)
+            pairs = (self.references[utterance.key] for utterance in utterances)
+            labels, texts = zip(*pairs, strict=True)
         archives: list[dict[str, np.ndarray]] = [{} for _ in utterances]
         if STATES in self.archives:
             hidden = self._states(memory, frames, labels)
@@ -122,20 +114,20 @@ class StateKeeper:
             for row, unpadded in enumerate(unpadded_frames(own, audio, memory, frames)):
                 archives[row][UNPADDED] = float16(unpadded)
         return [
-            Cached(found, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
-            for found, text, label in zip(archives, texts, labels, strict=True)
+            Cached(arrays, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
+            for arrays, text, label in zip(archives, texts, labels, strict=True)
         ]
 
     def _states(
         self, memory: torch.Tensor, frames: torch.Tensor, labels: Sequence[list[int]]
     ) -> torch.Tensor:
-        """States (U, longest L + 1, D) over labels of L tokens each."""
+        """Return states (U, longest L + 1, D) of labels of L tokens each."""
         model = self.speech2text.asr_model
-        longest = max(map(len, labels))
-        if longest >= model.decoder.max_depth(int(frames.max())):
+        longest, limit = max(map(len, labels)), model.decoder.max_depth(int(frames.max()))
+        if longest >= limit:
             raise InputError(
-                f"a text of {longest} tokens; the decoder has positions for "
-                f"{model.decoder.max_depth(int(frames.max())) - 1}: leave the utterance out"
+                f"a text of {longest} tokens; the decoder has positions for {limit - 1}: remove "
+                "the utterance"
             )
         tokens = torch.full((len(labels), longest + 1), model.eos, device=memory.device)
         for row, label in enumerate(labels):
@@ -145,35 +137,32 @@ class StateKeeper:
     def _write(
         self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> tuple[list[list[int]], list[str]]:
-        """Labels, and texts with single spaces, as the search writes them."""
+        """Return labels and texts (with single spaces) of the search."""
         own = self.speech2text
         prompt = own.prompts(memory, frames, languages)
-        limits = LengthLimits(own.maxlenratio, own.minlenratio)
-        search_states = own.search(memory, frames, prompt, limits)
+        states = own.search(memory, frames, prompt, LengthLimits(own.maxlenratio, own.minlenratio))
         labels, texts = [], []
-        for search_state, (start, *rest) in zip(search_states, prompt.tolist(), strict=True):
-            if not search_state.n_best:
-                raise InputError("no hypothesis ended; leave the utterance out")
-            found = own.writer.write(
-                search_state, [start, *rest], own.search.strategy.scoring.names
-            )
-            labels.append([*rest, *search_state.n_best[0].tokens[:-1]])
-            texts.append(" ".join((found.results[0][0] or "").split()))
+        for state, (start, *rest) in zip(states, prompt.tolist(), strict=True):
+            if not state.n_best:
+                raise InputError("no hypothesis ended; remove the utterance")
+            decoding = own.writer.write(state, [start, *rest], own.search.strategy.scoring.names)
+            labels.append([*rest, *state.n_best[0].tokens[:-1]])
+            texts.append(" ".join((decoding.results[0][0] or "").split()))
         return labels, texts
 
     def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
-        """Keep the states of all utterances, shard by shard; shards that are there stay.
+        """Cache the output for all utterances; finished shards are kept.
 
         Args:
             job: Ids and audio.
-            folder: To write shards into.
-            batch_size: Utterances that run together.
-            share: Of the shards, where other processes do the others.
+            folder: Gets the shards.
+            batch_size: Utterances per batch.
+            share: The shards that this process writes.
         """
         shards = Shards(job, folder, self.archives, TABLES)
-        shards.run(self._read(job), self.keep, batch_size, share)
+        shards.run(self._reader(job), self.compute, batch_size, share)
 
-    def _read(self, job: JobInput) -> Callable[[str], Utterance]:
+    def _reader(self, job: JobInput) -> Callable[[str], Utterance]:
         speech2text = self.speech2text
         reader = UtteranceReader.for_model(
             speech2text.asr_model, speech2text.asr_train_args, self.preprocess
@@ -188,55 +177,53 @@ class StateKeeper:
         return read
 
     def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
-        """Write the tables of all shards together, and what training reads beside them.
+        """Write the joined tables of all shards and the other files that training reads.
 
         Args:
-            job: As ``run`` had it.
+            job: As given to ``run``.
             folder: Gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
                 shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
-            durations_s: Of the utterances, in seconds.
+            durations_s: Utterance to seconds.
 
         Returns:
-            How many utterances have no result (``failed_utterances``), and how many were dropped
-            for which reason.
+            Number of failed utterances (``failed_utterances``), and of dropped ones per reason.
 
         Raises:
             InputError: No utterance is left.
         """
-        # An earlier call may have kept more.
+        # All archives: an earlier call may have cached more.
         shards = Shards(job, folder, (STATES, MEMORY, UNPADDED), TABLES)
         tables, failed = shards.joined()
-        dropped = {} if self.references is not None else self._unfit(tables, durations_s)
-        kept = {
+        dropped = {} if self.references is not None else self._dropped(tables, durations_s)
+        remaining = {
             name: {key: value for key, value in table.items() if key not in dropped}
             for name, table in tables.items()
         }
-        shards.write_joined(kept, {FAILED: failed, DROPPED_UTTERANCES: dropped})
+        shards.write_joined(remaining, {FAILED: failed, DROPPED_UTTERANCES: dropped})
         model = self.speech2text.asr_model
-        write_counts(folder, kept[TEXT_INT], len(model.token_list), model.eos)
+        write_counts(folder, remaining[TEXT_INT], len(model.token_list), model.eos)
         counts = Counter(reason.split(":")[0] for reason in dropped.values())
         return counts + Counter({FAILED: len(failed)})
 
-    def _unfit(
+    def _dropped(
         self, tables: Mapping[str, Mapping[str, str]], durations_s: Mapping[str, float]
     ) -> dict[str, str]:
-        """Written texts that are not learned, with the reason."""
         last = self.speech2text.asr_model.decoder.max_depth(0) - 1
         written = {
             key: WrittenText(text, durations_s[key], len(tables[TEXT_INT][key].split()) < last)
             for key, text in tables[TEXT].items()
         }
-        return unfit_texts(written, self.unfit)
+        return dropped_texts(written, self.filter_options)
 
 
 def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: int) -> None:
-    """Write shape files of states and labels, and how often each token is learned.
+    """Write shape files of states and labels, and the number of occurrences of each token.
 
     Args:
-        folder: To write to.
-        labels: Utterance to token ids, as a line.
+        folder: Gets the files.
+        labels: Utterance to token ids, separated by spaces.
         vocab_size: Tokens V of the model.
-        eos: Its end, once in each text.
+        eos: End token, counted once per text.
     """
     lengths = {key: len(label.split()) for key, label in labels.items()}
     write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})

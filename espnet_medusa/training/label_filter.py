@@ -1,13 +1,12 @@
-"""Which texts that a model wrote itself cannot be right, and are not learned.
+"""Choose the texts written by a model that are not used as training labels.
 
-Left out are empty texts, loops to the decoder's last position, loops that ended (gzip's ratio, as
-Whisper's own decoding judges them: Radford et al., arXiv 2212.04356, 4.5), and of what is left the
-share whose length least fits the audio (Whisper-Medusa, arXiv 2409.15869, leaves out 5%).
+Dropped are empty texts, loops up to the decoder's last position, and texts whose compression ratio
+is above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of the others, the
+share whose length fits the audio worst is dropped (Whisper-Medusa, arXiv 2409.15869, drops 5 %).
 
-The fit: r = ln(characters / seconds), its median m over all that are left, and |r - m|: the same
-for a text twice too long as for one half too short. The median is not moved by the texts that are
-to be found. The drop_fraction (rounded down: of fewer than 20 utterances 5% is none) with the
-largest |r - m| goes; of equal ones that with the smaller id.
+The misfit of a text is |r - m|, where r = ln(characters / seconds) and m is the median of r. A text
+twice too long and one half too short misfit equally. The ``drop_fraction`` (rounded down) with the
+largest misfit is dropped; among equal ones, that with the smaller id.
 """
 
 import math
@@ -27,11 +26,11 @@ MISFIT = "text length"
 
 @dataclass(frozen=True)
 class WrittenText:
-    """What a model heard in an utterance.
+    """The text that a model wrote for an utterance.
 
     Attributes:
         text: With single spaces.
-        duration_s: Of the audio, in seconds, above 0.
+        duration_s: Duration of the audio in seconds, above 0.
         ended: Whether the text ended before the decoder's last position.
     """
 
@@ -41,13 +40,12 @@ class WrittenText:
 
 
 @dataclass(frozen=True)
-class UnfitOptions:
-    """What is left out.
+class FilterOptions:
+    """Thresholds of the filter.
 
     Attributes:
-        drop_fraction: Share that goes for the length of its text.
-        max_compression_ratio: Bytes of a text over those that zlib makes of them; with more it
-            repeats itself. Whisper's own threshold.
+        drop_fraction: Share of texts dropped for their length.
+        max_compression_ratio: Bytes of a text divided by its bytes after zlib; Whisper's threshold.
     """
 
     drop_fraction: float = 0.05
@@ -60,28 +58,20 @@ class UnfitOptions:
             raise InputError(f"max_compression_ratio {self.max_compression_ratio}: must be above 1")
 
 
-def unfit_texts(
-    written: Mapping[str, WrittenText], options: UnfitOptions | None = None
+def dropped_texts(
+    written: Mapping[str, WrittenText], options: FilterOptions | None = None
 ) -> dict[str, str]:
-    """Choose what is not learned.
-
-    Args:
-        written: By utterance id.
-        options: How much to leave out.
-
-    Returns:
-        Id to reason of what goes; what follows a colon is detail.
-    """
-    options = options or UnfitOptions()
-    unfit = {key: reason for key, text in written.items() if (reason := _fault(text, options))}
-    fit = length_residuals({key: text for key, text in written.items() if key not in unfit})
-    for key in find_misfits(fit, options.drop_fraction):
-        unfit[key] = f"{MISFIT}: {math.exp(fit[key]):.2f} times the usual"
-    return unfit
+    """Return the id of each dropped text and the reason; details follow a colon."""
+    options = options or FilterOptions()
+    dropped = {key: reason for key, text in written.items() if (reason := _fault(text, options))}
+    residuals = length_residuals({key: written[key] for key in written if key not in dropped})
+    for key in find_misfits(residuals, options.drop_fraction):
+        dropped[key] = f"{MISFIT}: {math.exp(residuals[key]):.2f} times the usual"
+    return dropped
 
 
-def _fault(written: WrittenText, options: UnfitOptions) -> str | None:
-    """What is wrong with a text, whatever the others are."""
+def _fault(written: WrittenText, options: FilterOptions) -> str | None:
+    """Return what is wrong with a single text."""
     if not written.text:
         return EMPTY
     if not written.ended:
@@ -91,21 +81,21 @@ def _fault(written: WrittenText, options: UnfitOptions) -> str | None:
 
 
 def compression_ratio(text: str) -> float:
-    """Bytes of a text over those that zlib makes of them."""
+    """Return the bytes of a text divided by its bytes after zlib."""
     data = text.encode("utf-8")
     return len(data) / len(zlib.compress(data))
 
 
 def length_residuals(written: Mapping[str, WrittenText]) -> dict[str, float]:
-    """Give r - m of each utterance (see the module); positive: its text is long."""
-    rates = {key: math.log(len(one.text) / one.duration_s) for key, one in written.items()}
-    centre = median(rates.values()) if rates else 0.0
-    return {key: rate - centre for key, rate in rates.items()}
+    """Return r - m of each utterance (see the module docstring); it is positive for a long text."""
+    rates = {key: math.log(len(text.text) / text.duration_s) for key, text in written.items()}
+    center = median(rates.values()) if rates else 0.0
+    return {key: rate - center for key, rate in rates.items()}
 
 
 def find_misfits(residuals: Mapping[str, float], fraction: float) -> list[str]:
-    """Choose the share of ids with the largest absolute residuals; of equal ones smaller ids."""
-    # Sums in another order must not decide between texts that fit equally well.
+    """Return the share of ids with the largest absolute residuals, sorted."""
+    # Rounded, so that the order of a sum does not decide between texts that fit equally well.
     worst = sorted(sort_ids(residuals), key=lambda key: -round(abs(residuals[key]), 9))
     # 0.57 * 100 is a little less than 57.
     return worst[: int(fraction * len(residuals) + 1e-9)]

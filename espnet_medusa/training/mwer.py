@@ -1,11 +1,11 @@
 """Minimum word error rate training: the expected word errors of an N-best list.
 
-The loss on N-best lists of Prabhavalkar et al., "Minimum Word Error Rate Training for
-Attention-based Sequence-to-Sequence Models" (arXiv 1712.01818). As in multi-token Speech-LLaMA
-(arXiv 2409.08148) a hypothesis's log-probability sums those of the heads that produced its tokens,
-so that what is trained is what the search with unverified drafts adds up.
+The loss is that of Prabhavalkar et al., "Minimum Word Error Rate Training for Attention-based
+Sequence-to-Sequence Models" (arXiv 1712.01818). As in multi-token Speech-LLaMA (arXiv 2409.08148),
+the log-probability of a token is that of the head that produced it, which is the score of the
+search with unverified drafts.
 
-U utterances of a batch have N hypotheses at most, H in all.
+A batch has U utterances with at most N hypotheses each, H in total.
 """
 
 import re
@@ -27,18 +27,18 @@ from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, bytes as letters
-CONTROL_TOKEN = re.compile(r"<\|.*\|>")  # Whisper's prompt and timestamps among them
+CONTROL_TOKEN = re.compile(r"<\|.*\|>")  # such as Whisper's prompt and timestamps
 NO_HEAD = -1
-SPARE_TOKENS = 10  # hypotheses may be so much longer than the longest reference of their batch
+SPARE_TOKENS = 10  # by which hypotheses may be longer than the batch's longest reference
 
 
-class Hypothesis(Protocol):
-    """What a search has found.
+class ScoredHypothesis(Protocol):
+    """A hypothesis of the search.
 
     Attributes:
-        tokens: Behind the prompt, the end symbol included.
-        heads: Which head produced each token, 0 the base head; none for an end symbol that was
-            only put behind a hypothesis of maximum length, whose score does not know it.
+        tokens: Tokens after the prompt, end token included.
+        heads: The head that produced each token, 0 for the base head. An end token appended at
+            maximum length has no head, because it is not in the score.
     """
 
     tokens: Sequence[int]
@@ -47,17 +47,17 @@ class Hypothesis(Protocol):
 
 @dataclass(frozen=True)
 class MWERObjective:
-    """Word errors of what the threshold beam search finds with a decoder as it is now.
+    """Expected word errors of the threshold beam search with the decoder's current weights.
 
-    The search's prompt is ``start`` alone. Prompt tokens of Whisper's labels are searched for, as
-    the text is, and are no words.
+    The search's prompt is only ``start``. It also searches for the prompt tokens of Whisper's
+    labels, which are not words.
 
     Attributes:
-        pieces: Of ``word_pieces``.
-        start: Token that texts start from.
-        end: End symbol.
+        pieces: As returned by ``word_pieces``.
+        start: First token of the prompt.
+        end: End token.
         beam_size: N.
-        threshold: Least probability of a token that is taken from the heads.
+        threshold: Minimum probability of a token that a head produces.
     """
 
     pieces: Sequence[str]
@@ -73,28 +73,32 @@ class MWERObjective:
         memory_lengths: torch.Tensor,
         references: Sequence[Sequence[int]],
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Loss and stats of a batch.
+        """Return loss and stats of a batch.
 
-        ESPnet weighs stats by utterances when it averages batches: ``wer_*`` of an epoch are
-        means of the batches' rates, not the rate of all words.
+        ESPnet averages stats over batches weighted by utterances, so ``wer_*`` of an epoch is a
+        mean of the batches' rates.
 
         Args:
-            decoder: Searched with its weights at this moment, without dropout.
-            memory: (U, S, D) encoder output; the loss's gradient reaches it, the search does not.
+            decoder: Searches without dropout.
+            memory: (U, S, D) encoder output; the loss has a gradient for it.
             memory_lengths: (U,).
             references: Tokens of U texts, without ``start`` and ``end``.
 
         Returns:
-            ``mwer_loss``. ``mwer``: the same; ``wer_nbest``: expected word errors over the
-            batch's reference words; ``wer_best``: those of the search's best hypotheses.
+            ``mwer_loss``, and the stats ``mwer`` (the same), ``wer_nbest`` (expected word errors
+            per reference word) and ``wer_best`` (word errors of the best hypotheses per reference
+            word).
         """
         longest = max(map(len, references)) + SPARE_TOKENS
         n_best = self.search(decoder, memory, memory_lengths, longest)
         log_probs = hypothesis_log_probs(decoder, memory, memory_lengths, n_best, self.start)
         words = [words_of(tokens, self.pieces) for tokens in references]
         errors = [
-            [count_word_errors(words_of(one.tokens, self.pieces), wanted) for one in found]
-            for found, wanted in zip(n_best, words, strict=True)
+            [
+                count_word_errors(words_of(hypothesis.tokens, self.pieces), reference)
+                for hypothesis in hypotheses
+            ]
+            for hypotheses, reference in zip(n_best, words, strict=True)
         ]
         errors = _padded(errors, 0, memory.device)
         loss = mwer_loss(log_probs, errors)
@@ -113,14 +117,14 @@ class MWERObjective:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         max_length: int,
-    ) -> list[list[Hypothesis]]:
-        """N-best lists, best first.
+    ) -> list[list[ScoredHypothesis]]:
+        """Return n-best lists, best first.
 
         Args:
             decoder: Without dropout.
             memory: (U, S, D) encoder output.
             memory_lengths: (U,).
-            max_length: Most tokens, as far as the decoder has positions for them.
+            max_length: Maximum tokens, limited by the decoder's positions.
         """
         with torch.autocast(memory.device.type, enabled=False):
             runtime = build_runtime(decoder, lasting=False)
@@ -134,20 +138,19 @@ class MWERObjective:
             )
             prompt = torch.full((len(memory), 1), self.start, device=memory.device)
             limits = LengthLimits(maxlenratio=-float(max_length))
-            search_states = search(memory.detach(), memory_lengths, prompt, limits)
-        return [search_state.ended for search_state in search_states]
+            states = search(memory.detach(), memory_lengths, prompt, limits)
+        return [state.ended for state in states]
 
 
 def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str]:
-    """What each token adds to a text.
+    """Return the piece of text of each token.
 
-    Spaces are the list's own; in a list without a sign for them every token is a word. Letters
-    stay as the list spells them, be it bytes as other letters: a one-to-one change of letters
-    leaves the number of word errors as it is.
+    Without a space symbol in the list, every token is a word. Characters stay as the list writes
+    them (bytes as letters), which does not change the number of word errors.
 
     Args:
         token_list: V tokens.
-        symbols: Tokens that are no text; those of the form ``<|...|>`` never are.
+        symbols: Tokens that are not text, besides those of the form ``<|...|>``.
     """
     space = next((sign for sign in SPACES if any(sign in token for token in token_list)), None)
     pieces = (f" {token}" if space is None else token.replace(space, " ") for token in token_list)
@@ -158,12 +161,12 @@ def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str
 
 
 def words_of(tokens: Sequence[int], pieces: Sequence[str]) -> list[str]:
-    """Words of token ids, with the pieces of ``word_pieces``."""
+    """Return the words of token ids."""
     return "".join(pieces[token] for token in tokens).split()
 
 
 def count_word_errors(hypothesis: Sequence[str], reference: Sequence[str]) -> int:
-    """Fewest words to substitute, delete and insert."""
+    """Return the edit distance in words."""
     return Levenshtein.distance(hypothesis, reference)
 
 
@@ -171,32 +174,31 @@ def hypothesis_log_probs(
     decoder: MultiTokenDecoder,
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
-    n_best: Sequence[Sequence[Hypothesis]],
+    n_best: Sequence[Sequence[ScoredHypothesis]],
     start: int,
 ) -> torch.Tensor:
-    """Log-probabilities of hypotheses under the heads that produced their tokens.
+    """Return log-probabilities of hypotheses under the heads that produced their tokens.
 
-    One teacher-forced pass, in which the hypotheses of an utterance share its memory. Head k's
-    token at position t is predicted from position t - k. Only rows that a head really produced a
-    token from meet the vocabulary.
+    The hypotheses of an utterance share its memory in one teacher-forced pass. Head k predicts the
+    token at position t from position t - k. Only rows with a produced token are projected.
 
     Args:
         decoder: In training mode with its dropout.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,).
-        n_best: Lists of U utterances, one hypothesis or more in all.
-        start: Token that stands before the first one.
+        n_best: Lists of U utterances; at least one hypothesis in total.
+        start: Token before the first one.
 
     Returns:
-        (U, N), -inf where an utterance has fewer than N hypotheses.
+        (U, N), -inf for missing hypotheses.
     """
     device, branches = memory.device, max(map(len, n_best))
-    present = torch.tensor([[n < len(found) for n in range(branches)] for found in n_best])
-    filled = [[*found, *[None] * (branches - len(found))] for found in n_best]
-    hypotheses = [hypothesis for found in filled for hypothesis in found]
-    scored = [one.tokens[: len(one.heads)] if one else [start] for one in hypotheses]
-    tokens = _padded(scored, 0, device)
-    heads = _padded([one.heads if one else [NO_HEAD] for one in hypotheses], NO_HEAD, device)
+    present = torch.tensor([[n < len(row) for n in range(branches)] for row in n_best])
+    filled = [[*row, *[None] * (branches - len(row))] for row in n_best]
+    hypotheses = [hypothesis for row in filled for hypothesis in row]
+    tokens = [h.tokens[: len(h.heads)] if h else [start] for h in hypotheses]
+    tokens = _padded(tokens, 0, device)
+    heads = _padded([h.heads if h else [NO_HEAD] for h in hypotheses], NO_HEAD, device)
     inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start)
     inputs = inputs.view(len(n_best), -1)
     outputs = decoder.hidden_states(memory, memory_lengths, inputs, branches)
@@ -215,7 +217,7 @@ def hypothesis_log_probs(
 
 
 def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> CrossKeysValues | None:
-    """The same audio for each of N sequences of an utterance."""
+    """Repeat keys, values and mask for each of an utterance's ``branches`` sequences."""
     if cross_keys_values is None:
         return None
     return CrossKeysValues(
@@ -227,17 +229,18 @@ def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> Cro
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Expected word errors over each N-best list less the list's mean, averaged over utterances.
+    """Return expected word errors of each n-best list minus the list's mean, averaged over
+    utterances.
 
-    The mean only shifts the value: probabilities of a list sum to one, so the gradient is that of
-    the expected errors. An utterance with one hypothesis has nothing to choose and adds 0.
+    The mean does not change the gradient, because the probabilities of a list sum to one. An
+    utterance with one hypothesis contributes 0.
 
     Args:
-        log_probs: (U, N), -inf where there is no hypothesis; renormalised over each list.
-        errors: (U, N) word errors; any number where there is no hypothesis.
+        log_probs: (U, N), -inf for missing hypotheses; renormalized over each list.
+        errors: (U, N) word errors; ignored for missing hypotheses.
 
     Returns:
-        Scalar; negative where the better hypotheses are the more probable ones.
+        Scalar; negative if hypotheses with fewer errors are more probable.
     """
     present = log_probs > -torch.inf
     several = present.sum(dim=1) > 1
@@ -247,10 +250,10 @@ def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
 
 
 def expected_errors(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Mean of errors (U, N) under the renormalised probabilities: (U,).
+    """Return the mean (U,) of errors (U, N) under the renormalized probabilities.
 
     Args:
-        log_probs: (U, N), in each row one or more above -inf.
+        log_probs: (U, N), at least one per row above -inf.
         errors: (U, N), finite everywhere.
     """
     return (log_probs.softmax(dim=1) * errors).sum(dim=1)
@@ -259,17 +262,12 @@ def expected_errors(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tens
 def _token_log_probs(
     hidden: torch.Tensor, targets: torch.Tensor, projection: torch.Tensor
 ) -> torch.Tensor:
-    """Log-probabilities (n,) of tokens (n,); logits of (n, D) are made again for the gradient."""
+    """Return log-probabilities (n,) of tokens (n,); the backward pass recomputes the logits."""
     size = max(1, CHUNK_LOGITS // len(projection))
     chunks = zip(hidden.split(size), targets.split(size), strict=True)
-    return torch.cat(
-        [
-            checkpoint(
-                _project, rows, of, projection, use_reentrant=False, preserve_rng_state=False
-            )
-            for rows, of in chunks
-        ]
-    )
+    options = {"use_reentrant": False, "preserve_rng_state": False}
+    parts = [checkpoint(_project, rows, ids, projection, **options) for rows, ids in chunks]
+    return torch.cat(parts)
 
 
 def _project(hidden: torch.Tensor, targets: torch.Tensor, projection: torch.Tensor) -> torch.Tensor:
@@ -279,6 +277,6 @@ def _project(hidden: torch.Tensor, targets: torch.Tensor, projection: torch.Tens
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> torch.Tensor:
-    """(H, longest) integers."""
+    """Return (H, longest) integers."""
     rows = [torch.tensor([*row], dtype=torch.long) for row in rows]
     return pad_sequence(rows, batch_first=True, padding_value=filler).to(device)

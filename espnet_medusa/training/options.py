@@ -1,4 +1,4 @@
-"""``model_conf`` of ``model: medusa``."""
+"""Options ``model_conf`` of ``model: medusa``."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,33 +19,32 @@ FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """``model_conf`` of ``model: medusa``, beside ESPnet's own keys.
+    """``model_conf`` of ``model: medusa``, in addition to ESPnet's own keys.
 
-    The decoder's loss is the weighted mean of the heads' cross-entropies plus ``kl_weight`` times
-    the mean of their divergences and ``state_weight`` times that of their states' distances.
+    The decoder's loss is the weighted mean of the heads' cross-entropies, plus ``kl_weight`` times
+    the mean of their KL divergences, plus ``state_weight`` times the mean distance of their states.
     """
 
-    base_loss_weight: float = 1.0  # 0 where the base is frozen
+    base_loss_weight: float = 1.0  # 0 for a frozen base
     head_loss_weight: float = 1.0  # of the first head
-    head_loss_decay: float = 1.0  # head k weighs head_loss_weight * decay^(k - 1)
+    head_loss_decay: float = 1.0  # head k has weight head_loss_weight * decay^(k - 1)
     kl_weight: float = 0.0  # Whisper-Medusa: 0.01
-    # Of the distance between what a head reads out and the decoder's own last state at the token
-    # that it drafts for (EAGLE's regression, arXiv 2401.15077): more to learn from than one label.
+    # Weight of the distance between a head's output and the decoder's last state at the drafted
+    # token (EAGLE's regression, arXiv 2401.15077).
     state_weight: float = 0.0
-    # Of the expected word errors of a threshold beam search, beside all other losses; 0: no search.
+    # Weight of the expected word errors of a threshold beam search; 0: no search.
     mwer_weight: float = 0.0
     mwer_beam: int = 4
     mwer_threshold: float = 0.8
-    # Of encoder and decoder, whatever their depth (ESPnet's freeze_param takes names); the last
-    # layer is the decoder's. Heads always train.
+    # Which of encoder and decoder is frozen; the last layer is the decoder's. Heads always train.
     freeze_whisper: str = "nothing"
-    # Tokens that heads learn to draft, the most frequent of training; None: all. Labels outside
-    # count in no loss and no accuracy, the base head's neither.
+    # Number of tokens that heads learn to draft, the most frequent ones in training; None: all.
+    # Other labels are ignored in losses and accuracies, also for the base head.
     draft_vocab_size: int | None = None
-    # Units of the CTC branch: the first of a byte-pair vocabulary such as Whisper's, 256 (bytes) or
-    # more; None: the decoder's tokens.
+    # Size of the CTC branch's vocabulary: the first units of a byte-pair vocabulary such as
+    # Whisper's, 256 (bytes) or more; None: the decoder's tokens.
     ctc_units: int | None = None
-    # Between the encoder and CTC over units: one of ESPnet's encoders, such as e_branchformer.
+    # One of ESPnet's encoders, such as e_branchformer, between the encoder and CTC over units.
     ctc_block: str | None = None
     ctc_block_conf: dict[str, Any] | None = field(default_factory=dict)
 

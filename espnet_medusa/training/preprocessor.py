@@ -1,4 +1,4 @@
-"""Whisper's labels for ESPnet's training: prompt and text, the language per utterance."""
+"""Whisper's training labels for ESPnet: prompt and text, with one language per utterance."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,22 +13,21 @@ from espnet_medusa.whisper.tokens import TRANSCRIBE, hugging_face_tokenizer, rea
 
 
 class WhisperPreprocessor(CommonPreprocessor):
-    """ESPnet's preprocessor (``preprocessor: whisper``) that writes labels as Whisper does.
+    """ESPnet's preprocessor (``preprocessor: whisper``) that makes Whisper's labels.
 
-    A label is language, task, the token for no timestamps, then the text behind a space; ESPnet's
-    model puts the start before it (``sym_sos``) and the end behind it. ``preprocessor_conf``:
+    A label is language, task, the no-timestamps token, a space and the text. ESPnet's model adds
+    start (``sym_sos``) and end. ``preprocessor_conf``:
 
     Args:
         train: Whether noise and reverberation may be added.
-        language: Code of the language; None for models of English alone.
+        language: Language code; None for English-only models.
         task: ``transcribe`` or ``translate``.
-        utt2lang: Kaldi file, utterance to code; the language of those that it lists.
-        leading_space: Whisper's own texts begin with a space; other tokenizers may not want it.
-        options: ESPnet's own; ``token_type`` is ``hugging_face`` or one of Whisper's.
+        utt2lang: Kaldi file, utterance to language code, which overrides ``language``.
+        leading_space: Whether texts begin with a space, as Whisper's do.
+        options: ESPnet's options; ``token_type`` is ``hugging_face`` or one of Whisper's.
 
     Raises:
-        InputError: Another token type, a tokenizer that is not Whisper's, or a language that it
-            does not have.
+        InputError: The token type, tokenizer or language is not Whisper's.
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class WhisperPreprocessor(CommonPreprocessor):
         }
 
     def __call__(self, uid: str, data: dict) -> dict[str, np.ndarray]:
-        """Samples as ESPnet has them; the text as token ids (L,)."""
+        """Return ESPnet's samples, and the text as token ids (L,)."""
         data = self._speech_process(data)
-        # Ids come from the model itself, prompt included (``stages cache_states``).
+        # Cached states come with token ids, prompt included.
         if isinstance(data.get(self.text_name), str) and self.tokenizer is not None:
             text = self.text_cleaner(str(data[self.text_name])).strip()
             tokens = self.vocabulary.tokenize(" " + text if self.leading_space else text)

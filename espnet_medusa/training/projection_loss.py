@@ -1,11 +1,12 @@
 """Losses of many heads through one vocabulary projection, whose logits are never all in memory.
 
-K + 1 heads' logits are K + 1 times those of a fine-tuning step. So hidden states are projected a
-chunk of labels at a time: losses, their gradient, and the logits are gone. Backward only
-multiplies; nothing is projected twice. Kin: the fused linear cross-entropy of Liger Kernel (Hsu et
-al., arXiv 2410.10989); here with several heads and a divergence, in plain PyTorch.
+The logits of K + 1 heads take K + 1 times the memory of a fine-tuning step's. So the forward pass
+projects a chunk of labels at a time and computes losses and gradients before it frees the logits.
+The backward pass only multiplies; nothing is projected twice. Related: the fused linear
+cross-entropy of Liger Kernel (Hsu et al., arXiv 2410.10989); here with several heads and a
+divergence, in plain PyTorch.
 
-N labels count, the earliest positions first; head k predicts the last n_k of them.
+There are N labels, sorted by position; head k predicts the last n_k of them.
 """
 
 import math
@@ -19,20 +20,20 @@ import torch
 from torch.autograd.function import once_differentiable
 
 IGNORE = -1  # label of padded positions
-CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most twice that are alive at once
+CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most twice as many exist at once
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What the summed losses of one head weigh in the loss."""
+    """Weights of one head's summed losses."""
 
     cross_entropy: float
     divergence: float = 0.0
-    smoothing: float = 0.0  # of its labels, as ESPnet's LabelSmoothingLoss
+    smoothing: float = 0.0  # label smoothing as in ESPnet's LabelSmoothingLoss
 
     @property
     def scale(self) -> float:
-        """Bound of a logit's gradient, which is computed per unit of it: float16 has few digits."""
+        """Bound of a logit's gradient; gradients are divided by it because of float16."""
         return self.cross_entropy + self.divergence
 
 
@@ -40,9 +41,9 @@ class HeadSums(NamedTuple):
     """Sums over each head's labels, without gradient: (K + 1,) each.
 
     Attributes:
-        cross_entropy: Less the labels' entropy where they are smoothed, as in ESPnet.
+        cross_entropy: Minus the entropy of smoothed labels, as in ESPnet.
         divergence: KL(teacher || head); zero without a teacher.
-        correct: Labels that are the head's best token.
+        correct: Number of labels that are the head's best token.
     """
 
     cross_entropy: torch.Tensor
@@ -51,12 +52,12 @@ class HeadSums(NamedTuple):
 
 
 def labels_that_count(labels: torch.Tensor) -> torch.Tensor:
-    """Labels (B, L) without ``IGNORE``, the earliest positions first: (N,)."""
+    """Return the labels (B, L) without ``IGNORE``, sorted by position: (N,)."""
     return labels.T[labels.T != IGNORE]
 
 
 def rows_that_count(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
-    """Where head ``head`` has a label to predict.
+    """Select the rows for which a head has a label.
 
     Args:
         hidden: (B, L - head or more, D).
@@ -76,19 +77,19 @@ def projected_loss(
     objectives: Sequence[Objective],
     teacher: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, HeadSums]:
-    """Weighted sum of the heads' cross-entropies and divergences from a teacher.
+    """Return the weighted sum of the heads' cross-entropies and divergences from a teacher.
 
     Args:
         hidden: (n_k, D) of each head, for the last n_k targets.
         targets: (N,) labels.
         weights: (V, D) vocabulary projection of each head; often one for all.
-        objectives: One a head.
-        teacher: (N, D) hidden states of the distributions to keep to, through each head's own
-            projection; no gradient flows.
+        objectives: One per head.
+        teacher: (N, D) hidden states of the teacher, projected by each head's own projection,
+            without gradient.
 
     Returns:
-        Scalar, whose gradient reaches ``hidden`` and ``weights`` in one backward pass; the sums
-        that it is made of.
+        Scalar loss with gradients for ``hidden`` and ``weights`` in a single backward pass, and the
+        sums.
     """
     sharing: dict[int, list[int]] = {}
     for head, weight in enumerate(weights):
@@ -110,7 +111,7 @@ def projected_loss(
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """Computes its gradients in forward; they wait in ``ctx`` for the gradient of the loss."""
+    """Computes the gradients in the forward pass; the backward pass scales them."""
 
     @staticmethod
     def forward(ctx, weight, teacher, targets, objectives, grad_enabled, *hidden):
@@ -126,7 +127,7 @@ class _ProjectedLoss(torch.autograd.Function):
         sums = torch.zeros(3, len(hidden), dtype=exact, device=weight.device)
         with torch.autocast(device, enabled=False):
             projection = _Projection(weight.to(dtype), weight_gradient, exact)
-            columns = len(weight) * (1 if teacher is None else 2)  # a teacher's are alive, too
+            columns = len(weight) * (1 if teacher is None else 2)  # the teacher's logits exist, too
             for start, stop in _chunks(len(targets), columns):
                 reference = None
                 if teacher is not None:
@@ -155,7 +156,7 @@ class _ProjectedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, loss_gradient, _):
         if ctx.gradients is None:
-            raise RuntimeError("this loss was propagated back already; compute it again")
+            raise RuntimeError("backward was called twice on this loss; compute the loss again")
         weight_gradient, gradients, scales = ctx.gradients
         ctx.gradients = None
         if weight_gradient is not None:
@@ -167,19 +168,19 @@ class _ProjectedLoss(torch.autograd.Function):
 
 
 def _chunks(num_targets: int, columns: int) -> list[tuple[int, int]]:
-    """First and last + 1 of the labels that are projected together, to ``columns`` logits each."""
+    """Return start and stop of the labels projected together, each to ``columns`` logits."""
     size = max(1, CHUNK_LOGITS // columns)
     return [(start, min(start + size, num_targets)) for start in range(0, num_targets, size)]
 
 
 @dataclass(frozen=True)
 class _Projection:
-    """The vocabulary projection and what it learns.
+    """The vocabulary projection and its gradient.
 
     Attributes:
         weight: (V, D) in the dtype of matrix products.
-        gradient: (V, D) that grows with each score, or None.
-        exact: The dtype of logits.
+        gradient: (V, D), accumulated, or None.
+        exact: Dtype of logits.
     """
 
     weight: torch.Tensor
@@ -187,7 +188,7 @@ class _Projection:
     exact: torch.dtype
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(n, D) to (n, V)."""
+        """Return logits (n, V) of (n, D)."""
         return torch.nn.functional.linear(hidden.to(self.weight.dtype), self.weight).to(self.exact)
 
     def score(
@@ -198,14 +199,14 @@ class _Projection:
         objective: Objective,
         gradient: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Cross-entropy, divergence and number of correct labels, summed: (3,).
+        """Return the sums (3,) of cross-entropy, divergence and correct labels.
 
         Args:
             hidden: (n, D).
             targets: (n,).
             reference: (n, V) log-probabilities of the teacher.
-            objective: What they weigh.
-            gradient: (n, D) to write the gradient at ``hidden`` into, over ``objective.scale``.
+            objective: Their weights.
+            gradient: (n, D), gets the gradient of ``hidden`` divided by ``objective.scale``.
         """
         logits = self.logits(hidden)
         correct = (logits.argmax(dim=-1) == targets).sum()
@@ -217,12 +218,12 @@ class _Projection:
             if gradient is not None:
                 gradient.copy_(unit @ self.weight)
             if self.gradient is not None:
-                self._learn(unit.T, hidden.to(unit.dtype), objective.scale)
+                self._accumulate(unit.T, hidden.to(unit.dtype), objective.scale)
         return torch.stack(sums)
 
-    def _learn(self, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
+    def _accumulate(self, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
         if self.gradient.dtype == left.dtype:
-            self.gradient.addmm_(left, right, alpha=scale)  # without a (V, D) between
+            self.gradient.addmm_(left, right, alpha=scale)  # needs no temporary (V, D)
         else:
             self.gradient.add_(left @ right, alpha=scale)
 
@@ -233,16 +234,16 @@ def _sum_losses(
     reference: torch.Tensor | None,
     objective: Objective,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy and divergence of (n, V) log-probabilities from those of a teacher."""
-    found = log_probs.gather(1, targets[:, None]).sum()
-    cross_entropy = -found
+    """Return cross-entropy and divergence of (n, V) log-probabilities from the teacher's."""
+    label_sum = log_probs.gather(1, targets[:, None]).sum()
+    cross_entropy = -label_sum
     if objective.smoothing > 0:
         others = log_probs.size(1) - 1
         peak, rest = _smoothed(objective, log_probs.size(1))
         entropy = -peak * math.log(peak) - others * rest * math.log(rest)
-        cross_entropy = (rest - peak) * found - rest * log_probs.sum() - len(targets) * entropy
+        cross_entropy = (rest - peak) * label_sum - rest * log_probs.sum() - len(targets) * entropy
     if reference is None:
-        return cross_entropy, torch.zeros_like(found)
+        return cross_entropy, torch.zeros_like(label_sum)
     divergence = reference - log_probs
     return cross_entropy, divergence.mul_(reference.exp()).sum()
 
@@ -253,7 +254,7 @@ def _unit_gradient(
     reference: torch.Tensor | None,
     objective: Objective,
 ) -> torch.Tensor:
-    """Gradient at the logits over ``objective.scale``; takes the place of ``log_probs`` (n, V)."""
+    """Return the logits' gradient over ``objective.scale``; overwrites ``log_probs`` (n, V)."""
     labels = objective.cross_entropy / objective.scale
     peak, rest = _smoothed(objective, log_probs.size(1))
     gradient = log_probs.exp_()
@@ -266,5 +267,5 @@ def _unit_gradient(
 
 
 def _smoothed(objective: Objective, vocab_size: int) -> tuple[float, float]:
-    """Probability of the label, and of each other token."""
+    """Return the smoothed probability of the label and of every other token."""
     return 1.0 - objective.smoothing, objective.smoothing / (vocab_size - 1)

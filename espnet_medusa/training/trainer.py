@@ -1,4 +1,14 @@
-"""ESPnet's trainer, whose runs end in the same weights however often they are killed."""
+"""ESPnet's trainer with resumable runs: a killed and restarted run ends in the same weights.
+
+ESPnet derives batches and random numbers from the epoch. Two things are added:
+
+- If ``accum_grad`` does not divide an epoch's batches, the gradients of the last batches belong to
+  the next epoch's first update. They are saved in the optimizer's state, and so in ESPnet's
+  checkpoint.
+- ESPnet overwrites checkpoint.pth, then writes the epoch's weights and the links to the best ones.
+  The previous checkpoint is renamed to checkpoint.before.pth until all of these files are written.
+  A run killed in between resumes from it and trains the epoch again.
+"""
 
 from pathlib import Path
 
@@ -6,27 +16,22 @@ import torch
 from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.trainer import Trainer
 
-from espnet_medusa.training.accumulated_gradients import keep_gradients
-from espnet_medusa.training.resume_checkpoint import drop, set_aside, take_up
+GRADIENTS = "gradients"
+CHECKPOINT, BEFORE = "checkpoint.pth", "checkpoint.before.pth"
 
 
 class ResumableTrainer(Trainer):
-    """Trains as ESPnet does; a resumed run goes on as if it had never stopped.
-
-    ESPnet has batches and random numbers depend on an epoch's number alone. What this adds to its
-    checkpoint, and when the checkpoint counts: ``kept_gradients``, ``kept_checkpoint``.
-    """
+    """ESPnet's trainer; a resumed run equals an uninterrupted one."""
 
     @classmethod
     def run(cls, *, optimizers, trainer_options, distributed_option, **others) -> None:
-        """ESPnet's interface."""
         folder, is_writer = Path(trainer_options.output_dir), _is_writer(distributed_option)
         for optimizer in optimizers:
-            keep_gradients(optimizer)
+            save_gradients(optimizer)
         if is_writer:
-            take_up(folder)
+            restore_checkpoint(folder)
         if distributed_option.distributed:
-            torch.distributed.barrier()  # all read the same checkpoint
+            torch.distributed.barrier()  # all processes read the same checkpoint
         super().run(
             optimizers=optimizers,
             trainer_options=trainer_options,
@@ -34,25 +39,78 @@ class ResumableTrainer(Trainer):
             **others,
         )
         if is_writer:
-            drop(folder)
+            drop_previous_checkpoint(folder)
 
     @classmethod
     def train_one_epoch(cls, *, options, distributed_option, **others) -> bool:
-        """ESPnet's interface."""
         if _is_writer(distributed_option):
-            drop(Path(options.output_dir))
+            drop_previous_checkpoint(Path(options.output_dir))
         return super().train_one_epoch(
             options=options, distributed_option=distributed_option, **others
         )
 
     @classmethod
     def validate_one_epoch(cls, *, options, distributed_option, **others) -> None:
-        """ESPnet's interface."""
         super().validate_one_epoch(options=options, distributed_option=distributed_option, **others)
         if _is_writer(distributed_option):
-            set_aside(Path(options.output_dir))
+            keep_previous_checkpoint(Path(options.output_dir))
 
 
 def _is_writer(option: DistributedOption) -> bool:
-    """Whether this process is the one that writes."""
     return not option.distributed or option.dist_rank == 0
+
+
+def save_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Make the optimizer's state contain its parameters' gradients; loading the state sets them.
+
+    With ``DistributedDataParallel`` the gradients are the same in all processes. ESPnet without the
+    plugin loads such a state, too, and ignores them.
+    """
+    optimizer.register_state_dict_post_hook(_add_gradients)
+    optimizer.register_load_state_dict_pre_hook(_set_gradients)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _add_gradients(optimizer: torch.optim.Optimizer, state: dict) -> None:
+    gradients = {
+        index: parameter.grad
+        for index, parameter in enumerate(_parameters(optimizer))
+        if parameter.grad is not None
+    }
+    if gradients:
+        state[GRADIENTS] = gradients
+
+
+def _set_gradients(optimizer: torch.optim.Optimizer, state: dict) -> None:
+    gradients = state.get(GRADIENTS, {})
+    for index, parameter in enumerate(_parameters(optimizer)):
+        gradient = gradients.get(index)
+        parameter.grad = None if gradient is None else gradient.to(parameter)
+
+
+def keep_previous_checkpoint(folder: Path) -> None:
+    """Rename the checkpoint before ESPnet writes the next; without one, write an empty file."""
+    if (folder / CHECKPOINT).exists():
+        (folder / CHECKPOINT).replace(folder / BEFORE)
+    else:
+        (folder / BEFORE).touch()
+
+
+def drop_previous_checkpoint(folder: Path) -> None:
+    """Remove the previous checkpoint once all files of the epoch are written."""
+    (folder / BEFORE).unlink(missing_ok=True)
+
+
+def restore_checkpoint(folder: Path) -> None:
+    """Restore the previous checkpoint if a run was killed while it wrote the next one."""
+    before = folder / BEFORE
+    if not before.exists():
+        return
+    if before.stat().st_size:
+        before.replace(folder / CHECKPOINT)
+    else:
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        before.unlink()

@@ -30,8 +30,7 @@ from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.recipe.jobs import stop, tail
 from espnet_medusa.recipe.progress import LogFollower
-from espnet_medusa.training.accumulated_gradients import KEY
-from espnet_medusa.training.resume_checkpoint import BEFORE, CHECKPOINT
+from espnet_medusa.training.trainer import BEFORE, CHECKPOINT, GRADIENTS
 
 RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
 MODULE = "espnet_medusa.bin.asr_train"
@@ -196,7 +195,7 @@ def differing(one: Path, other: Path) -> tuple[list[str], int]:
 def leaves_gradients(experiment: Path) -> bool:
     """Whether gradients were left over at the end of the last epoch."""
     checkpoint = torch.load(experiment / CHECKPOINT, weights_only=False)
-    return KEY in checkpoint["optimizers"][0]
+    return GRADIENTS in checkpoint["optimizers"][0]
 
 
 def describe(kills: Sequence[str], losses: Losses, log: str) -> str:

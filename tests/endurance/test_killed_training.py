@@ -3,7 +3,7 @@
 import torch
 from killed_training import EPOCH, START, WRITING, describe, differing, leaves_gradients
 
-from espnet_medusa.training.accumulated_gradients import KEY
+from espnet_medusa.training.trainer import GRADIENTS
 
 
 def test_files_and_tensors_that_differ_are_named(tmp_path):
@@ -22,7 +22,7 @@ def test_files_and_tensors_that_differ_are_named(tmp_path):
 
 
 def test_gradients_that_are_left_over_are_found(tmp_path):
-    for state, expected in (({}, False), ({KEY: {0: torch.ones(1)}}, True)):
+    for state, expected in (({}, False), ({GRADIENTS: {0: torch.ones(1)}}, True)):
         torch.save({"optimizers": [state]}, tmp_path / "checkpoint.pth")
         assert leaves_gradients(tmp_path) == expected
 

@@ -219,7 +219,7 @@ def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
         keep(corpus, tmp_path, *ALL, "--jobs", "2", "--job", job)
         assert not (tmp_path / "text").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard.{n}" for n in range(1, 5)]
-    monkeypatch.setattr(cached_states.StateKeeper, "keep", None)  # nothing is left to do
+    monkeypatch.setattr(cached_states.StateCache, "compute", None)  # nothing is left to do
     keep(corpus, tmp_path, *ALL)
     assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
 
@@ -259,7 +259,7 @@ def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
 
 def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
     monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
-    run, calls = cached_states.StateKeeper.keep, []
+    run, calls = cached_states.StateCache.compute, []
 
     def interrupted(keeper, utterances):
         calls.append([utterance.key for utterance in utterances])
@@ -267,7 +267,7 @@ def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts
             raise KeyboardInterrupt
         return run(keeper, utterances)
 
-    monkeypatch.setattr(cached_states.StateKeeper, "keep", interrupted)
+    monkeypatch.setattr(cached_states.StateCache, "compute", interrupted)
     with pytest.raises(SystemExit):
         keep(corpus, tmp_path / "states", *ALL)
     assert not (tmp_path / "states" / "states.scp").exists()

@@ -14,12 +14,12 @@ from espnet_medusa.training.label_filter import (
     ENDLESS,
     MISFIT,
     REPEATING,
-    UnfitOptions,
+    FilterOptions,
     WrittenText,
     compression_ratio,
+    dropped_texts,
     find_misfits,
     length_residuals,
-    unfit_texts,
 )
 
 LETTERS = "the quick brown fox jumps over a lazy dog while seven wizards brew"
@@ -54,7 +54,7 @@ def test_planted_long_and_short_texts_go_and_exactly_5_percent():
     for i, key in enumerate(sorted(planted)):
         length = len(texts[key].text)
         replaced(texts, key, written(length * 3 if i % 2 else max(1, length // 3)).text)
-    unfit = unfit_texts(texts, UnfitOptions(max_compression_ratio=100))
+    unfit = dropped_texts(texts, FilterOptions(max_compression_ratio=100))
     assert unfit.keys() == planted and len(planted) == 10 and reasons(unfit) == {MISFIT}
     times = [float(reason.split()[2]) for reason in unfit.values()]
     assert all(2 < time < 4 or 0.2 < time < 0.5 for time in times)
@@ -88,7 +88,7 @@ def test_many_odd_texts_do_not_move_what_is_usual():
     ],
 )
 def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
-    assert len(unfit_texts(natural(count), UnfitOptions(fraction))) == n_dropped
+    assert len(dropped_texts(natural(count), FilterOptions(fraction))) == n_dropped
 
 
 def test_ties_are_broken_by_id_not_by_order_or_rounding():
@@ -112,7 +112,7 @@ def test_faults_of_a_text_are_found_before_the_share():
     replaced(texts, "utt0007", "and so on " * 12)
     replaced(texts, "utt0008", "")
     texts["utt0008"] = replace(texts["utt0008"], ended=False)
-    unfit = unfit_texts(texts)
+    unfit = dropped_texts(texts)
     assert unfit["utt0005"] == unfit["utt0008"] == EMPTY
     assert unfit["utt0006"] == ENDLESS
     assert unfit["utt0007"].startswith(f"{REPEATING}: ")
@@ -133,8 +133,8 @@ def test_a_ratio_at_the_threshold_stays():
     text = "and so on " * 12
     ratio = compression_ratio(text)
     one = {"u": WrittenText(text, 10.0)}
-    assert not unfit_texts(one, UnfitOptions(max_compression_ratio=ratio))
-    assert unfit_texts(one, UnfitOptions(max_compression_ratio=ratio - 0.01))
+    assert not dropped_texts(one, FilterOptions(max_compression_ratio=ratio))
+    assert dropped_texts(one, FilterOptions(max_compression_ratio=ratio - 0.01))
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,7 +144,7 @@ def test_exactly_the_share_of_those_without_a_fault_goes(drawn):
         f"u{i}": WrittenText(" ".join(text.split()), 5.0, ended)
         for i, (text, ended) in enumerate(drawn)
     }
-    unfit = unfit_texts(texts)
+    unfit = dropped_texts(texts)
     n_misfits = sum(reason.startswith(MISFIT) for reason in unfit.values())
     assert unfit.keys() <= texts.keys()
     assert n_misfits == (len(texts) - len(unfit) + n_misfits) // 20
@@ -156,6 +156,6 @@ def test_exactly_the_share_of_those_without_a_fault_goes(drawn):
 def test_options_are_checked():
     for options in ({"drop_fraction": 1.0}, {"drop_fraction": -0.1}):
         with pytest.raises(InputError, match="must be 0 or more and below 1"):
-            UnfitOptions(**options)
+            FilterOptions(**options)
     with pytest.raises(InputError, match="max_compression_ratio 0.5: must be above 1"):
-        UnfitOptions(max_compression_ratio=0.5)
+        FilterOptions(max_compression_ratio=0.5)

@@ -13,9 +13,16 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from whisper_training import losses, make_corpus, train, weights
 
 from espnet_medusa.task import MedusaASRTask
-from espnet_medusa.training.accumulated_gradients import KEY, keep_gradients
-from espnet_medusa.training.resume_checkpoint import BEFORE, CHECKPOINT, drop, set_aside, take_up
-from espnet_medusa.training.trainer import ResumableTrainer
+from espnet_medusa.training.trainer import (
+    BEFORE,
+    CHECKPOINT,
+    GRADIENTS,
+    ResumableTrainer,
+    drop_previous_checkpoint,
+    keep_previous_checkpoint,
+    restore_checkpoint,
+    save_gradients,
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,29 +101,32 @@ def test_deepspeed_has_espnets_trainer(monkeypatch):
     assert trainers == [ResumableTrainer, Trainer]
 
 
-def test_the_checkpoint_before_counts_until_all_is_written(tmp_path):
+STEPS = {"keep": keep_previous_checkpoint, "drop": drop_previous_checkpoint}
+
+
+@pytest.mark.parametrize(
+    ("steps", "content"),
+    [
+        ("", None),
+        ("keep", None),
+        ("keep 1", None),
+        ("keep 1 drop", "1"),
+        ("keep 1 drop keep", "1"),
+        ("keep 1 drop keep 2", "1"),
+        ("keep 1 drop keep 2 drop", "2"),
+    ],
+)
+def test_a_killed_run_resumes_from_the_last_complete_checkpoint(tmp_path, steps, content):
+    """The killed run took these steps; a number is the epoch whose checkpoint it wrote."""
     checkpoint = tmp_path / CHECKPOINT
-
-    def found_after(steps: str) -> str | None:
-        """What a run finds that begins after steps of one that was killed."""
-        for path in (checkpoint, tmp_path / BEFORE):
-            path.unlink(missing_ok=True)
-        for step in steps.split():
-            if step in ("set_aside", "drop"):
-                {"set_aside": set_aside, "drop": drop}[step](tmp_path)
-            else:
-                checkpoint.write_text(step)
-        take_up(tmp_path)
-        assert not (tmp_path / BEFORE).exists()
-        return checkpoint.read_text() if checkpoint.exists() else None
-
-    assert found_after("") is None
-    assert found_after("set_aside") is None
-    assert found_after("set_aside 1") is None
-    assert found_after("set_aside 1 drop") == "1"
-    assert found_after("set_aside 1 drop set_aside") == "1"
-    assert found_after("set_aside 1 drop set_aside 2") == "1"
-    assert found_after("set_aside 1 drop set_aside 2 drop") == "2"
+    for step in steps.split():
+        if step in STEPS:
+            STEPS[step](tmp_path)
+        else:
+            checkpoint.write_text(step)
+    restore_checkpoint(tmp_path)
+    assert not (tmp_path / BEFORE).exists()
+    assert (checkpoint.read_text() if checkpoint.exists() else None) == content
 
 
 def make_optimizer() -> torch.optim.Optimizer:
@@ -133,9 +143,9 @@ def gradients_of(optimizer: torch.optim.Optimizer) -> list[list[float] | None]:
 
 def test_gradients_go_with_the_state(tmp_path):
     optimizer, other, plain = make_optimizer(), make_optimizer(), make_optimizer()
-    keep_gradients(optimizer)
-    keep_gradients(other)
-    assert KEY not in optimizer.state_dict()
+    save_gradients(optimizer)
+    save_gradients(other)
+    assert GRADIENTS not in optimizer.state_dict()
     first, _, last = [one for group in optimizer.param_groups for one in group["params"]]
     (first.sum() + 3 * last[0]).backward()
     torch.save(optimizer.state_dict(), tmp_path / "state.pth")
