@@ -1,9 +1,9 @@
 """Multi-token Whisper decoding for ESPnet2.
 
-To import it is all: ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model: medusa`` then
-work in every ESPnet command of this process.
+Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model:
+medusa`` in every ESPnet command of this process.
 
-Dimensions that docstrings name:
+Dimensions in docstrings:
     B  utterances of a training batch        U  utterances that decode together (ragged)
     T  new nodes of one decoder call         N  nodes that the cache holds
     P  prompt tokens                         S  encoder frames (memory)
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str):
-    # ESPnet takes seconds to import: only those who decode wait for it.
+    # Importing ESPnet takes seconds: do it only for decoding.
     if name == "Speech2Text":
         from espnet_medusa.inference.speech2text import Speech2Text
 

@@ -1,5 +1,5 @@
-"""Mistakes that a user can mend; commands print them as one line, without a traceback."""
+"""Errors that a user can correct; commands print them as one line, without a traceback."""
 
 
 class InputError(ValueError):
-    """Says what was received, where, what is allowed, and what to do."""
+    """A wrong input: names its place, the value received, what is allowed, and what to do."""

@@ -1,4 +1,4 @@
-"""The only module that touches ESPnet's choice tables and its task."""
+"""Registration of the plugin in ESPnet's tables and its ASR task."""
 
 import argparse
 
@@ -6,12 +6,12 @@ from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
 
 def register() -> None:
-    """Add the plugin's classes to ESPnet's tables; calling it again changes nothing.
+    """Add the plugin's classes to ESPnet's tables; a second call changes nothing.
 
-    ESPnet's import of its ASR task calls it (``upstream.replaced``).
+    Importing ESPnet's ASR task calls it (``upstream.replaced``).
 
     Raises:
-        RuntimeError: ESPnet or another plugin has the name already.
+        RuntimeError: ESPnet or another plugin uses the name already.
     """
     import kaldiio
     from espnet2.tasks import asr
@@ -34,17 +34,17 @@ def register() -> None:
         taken = table.classes.setdefault(name, kind)
         if taken is not kind:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
-    # Not torch's: its steps follow the size of the weights, and heads start at zero.
+    # Not torch's: it scales steps by the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
-    # What a frozen model computed, in float16, which matrices of Kaldi do not know; ESPnet 202611
-    # reads nothing else as kaldi_ark.
+    # Cached outputs of a frozen model in float16, which Kaldi matrices do not support; ESPnet
+    # 202611 reads only those as kaldi_ark.
     numpy_ark = {"func": kaldiio.load_scp, "kwargs": ["max_cache_fd"], "help": "arrays of numpy"}
     DATA_TYPES.setdefault("numpy_ark", numpy_ark)
-    _suit_our_networks(asr.ASRTask)
+    _wrap_build_model(asr.ASRTask)
 
 
-def _suit_our_networks(task: type) -> None:
-    """Whatever builds an ASR model, training or decoding, treats its options as ours need it."""
+def _wrap_build_model(task: type) -> None:
+    """Adapt the options of every ASR model that ESPnet builds, in training and decoding."""
     from espnet_medusa.training.asr_arguments import take_waveforms, write_out_sizes
 
     build = task.build_model.__func__

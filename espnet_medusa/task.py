@@ -1,7 +1,6 @@
 """ESPnet's ASR task for the training command.
 
-A class of its own, so that training processes that ESPnet spawns import this module and with it
-the plugin.
+ESPnet's spawned training processes import this module, and with it the plugin.
 """
 
 import argparse
@@ -19,31 +18,31 @@ from espnet_medusa.training.trainer import ResumableTrainer
 
 
 class MedusaASRTask(ASRTask):
-    """ASRTask that refuses bad checkpoints before training starts, and survives being killed."""
+    """ASRTask that checks initial weights before training, and resumes interrupted training."""
 
     trainer = ResumableTrainer
 
     @classmethod
     def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """ESPnet's, without the audio that the kept output of a frozen encoder stands for."""
+        """ESPnet's names without audio, which cached encoder output may replace."""
         names = super().required_data_names(train, inference)
         return names if inference else tuple(name for name in names if name != "speech")
 
     @classmethod
     def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """ESPnet's, audio, and the kept output of a frozen encoder."""
+        """ESPnet's names, audio, and the cached output of a frozen encoder."""
         return (*super().optional_data_names(train, inference), "speech", "memory")
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
-        """ESPnet's; DeepSpeed keeps checkpoints of its own, by a trainer of ESPnet's."""
+        """Run ESPnet's worker; with DeepSpeed, use ESPnet's trainer for its checkpoints."""
         if getattr(args, "use_deepspeed", False):
             cls.trainer = Trainer
         super().main_worker(args)
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
-        """Build the model; look at the ``init_param`` files, which ESPnet loads later.
+        """Build the model and check the ``init_param`` files, which ESPnet loads later.
 
         Raises:
             InputError: A file is missing, could run code, or does not fit the model.
@@ -58,7 +57,7 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def build_initial_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
-        """The model as training begins with it: initial weights, and frozen what stays.
+        """Build the model with initial weights and frozen parameters, as training starts with it.
 
         Raises:
             InputError: As ``build_model``.
@@ -85,10 +84,11 @@ def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: 
             if name.startswith(source + ".")
         }
     if not weights:
-        raise InputError(f"init_param: {path} holds nothing under '{source}'")
+        raise InputError(f"init_param: {path} holds nothing under '{source}'; correct the name")
     try:
         module = model.get_submodule(target)
     except AttributeError:
-        raise InputError(f"init_param: the model has no module '{target}'") from None
+        reason = f"init_param: the model has no module '{target}'; correct the name"
+        raise InputError(reason) from None
     if not ignore_mismatch:
         check_shapes(weights, module.state_dict(), path)

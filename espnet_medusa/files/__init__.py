@@ -1,1 +1,1 @@
-"""Files: archives, checkpoints, caches, YAML and atomic writes."""
+"""Archives, checkpoints, caches, YAML, token lists, output folders and atomic writes."""

@@ -1,4 +1,4 @@
-"""Archives are unpacked as a whole, into their folder, and in a size that theirs justifies."""
+"""Unpack untrusted archives: completely, into one folder, and to a limited size."""
 
 import errno
 import gzip
@@ -20,13 +20,13 @@ from espnet_medusa.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 TAR_BLOCK_BYTES = 512
-# What an archive may grow to: text shrinks to a tenth, audio and weights hardly at all.
+# Limits of the unpacked size: a multiple of the archive's size, or this size if it is larger.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
 XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"
 MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 MAX_NAME_BYTES = 1 << 20
-NAMES = (
+NAME_TYPES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )  # fmt: skip
@@ -35,46 +35,45 @@ DAMAGE = (
     RuntimeError, ValueError, OverflowError, LookupError, MemoryError,  # passwords, dates, names
     NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
 )  # fmt: skip
-OF_CONTENT = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: of bz2
+DAMAGE_ERRNOS = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: from bz2
 Member = TypeVar("Member", tarfile.TarInfo, zipfile.ZipInfo)
 
 
 class _Member(tarfile.TarInfo):
-    """One whose long name is not read before its length is known to be that of a name."""
+    """A member whose long name is read only if its declared length is plausible."""
 
     @classmethod
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Member":
-        """tarfile's."""
+        """Parse a header, as tarfile does, and check its size."""
         member = super().frombuf(buf, encoding, errors)
-        most = MAX_NAME_BYTES if member.type in NAMES else sys.maxsize
-        if not 0 <= member.size <= most:
+        limit = MAX_NAME_BYTES if member.type in NAME_TYPES else sys.maxsize
+        if not 0 <= member.size <= limit:
             raise tarfile.ReadError(f"size of a member: {member.size}")
         return member
 
 
 class UnsafeError(Exception):
-    """Why an archive is not unpacked."""
+    """The reason why an archive is not unpacked."""
 
 
 def unpack(archive: str | Path, folder: str | Path) -> Path:
     """Unpack a tar archive (plain, gz, bz2, xz) or a zip archive into a folder.
 
-    The work goes to a hidden folder inside `folder`; then each file and each new folder is moved
-    into place at once, so what is there is whole. Files of the same name are replaced, folders
-    of the same name joined.
+    Unpacks into a hidden folder inside `folder`, then moves each file and each new folder into
+    place at once. Replaces files of the same name and merges folders of the same name.
 
     Args:
-        archive: The archive; it stays.
-        folder: Where to; it is made.
+        archive: The archive, which is kept.
+        folder: Where to unpack; it is created.
 
     Returns:
         `folder`.
 
     Raises:
-        InputError: No archive, a damaged or truncated one, one that names files outside `folder`,
-            links out of it, or devices, or one that grows to more than `MAX_GROWTH` times its
-            size; nothing is moved into place then.
-        OSError: The archive cannot be read, or the files not be written.
+        InputError: The file is no archive, damaged or truncated, refers to files outside `folder`
+            or to devices, or grows to more than `MAX_GROWTH` times its size. Nothing is unpacked
+            then.
+        OSError: The archive cannot be read, or the files cannot be written.
     """
     archive, folder = Path(archive), Path(folder)
     staging = folder / f".{archive.name}.unpacking"
@@ -99,7 +98,7 @@ def _extract(archive: Path, folder: Path) -> None:
             " publisher"
         ) from error
     except (*DAMAGE, OSError) as error:
-        if not isinstance(error, DAMAGE) and error.errno not in OF_CONTENT:
+        if not isinstance(error, DAMAGE) and error.errno not in DAMAGE_ERRNOS:
             raise
         reason = str(error).split("\n")[0].rstrip(":")
         raise InputError(
@@ -125,7 +124,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
     compression = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "")
     with (
         archive.open("rb") as stream,
-        # Not the "r|" modes: they take a truncated gzip file for a whole one.
+        # Not the "r|" modes: they accept a truncated gzip file.
         tarfile.open(fileobj=stream, mode=f"r:{compression}", tarinfo=_Member) as tar,
         _progress(archive) as progress,
     ):
@@ -133,17 +132,17 @@ def _extract_tar(archive: Path, folder: Path) -> None:
             tar.extract(member, folder, filter="data")
             progress.update(stream.tell() - progress.n)
         if tar.fileobj is stream:
-            # tarfile does not miss the end mark of an archive that is cut off between members.
+            # tarfile accepts an archive that is cut off between members, without end mark.
             stream.seek(tar.offset)
             if len(stream.read(TAR_BLOCK_BYTES)) < TAR_BLOCK_BYTES:
                 raise tarfile.ReadError("it has no end mark")
-        # The compressed stream ends, with its checksum, behind the end mark.
+        # Read the checksum of the compressed stream, which follows the end mark.
         while tar.fileobj.read(CHUNK_BYTES):
             pass
 
 
 def _check_xz(head: bytes) -> None:
-    """liblzma sets aside what a file's header asks for, up to 4 GB."""
+    """Refuse headers that make liblzma allocate too much memory, up to 4 GB."""
     try:
         lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES).decompress(head, 1)
     except lzma.LZMAError as error:
@@ -156,7 +155,7 @@ def _extract_zip(archive: Path, folder: Path) -> None:
         members = packed.infolist()
         for member in members:
             name, mode = PurePosixPath(member.filename), member.external_attr >> 16
-            # zipfile itself would quietly write them elsewhere.
+            # zipfile itself would silently write them elsewhere.
             if name.is_absolute() or ".." in name.parts or "\\" in member.filename:
                 raise UnsafeError(f"{member.filename!r} is outside")
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -167,7 +166,11 @@ def _extract_zip(archive: Path, folder: Path) -> None:
 
 
 def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
-    """Members, as long as they are not suspiciously large together."""
+    """Yield the members until their total size exceeds the limit.
+
+    Raises:
+        UnsafeError: It does.
+    """
     allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
     total = 0
     for member in members:

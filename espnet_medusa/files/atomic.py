@@ -1,4 +1,4 @@
-"""Files that are whole or as they were, and errors that say which file a full disk cut off."""
+"""Atomic writes, and errors of a full disk that name the file."""
 
 import errno
 import os
@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STREAMS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # /dev/stdout and its likes
-FULL_BYTES = 1 << 16  # less is left than a writer asks for at once
+STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # of /dev/stdout etc.
+FULL_BYTES = 1 << 16  # a disk with less free space counts as full
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """Write UTF-8 text to a temporary file beside `path`, then rename it.
+    """Write UTF-8 text to a temporary file next to `path`, then rename it.
 
-    What is no file, such as a pipe, and /dev/stdout are written as they are: renaming would take
-    their place. That of any other link it takes; what the link leads to may be somebody else's.
+    Pipes and /dev/stdout are written directly, as renaming would replace them. Any other link is
+    replaced: its target may belong to another user.
 
     Raises:
-        OSError: It names the file.
+        OSError: With the name of the file.
     """
     path = Path(path)
     with naming(path):
-        if path.parent in STREAMS or (path.exists() and not path.is_file()):
+        if path.parent in STREAM_FOLDERS or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8", newline="\n")
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def write_atomically(path: str | Path, text: str) -> None:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
-            # mkstemp makes the file private; give it the mode that open() would have given.
+            # mkstemp makes the file private; set the mode that open() would have set.
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(temporary, 0o666 & ~umask)
@@ -43,12 +43,12 @@ def write_atomically(path: str | Path, text: str) -> None:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """What fails inside names this file or folder where it names none.
+    """Add the name of a file or folder to errors of the block that lack one.
 
-    A full disk is an error without a name, and of torch and libsndfile one that says nothing.
+    On a full disk, Python's error has no file name, and those of torch and libsndfile no reason.
 
     Raises:
-        OSError: There is no room on the disk, or the system says something else.
+        OSError: The disk is full, or another error of the system.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 def is_full(path: str | Path) -> bool:
-    """Whether the disk of a path, which may not be there yet, has no room left."""
+    """Return whether the disk of a path is full; the path need not exist yet."""
     path = Path(path).absolute()
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
-    return shutil.disk_usage(there).free < FULL_BYTES
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    return shutil.disk_usage(existing).free < FULL_BYTES

@@ -1,4 +1,4 @@
-"""What is made once on a machine and kept: compiled kernels, converted models."""
+"""The user's cache folder, for compiled kernels and converted models."""
 
 import os
 from pathlib import Path
@@ -6,33 +6,33 @@ from stat import S_IWGRP, S_IWOTH
 
 
 def cache_folder() -> Path:
-    """Below the user's own cache folder, which XDG_CACHE_HOME may name."""
+    """Return the package's folder in XDG_CACHE_HOME, or else in ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base, "espnet_medusa")
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder if it is not there, for the user alone.
+    """Create the folder if it does not exist, accessible only by the user.
 
     Raises:
-        PermissionError: As ``check_private`` says.
-        OSError: It cannot be made.
+        PermissionError: As ``check_private``.
+        OSError: It cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(folder)
 
 
 def check_private(path: Path) -> None:
-    """What is run from here must be the user's own: nobody else may have written it.
+    """Check that only the user can write to a file or folder that code is run from.
 
     Raises:
-        PermissionError: A file or folder of another user, or one that others may write to.
-        OSError: It is not there.
+        PermissionError: It belongs to another user, or others may write to it.
+        OSError: It does not exist.
     """
-    found, user = path.stat(), os.geteuid()
-    if found.st_uid != user:
-        reason = f"belongs to user {found.st_uid}, not {user}"
-    elif found.st_mode & (S_IWGRP | S_IWOTH):
+    status, user = path.stat(), os.geteuid()
+    if status.st_uid != user:
+        reason = f"belongs to user {status.st_uid}, not {user}"
+    elif status.st_mode & (S_IWGRP | S_IWOTH):
         reason = f"others may write to it; run `chmod go-w {path}`"
     else:
         return

@@ -1,8 +1,8 @@
-"""What a file that ``torch.save`` wrote would have torch build, looked at before it does.
+"""Read untrusted checkpoints: without running their code, in memory that their size justifies.
 
-torch itself refuses code (``weights_only``). Refused here is what may take memory without bounds:
-compressed records, objects of other kinds than those that checkpoints are made of, and, in the
-format before PyTorch 1.6, storages that are larger than the file.
+torch itself refuses code (``weights_only``). ``check_torch_file`` also refuses files that would
+make torch allocate unbounded memory. These have compressed records, objects that checkpoints do
+not consist of, or, in the format before PyTorch 1.6, storages larger than the file.
 """
 
 import mmap
@@ -19,35 +19,36 @@ from safetensors import safe_open
 
 from espnet_medusa.errors import InputError
 
-# Names in a pickle, "module name", of what tensors, their containers and plain values are made of.
-PARTS = re.compile(
+# Allowed names in a pickle, "module name": parts of tensors, their containers and plain values.
+ALLOWED_NAMES = re.compile(
     r"collections OrderedDict|(__builtin__|builtins) set|_codecs encode"
     r"|torch\._utils _rebuild_(tensor|tensor_v2|parameter)"
     r"|torch ([A-Z][A-Za-z0-9]*(?<!Typed)(?<!Untyped)Storage|Size|device|[a-z]+[0-9]+)"
 )
 ZIP, PICKLE = b"PK\x03\x04", ".pkl"
-ANY_SIZE = 1 << 20  # of numbers in old files, however small
+ANY_SIZE = 1 << 20  # limit of numbers in old files, if the file is smaller
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
-OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages behind them
+OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages
+MAX_REUSE = 3  # limit of the tensors' total size, as a multiple of the file's size
 
 Operations = Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
 
 
 def check_torch_file(path: Path) -> None:
-    """Refuse what is no checkpoint or asks for more than it holds.
+    """Refuse files that are no checkpoint or would allocate more than they contain.
 
     Raises:
-        InputError: Says what is in the file at ``path``.
+        InputError: With the offending part of the file.
         ValueError, OSError, zipfile.BadZipFile: It is damaged, or cannot be read.
     """
     with path.open("rb") as stream:
-        is_zip = stream.read(len(ZIP)) == ZIP  # as torch tells
+        is_zip = stream.read(len(ZIP)) == ZIP  # torch's own test
     if is_zip:
         with zipfile.ZipFile(path) as archive:
             for record in archive.infolist():
                 if record.compress_type != zipfile.ZIP_STORED:
                     raise InputError(f"{record.filename} is compressed, which torch never does")
-                if record.compress_size > path.stat().st_size:  # zipfile would set it aside
+                if record.compress_size > path.stat().st_size:  # zipfile would allocate it
                     raise InputError(f"{record.filename} is longer than the file")
                 if record.filename.endswith(PICKLE):
                     _check_names(pickletools.genops(archive.read(record)))
@@ -61,30 +62,27 @@ def check_torch_file(path: Path) -> None:
 
 def _check_names(operations: Operations) -> None:
     for operation, name, _ in operations:
-        if operation.name == "GLOBAL" and PARTS.fullmatch(name) is None:
+        if operation.name == "GLOBAL" and ALLOWED_NAMES.fullmatch(name) is None:
             raise InputError(f"it holds {name.replace(' ', '.')}")
         if operation.name == "STACK_GLOBAL":  # torch.save does not write it
             raise InputError("it is of another pickle protocol than torch's")
 
 
-def _check_numbers(operations: Operations, most: int) -> None:
+def _check_numbers(operations: Operations, limit: int) -> None:
     for _, number, _ in operations:
-        if isinstance(number, int) and most < number != OLD_MAGIC:
-            raise InputError(f"it asks for {number} values and is of {most} bytes")
-
-
-MAX_REUSE = 3  # times the file's size, which tensors that share values make of it
+        if isinstance(number, int) and limit < number != OLD_MAGIC:
+            raise InputError(f"it asks for {number} values; allowed: {limit}")
 
 
 def load_weights(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
     """Read a state dict: ``.pth`` with ``weights_only``, or ``.safetensors``.
 
     Raises:
-        InputError: The file is missing, is no checkpoint, or holds more than weights.
+        InputError: The file is missing, is no checkpoint, or contains more than weights.
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: no such checkpoint; train the model first, or mend the path")
+        raise InputError(f"{path}: no such checkpoint; train the model first, or correct the path")
     if path.suffix == ".safetensors":
         with open_safetensors(path, device) as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
@@ -95,12 +93,12 @@ def load_weights(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
 
 
 def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
-    """Read what ``torch.save`` wrote, of plain values and tensors alone.
+    """Read a ``torch.save`` file of plain values and tensors.
 
     Args:
         path: ``.pt``, ``.pth`` or ``.bin``.
-        device: For its tensors.
-        mmap: Whether the file is mapped rather than read.
+        device: Device of the tensors.
+        mmap: Map the file instead of reading it.
 
     Raises:
         InputError: It is damaged, compressed, or would run code.
@@ -108,18 +106,18 @@ def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
     try:
         check_torch_file(path)
         return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
-    except Exception as error:  # of a damaged file torch raises errors of many kinds
+    except Exception as error:  # torch raises many kinds of errors for a damaged file
         raise InputError(
             f"{path}: not a checkpoint of weights alone ({_reason(error)}); fetch it again, save "
-            "the state dict, or convert it to safetensors where you trust it"
+            "the state dict, or convert it to safetensors if you trust it"
         ) from error
 
 
 def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
-    """Refuse what is no state dict, and tensors that repeat a few values to any size.
+    """Refuse anything but a state dict, and tensors that expand a few values to any size.
 
     Raises:
-        InputError: Of the file at ``path``.
+        InputError: With the name of the file at ``path``.
     """
     if not isinstance(weights, Mapping) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights.items()
@@ -127,18 +125,18 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
         raise InputError(
             f"{path}: holds no state dict (names to tensors); save the model's state_dict()"
         )
-    size, held = path.stat().st_size, sum(value.nbytes for value in weights.values())
-    if held > MAX_REUSE * size:
-        raise InputError(f"{path}: {held} bytes of tensors in {size}; fetch it again")
+    size, num_bytes = path.stat().st_size, sum(value.nbytes for value in weights.values())
+    if num_bytes > MAX_REUSE * size:
+        raise InputError(f"{path}: {num_bytes} bytes of tensors in {size}; fetch it again")
     return dict(weights)
 
 
 @contextmanager
 def open_safetensors(path: Path, device: str = "cpu") -> Iterator[Any]:
-    """Open a ``.safetensors`` file as ``safe_open`` does; no tensor is read before it is asked for.
+    """Open a ``.safetensors`` file as ``safe_open`` does, which reads tensors on demand.
 
     Raises:
-        InputError: It is damaged: now, or when a tensor is read.
+        InputError: It is damaged, also when the block reads a tensor.
     """
     try:
         with safe_open(path, framework="pt", device=device) as stored:
@@ -162,13 +160,13 @@ def check_shapes(
     """Refuse weights that do not fit a model.
 
     Args:
-        weights: What the checkpoint holds.
-        expected: The model's state dict.
-        path: For the message.
-        complete: Whether every name of the model must be there.
+        weights: State dict of the checkpoint.
+        expected: State dict of the model.
+        path: The checkpoint, for the message.
+        complete: Whether every tensor of the model is required.
 
     Raises:
-        InputError: Names the first differences and what to do.
+        InputError: With the first differences.
     """
     problems = [
         f"{name} is {tuple(value.shape)}, the model's {tuple(expected[name].shape)}"

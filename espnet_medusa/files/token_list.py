@@ -1,4 +1,4 @@
-"""Token lists: one token a line, line numbers are ids."""
+"""Token lists: one token per line; line numbers are ids."""
 
 import sys
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def read_token_list(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}); give one token a line") from error
-    # A token may be a line separator of Unicode: only newlines part them.
+    # Not splitlines(): a token may be a line separator of Unicode.
     return text.removesuffix("\n").split("\n") if text else []
 
 

@@ -1,4 +1,4 @@
-"""YAML of anybody's: read in C, without code, and no larger than its text justifies."""
+"""Read untrusted YAML: with PyYAML's C parser, without code, and in limited size."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,24 +6,23 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-MAX_DEPTH = 100  # of values in values
-# PyYAML's C code calls itself for each level, and ends the process where the stack ends.
-MAX_DEPTH_IN_C = 2000
-MAX_NUMBER = 100  # characters; Python takes quadratic time, and writes no more than 4,300 digits
-MAX_MERGED = 10_000  # keys that `<<` brings into a mapping
-MAX_REUSE = 10  # times the text's length, which aliases make of it,
-ANY_EXTENT = 100_000  # or so much, however short it is
+MAX_DEPTH = 100  # of nested values
+MAX_DEPTH_IN_C = 2000  # PyYAML's C code is recursive: a deeper document overflows its stack
+MAX_NUMBER = 100  # characters; Python takes quadratic time, and prints at most 4,300 digits
+MAX_MERGED = 10_000  # keys that `<<` merges into a mapping
+MAX_REUSE = 10  # limit of the size with aliases expanded, as a multiple of the text's length
+ANY_EXTENT = 100_000  # the same limit for short texts
 MERGE, INT, FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
-# A Whisper's token list takes pure Python seconds, to read and to write.
+# Pure Python takes seconds to read or write Whisper's token list.
 _Fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Loader(_Fastest):
-    """Builds nothing but plain values."""
+    """Build plain values only."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """PyYAML's; what ``<<`` brings is counted before it is copied."""
+        """Count the keys that ``<<`` merges before PyYAML copies them."""
         merged = 0
         for key, value in node.value:
             if key.tag == MERGE:
@@ -38,7 +37,7 @@ class _Loader(_Fastest):
 
 
 def _bounded(construct: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:
-    """A constructor of numbers that takes no longer ones."""
+    """Wrap a constructor of numbers that refuses long ones."""
 
     def build(loader: _Loader, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
@@ -56,15 +55,12 @@ _Loader.add_constructor(FLOAT, _bounded(_Fastest.construct_yaml_float))
 def load_yaml(text: str) -> Any:
     """Read a YAML document.
 
-    Args:
-        text: Of the document.
-
     Returns:
-        Mappings, lists, text, numbers and the like, at most ``MAX_DEPTH`` deep; written out
-        without aliases, about as large as the text.
+        Plain values, nested at most ``MAX_DEPTH`` deep; with aliases expanded, their size is
+        limited by the length of the text.
 
     Raises:
-        yaml.YAMLError: It is no YAML, or beyond those bounds.
+        yaml.YAMLError: It is no YAML, or exceeds a limit.
     """
     try:
         if _deepest(text) > MAX_DEPTH_IN_C:
@@ -73,7 +69,7 @@ def load_yaml(text: str) -> Any:
         extent = _extent(content, 0, {})
     except yaml.YAMLError:
         raise
-    except Exception as error:  # constructors' own, such as KeyError of `!!bool x`
+    except Exception as error:  # from constructors, such as KeyError of `!!bool x`
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
     if extent > max(MAX_REUSE * len(text), ANY_EXTENT):
         raise yaml.YAMLError(f"aliases make {extent} values and characters out of {len(text)}")
@@ -81,7 +77,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _deepest(text: str) -> int:
-    """A depth that is not exceeded: brackets open levels, and so does what begins a line."""
+    """Return an upper bound of the depth, from brackets and the longest line."""
     return text.count("[") + text.count("{") + 2 * max(map(len, text.splitlines()), default=0)
 
 
@@ -95,12 +91,12 @@ def _check_depth(text: str) -> None:
 
 
 def _extent(value: Any, depth: int, known: dict[int, int]) -> int:
-    """Values and characters, counted anew for each alias.
+    """Count values and characters, with aliases expanded.
 
     Args:
-        value: Of the document.
-        depth: Of values around it.
-        known: Those of lists and mappings that were counted, by identity.
+        value: Part of the document.
+        depth: Number of values around it.
+        known: Counts of lists and mappings by identity.
     """
     if isinstance(value, str | bytes):
         return 1 + len(value)
@@ -115,4 +111,4 @@ def _extent(value: Any, depth: int, known: dict[int, int]) -> int:
 
 
 def _too_deep() -> yaml.YAMLError:
-    return yaml.YAMLError(f"values in values; allowed: at most {MAX_DEPTH} deep")
+    return yaml.YAMLError(f"nested values; allowed: at most {MAX_DEPTH} deep")

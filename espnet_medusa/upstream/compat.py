@@ -1,7 +1,7 @@
-"""The one place that knows where ESPnet keeps its search classes and its transformer's parts.
+"""ESPnet's search classes and parts of its transformer, imported from where each version has them.
 
-ESPnet 202511 has them in ``espnet.nets``, ESPnet 202611 in ``espnet2.legacy.nets``. The latter come
-first: beside a checkout an ``espnet`` of 202511 may be installed.
+ESPnet 202511 has them in ``espnet.nets``, ESPnet 202611 in ``espnet2.legacy.nets``. The latter is
+tried first: next to a checkout, an ``espnet`` of 202511 may be installed.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""Import hooks: modules of ESPnet that load otherwise in a process that has the plugin."""
+"""Import hooks: ESPnet modules with a custom loader, in a process that imports the plugin."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ LOADERS: dict[str, type[SourceFileLoader]] = {**quiet.LOADERS, **replaced.LOADER
 
 
 class Finder(MetaPathFinder):
-    """Finds the modules of ``LOADERS`` where Python finds them."""
+    """Find the modules of ``LOADERS`` as Python does, and set their loader."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -27,10 +27,10 @@ class Finder(MetaPathFinder):
 
 
 def install(register: Callable[[], None]) -> None:
-    """Hook ESPnet's imports; modules that ``replaced`` names and are imported already are changed.
+    """Install the import hook, and change modules of ``replaced`` that are imported already.
 
     Args:
-        register: Adds the plugin's classes to ESPnet's tables, once its ASR task is imported.
+        register: Adds the plugin's classes to ESPnet's tables after its ASR task is imported.
     """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return

@@ -1,10 +1,10 @@
-"""ESPnet's imports without their noise, in less than half the time.
+"""Import ESPnet without its messages, in less than half the time.
 
-Whoever imports ESPnet imports all of it: a phonemizer that asks the network for a dictionary, an
-attention that prints which optional package is missing, decorators of a name that torch renamed,
-typeguard, which rewrites every function so that it checks its arguments, aligners with their
-compiler, speech enhancement, translation and its metrics. Exactly these are kept back; what has a
-use comes when it is used.
+Importing any part of ESPnet imports all of it. That includes a phonemizer that downloads a
+dictionary, attention that prints which optional package is missing, and deprecated decorators of
+torch. typeguard rewrites every function to check its arguments. Aligners with their compiler,
+speech enhancement, translation and its metrics are rarely used. The loaders of this module defer or
+silence exactly these; a deferred module runs when it is used.
 """
 
 import sys
@@ -17,13 +17,13 @@ from types import ModuleType
 
 
 class OnDemand(SourceFileLoader):
-    """Runs a module when something of it is asked for."""
+    """Run a module when one of its attributes is read."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave nothing in the module but the way to its content."""
+        """Define only ``__getattr__``, which runs the module."""
 
         def load(name: str) -> object:
-            if name.startswith("__"):  # inspect looks at the names of all modules
+            if name.startswith("__"):  # inspect reads such names of all modules
                 raise AttributeError(name)
             del module.__getattr__
             super(OnDemand, self).exec_module(module)
@@ -36,8 +36,8 @@ class Later:
     """A class or a function of a module that has not run yet.
 
     Args:
-        find: ``name -> the real one``, which runs the module.
-        name: In the module.
+        find: ``name -> object``; runs the module.
+        name: Name in the module.
     """
 
     def __init__(self, find: Callable[[str], object], name: str):
@@ -54,10 +54,10 @@ class Later:
 
 
 class NamesOnDemand(SourceFileLoader):
-    """Runs a module when a name of it is used: called, looked into, or asked for its instances."""
+    """Run a module when an imported name is used: called, read, or checked for its instances."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave ``Later`` in the place of names that others import."""
+        """Define only ``__getattr__``, which returns a ``Later`` for each name."""
 
         def find(name: str) -> object:
             if "__getattr__" in vars(module):
@@ -74,24 +74,23 @@ class NamesOnDemand(SourceFileLoader):
 
 
 class WithoutFlashAttention(SourceFileLoader):
-    """Runs a module and drops the line that says so of Flash Attention."""
+    """Run a module and drop its message that Flash Attention is missing."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it."""
-        # ESPnet 202511 says it on stdout, 202611 on stderr.
-        with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as warned:
+        """Run the module; ESPnet 202511 prints the message to stdout, 202611 to stderr."""
+        with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
             super().exec_module(module)
-        for said, stream in ((printed, sys.stdout), (warned, sys.stderr)):
-            for line in said.getvalue().splitlines():
+        for captured, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
+            for line in captured.getvalue().splitlines():
                 if not line.startswith("Failed to import Flash Attention"):
                     print(line, file=stream)
 
 
 class Unchecked(SourceFileLoader):
-    """typeguard that leaves functions of ``UNCHECKED`` as they are, as under ``python -O``."""
+    """Run typeguard so that it ignores functions of ``UNCHECKED``, as under ``python -O``."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it, then put a decorator before its own."""
+        """Run the module, then wrap its decorator."""
         super().exec_module(module)
         check = module.typechecked
 
@@ -104,7 +103,7 @@ class Unchecked(SourceFileLoader):
 
 
 def module_of(target: object) -> str:
-    """Name of the module that something was written in, also where it is run with ``-m``."""
+    """Return the name of the module that defines an object, also if it is run with ``-m``."""
     name = getattr(target, "__module__", None) or ""
     spec = getattr(target, "__globals__", {}).get("__spec__")
     return spec.name if name == "__main__" and spec is not None else name
@@ -119,14 +118,14 @@ LOADERS = {
     "espnet2.gan_tts.jets.alignments": NamesOnDemand,
     "espnet2.tasks.enh_s2t": NamesOnDemand,
     "typeguard": Unchecked,
-    # In ESPnet 202511, and from 202610 on.
+    # ESPnet 202511, and 202610 or newer.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
     "espnet2.legacy.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
 }
 
 
 def drop_warnings() -> None:
-    """Drop the two that ESPnet's imports raise."""
+    """Ignore the two warnings of ESPnet's imports."""
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"espnet2?\.")
-    # Of its cleaner, when Python first compiles it; the module is a path then.
+    # From its cleaner when Python first compiles it; the module is a path then.
     warnings.filterwarnings("ignore", '"is not" with', SyntaxWarning, ".*tacotron_cleaner")

@@ -1,4 +1,4 @@
-"""What the plugin puts into modules of ESPnet once they are loaded; no file is changed."""
+"""Replacements in ESPnet's modules after they are loaded; no file is changed."""
 
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
@@ -12,11 +12,11 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_yaml
 
-MEND = "mend the file or its path"
+REMEDY = "correct the file or its path"
 
 
 class Changing(SourceFileLoader):
-    """Runs a module, then changes it."""
+    """Run a module, then change it."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Importlib's interface."""
@@ -25,33 +25,33 @@ class Changing(SourceFileLoader):
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """What is done to the module."""
+        """Change the module."""
         raise NotImplementedError
 
 
 class Registering(Changing):
-    """ESPnet's ASR task: its tables get the plugin's classes."""
+    """Register the plugin's classes in the tables of ESPnet's ASR task."""
 
     register: Callable[[], None]  # set by ``hooks.install``
 
     @classmethod
     def change(cls, module: ModuleType) -> None:
-        """Register the plugin's classes."""
+        """Call ``register``."""
         cls.register()
 
 
 class WithOurYAML(Changing):
-    """ESPnet's tasks, which read and write an experiment's config with its tokens."""
+    """Replace PyYAML in ESPnet's tasks, which read and write configs with long token lists."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Give it a PyYAML that works as we do: in C, and with errors of one line."""
-        _replace_safe_load(module, lambda stream: read_yaml(Path(stream.name), MEND))
+        """Read and write YAML in C, with one-line errors."""
+        _replace_safe_load(module, lambda stream: read_yaml(Path(stream.name), REMEDY))
         module.yaml_no_alias_safe_dump = _dump_without_aliases
 
 
 class _WithoutAliases(DUMPER):
-    """As ESPnet's own, which is in Python."""
+    """ESPnet's dumper without aliases, in C."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -62,15 +62,15 @@ def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: An
 
 
 class WithOurYAMLInParsers(Changing):
-    """ESPnet's parser, which reads ``--config`` where nothing catches an error."""
+    """Replace PyYAML in ESPnet's parser, which reads ``--config`` and catches no error."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """The same; an error ends the command."""
+        """Read YAML in C; an error ends the command."""
 
         def load(stream: TextIO) -> Any:
             try:
-                return read_yaml(Path(stream.name), MEND)
+                return read_yaml(Path(stream.name), REMEDY)
             except InputError as error:
                 raise SystemExit(f"error: {error}") from error
 
@@ -82,29 +82,29 @@ def _replace_safe_load(module: ModuleType, load: Callable[[TextIO], Any]) -> Non
 
 
 class WithOurTokenizer(Changing):
-    """ESPnet's tokenizer of Whisper's tokens, which fails with today's openai-whisper."""
+    """Replace ESPnet's Whisper tokenizer, which fails with current openai-whisper."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Replace the methods of its class."""
+        """Replace the methods of the class."""
         from espnet_medusa.whisper.espnet_text import WhisperTokenizer
 
         replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
 
 
 class WithOurConverter(Changing):
-    """ESPnet's converter between Whisper's tokens and their ids, which fails likewise."""
+    """Replace ESPnet's converter of Whisper's tokens and ids, which fails for the same reason."""
 
     @staticmethod
     def change(module: ModuleType) -> None:
-        """Replace the methods of its class."""
+        """Replace the methods of the class."""
         from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter
 
         replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
 
 
 def replace_methods(theirs: type, ours: type) -> None:
-    """Give a class another's methods: whoever has imported the class already has them, too."""
+    """Replace the methods of a class in place, also for modules that imported it already."""
     for name, value in vars(ours).items():
         if callable(value):
             setattr(theirs, name, value)
