@@ -6,26 +6,24 @@ beyond the model's window, ``segments``.
 """
 
 import argparse
-import dataclasses
 import gc
 import inspect
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
 
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
-from espnet2.utils.types import float_or_none, int_or_none, str2bool, str_or_none
+from espnet2.utils.nested_dict_action import NestedDictAction
+from espnet2.utils.types import int_or_none, str_or_none
 
-from espnet_medusa.bin.long_form_options import (
-    DEFAULTS,
-    add_long_form_options,
-    read_long_form_options,
-)
+from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, decode_job, read_input
@@ -35,75 +33,11 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.options import check_at_least
+from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.runtime.process import keep_freed_memory
 
-HELP = {
-    "search": "beam: exact beam search, with acceptance: threshold one whose drafts nothing "
-    "verifies; greedy: an acceptance rule decides",
-    "drafter": "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads or "
-    "ctc+model; none: heads where there are, else a draft model",
-    "ctc_draft_share": "of CTC in ctc+heads or ctc+model, 0 to 1",
-    "draft_model": "experiment of ESPnet (folder or config.yaml), or a Whisper: hub name, folder, "
-    ".pt file",
-    "draft_model_file": "weights of the experiment; none: those that training leaves beside it",
-    "lookahead": "fixed: always draft_depth; acceptance: deeper while drafts stand; cost: where "
-    "most tokens a second are expected",
-    "draft_depth": "steps drafted ahead per decoder call, with a lookahead at most; none: as many "
-    "as heads, 5 of a draft model, 40 of CTC (15 with beam search); 0: no drafts",
-    "draft_width": "hypotheses drafted; none: 1 for greedy (a chain), beam_size for beam",
-    "draft_budget": "most nodes of an utterance in a decoder call; none: no limit",
-    "draft_vocab_size": "drafts are among so many most frequent training tokens; none: all",
-    "medusa_choices": "fixed candidate tree, the root's 1 first, such as 1 3 2 1; greedy only",
-    "decoder_precision": "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
-    "encoder_precision": "of Whisper's encoder, likewise; none: as decoder_precision",
-    "draft_precision": "int8: heads draft in integers, the text stays exact; of a draft model: "
-    "as decoder_precision; none: as decoder",
-    "draft_with_lm": "whether the language model takes part in drafting",
-    "language": "Whisper's prompt: a language's code, or detect; none: as trained",
-    "task": "Whisper's prompt: transcribe or translate; none: as trained",
-    "acceptance": "exact: greedy text; typical: probable tokens stand, too; top_m: the base "
-    "head's M best stand; threshold: what the heads are sure of stands, unverified",
-    "typical_epsilon": "probability that is always enough",
-    "typical_alpha": "share of exp(-entropy) that is enough",
-    "top_m": "ranks of the base head that are good enough",
-    "threshold": "least probability of a draft that stands unverified",
-    "ctc_entropy_threshold": "in nats: where all frames of CTC are below, its text stands and the "
-    "decoder is not asked; none: it always is",
-    "ctc_likelihood_threshold": "CTC's tokens stand, in the one call that sees all of them, up to "
-    "the first one that is less probable to the decoder; none: there is no such call",
-    "patience": "openai-whisper's end of a beam: at so many ended hypotheses over beam_size; none: "
-    "ESPnet's",
-    "length_penalty": "0 to 1: of openai-whisper's ranking; none: by mean log-probability",
-    "suppress_tokens": "token ids that never come; none given with Whisper's tokens: Whisper's own",
-    "begin_suppress_tokens": "token ids that do not come first; likewise",
-    "forced_prefix": "token ids that every hypothesis begins with",
-    "exponential_decay_length_penalty": "start and factor: the end grows likelier past start",
-}
-TYPES = {
-    "drafter": {"type": str_or_none},
-    "draft_model": {"type": str_or_none},
-    "draft_model_file": {"type": str_or_none},
-    "draft_depth": {"type": int_or_none},
-    "draft_width": {"type": int_or_none},
-    "draft_budget": {"type": int_or_none},
-    "draft_vocab_size": {"type": int_or_none},
-    "decoder_precision": {"type": str_or_none},
-    "encoder_precision": {"type": str_or_none},
-    "draft_precision": {"type": str_or_none},
-    "draft_with_lm": {"type": str2bool},
-    "language": {"type": str_or_none},
-    "task": {"type": str_or_none},
-    "medusa_choices": {"type": int, "nargs": "*"},
-    "ctc_entropy_threshold": {"type": float_or_none},
-    "ctc_likelihood_threshold": {"type": float_or_none},
-    "patience": {"type": float_or_none},
-    "length_penalty": {"type": float_or_none},
-    "suppress_tokens": {"type": int, "nargs": "*"},
-    "begin_suppress_tokens": {"type": int, "nargs": "*"},
-    "forced_prefix": {"type": int, "nargs": "*"},
-    "exponential_decay_length_penalty": {"type": float, "nargs": "*"},
-}
+DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
+LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 
 
 def get_parser():
@@ -115,40 +49,57 @@ def get_parser():
     group.add_argument(
         "--max_batch_frames",
         type=int_or_none,
-        help="most frames (10 ms each) of a batch, rows times the longest; none: no limit",
+        help="most frames (10 ms) of a batch, rows times the longest; none: no limit",
     )
     group.add_argument(
         "--longform",
         type=str2bool,
         default=False,
-        help="Decode audio beyond the model's window, too, window after window",
+        help="decode audio longer than the model's window, window after window",
     )
     group.add_argument(
-        "--utt2lang", type=str_or_none, help="Kaldi file: languages that differ from language"
+        "--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances"
     )
     group.add_argument(
-        "--allow_pipes", type=str2bool, default=False, help="Run the commands in wav.scp"
+        "--allow_pipes", type=str2bool, default=False, help="run the commands in wav.scp"
     )
     add_long_form_options(parser)
     return parser
 
 
-def add_decode_options(parser: argparse.ArgumentParser, **default):
-    """Add the plugin's options.
-
-    Args:
-        parser: To add to.
-        default: ``default=VALUE`` in place of the options' own.
-
-    Returns:
-        The argument group.
-    """
+def add_decode_options(parser: argparse.ArgumentParser, default: Any = ...):
+    """Add ``DecodeOptions``; return the argument group."""
     group = parser.add_argument_group("Multi-token search")
-    for entry in dataclasses.fields(DecodeOptions):
-        kind = {"default": entry.default, "help": HELP[entry.name]} | default
-        kind |= TYPES.get(entry.name) or {"type": type(entry.default)}
-        group.add_argument(f"--{entry.name}", **kind)
+    add_fields(group, DecodeOptions(), default=default)
     return group
+
+
+def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
+    """Add ``LongFormOptions``; None of ``without_timestamps`` is the default of each command."""
+    arguments = {
+        "clip_timestamps": {"type": parse_clips},
+        "without_timestamps": {"type": str2bool, "default": None},
+        "vad_parameters": {"action": NestedDictAction, "default": {}, "metavar": "NAME=VALUE"},
+    }
+    add_fields(parser.add_argument_group("Long audio"), LongFormOptions(), arguments, default)
+
+
+def parse_clips(value: str) -> tuple[float, ...]:
+    """Parse comma-separated seconds."""
+    return tuple(float(part) for part in value.split(",") if part.strip())
+
+
+def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
+    """Build the options of long audio from those of a command line or a config.
+
+    Raises:
+        InputError: A value is not allowed.
+    """
+    values = {name: options[name] for name in LONG_FORM}
+    values["without_timestamps"] = bool(values["without_timestamps"])
+    clips = values["clip_timestamps"] or ()  # a config may have a single number
+    values["clip_timestamps"] = (clips,) if isinstance(clips, int | float) else tuple(clips)
+    return build_options(LongFormOptions, values, "long audio")
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -249,7 +200,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     long_form = read_long_form_options(options)
     if options["longform"]:
         return long_form
-    for name, value in DEFAULTS.items():
+    for name, value in LONG_FORM.items():
         if getattr(long_form, name) != value:
             logging.warning(f"{name} is not used: it is for long audio, which needs longform: true")
     return None
@@ -272,7 +223,7 @@ def load(options: dict) -> Speech2Text:
     if not gc.get_freeze_count():  # to look for garbage in what was imported takes long
         gc.freeze()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
-    names |= {entry.name for entry in dataclasses.fields(DecodeOptions)}
+    names |= {*DECODE_OPTIONS}
     chosen = {name: value for name, value in options.items() if name in names}
     return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 
@@ -283,12 +234,10 @@ def fingerprint(options: dict) -> dict:
     # A batch gives what single utterances give: a job that ran out of memory resumes with less.
     ignored |= {"batch_size", "max_batch_frames"}
     if not options["longform"]:
-        ignored |= {"longform", *DEFAULTS}
-    if options["word_times"] == DEFAULTS["word_times"]:  # journals of before the option go on
-        ignored.add("word_times")
-    kept = {name: value for name, value in options.items() if name not in ignored}
-    files = [value for value in kept.values() if isinstance(value, str) and os.path.isfile(value)]
-    return {"options": kept, "files": {path: os.stat(path).st_mtime_ns for path in files}}
+        ignored |= {"longform", *LONG_FORM}
+    used = {name: value for name, value in options.items() if name not in ignored}
+    files = [value for value in used.values() if isinstance(value, str) and os.path.isfile(value)]
+    return {"options": used, "files": {path: os.stat(path).st_mtime_ns for path in files}}
 
 
 if __name__ == "__main__":

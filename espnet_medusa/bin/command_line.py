@@ -1,12 +1,17 @@
-"""Common to the recipe's commands: option types, the entry, and errors as one line."""
+"""What commands share: option types, options from dataclasses, and errors of one line."""
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
+NONE = ("none", "null", "nil")
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 
@@ -44,18 +49,48 @@ def whole_number(value: str) -> int:
     return int(value)
 
 
-def add_fields(parser: argparse.ArgumentParser, defaults: Any, **helps: str | None) -> None:
+def add_fields(
+    parser: argparse.ArgumentParser,
+    defaults: Any,
+    arguments: Mapping[str, Mapping[str, Any]] = EMPTY,
+    default: Any = ...,
+    **helps: str | None,
+) -> None:
     """Add options with the names, types and defaults of a dataclass's fields.
 
     Args:
-        parser: To add to.
-        defaults: An instance of the dataclass; the fields are true or false, numbers or text.
-        helps: What an option's help says, by name of the field; None: nothing.
+        parser: Parser or argument group.
+        defaults: An instance of the dataclass.
+        arguments: Field to arguments of ``add_argument``, in place of the type's.
+        default: Default of all options, in place of the fields' values.
+        helps: Field to help text; without any, all fields are added with the help text that
+            ``option`` gave them.
     """
+    types = get_type_hints(type(defaults))
+    helps = helps or {field.name: field.metadata["help"] for field in fields(defaults)}
     for name, text in helps.items():
-        value = getattr(defaults, name)
-        kind = str2bool if isinstance(value, bool) else type(value)
-        parser.add_argument(f"--{name}", type=kind, default=value, help=text)
+        kind = {"default": getattr(defaults, name)}
+        kind |= arguments[name] if name in arguments else _parsing(types[name])
+        kind |= {} if default is ... else {"default": default}
+        parser.add_argument(f"--{name}", help=text, **kind)
+
+
+def _parsing(annotation: Any) -> dict[str, Any]:
+    """Return the arguments ``type`` and ``nargs`` for a field's annotation; a path stays text."""
+    members = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
+    kind = next(member for member in members if member not in (NoneType, Path))
+    if get_origin(kind) is Sequence:
+        return {"type": get_args(kind)[0], "nargs": "*"}
+    parse = str2bool if kind is bool else kind
+    return {"type": _or_none(parse) if NoneType in members else parse}
+
+
+def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parse_or_none(value: str) -> Any:
+        return None if value.strip().lower() in NONE else parse(value)
+
+    parse_or_none.__name__ = f"{parse.__name__} or none"  # in errors of argparse
+    return parse_or_none
 
 
 def split_command(cmd: Sequence[str] | None) -> tuple[list[str], list[str]]:

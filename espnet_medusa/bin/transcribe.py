@@ -24,11 +24,6 @@ import torch
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.bin.long_form_options import (
-    DEFAULTS,
-    add_long_form_options,
-    read_long_form_options,
-)
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
@@ -79,7 +74,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     add("--beam_size", help="above 1: beam search; default: greedy search", **given)
     asr_inference.add_decode_options(parser, default=argparse.SUPPRESS)
-    add_long_form_options(parser, default=argparse.SUPPRESS)
+    asr_inference.add_long_form_options(parser, default=argparse.SUPPRESS)
     return parser
 
 
@@ -93,7 +88,7 @@ def work(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
     options = decode_options(args)
-    long_form = read_long_form_options(options)
+    long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
     reason = why_not_long_form(speech2text)
@@ -157,7 +152,7 @@ def decode_options(args: argparse.Namespace) -> dict:
     if args.config is not None:
         command += ["--config", args.config]
     options = vars(asr_inference.get_parser().parse_args(command))
-    names = [*asr_inference.HELP, *DEFAULTS, "beam_size", "batch_size"]
+    names = [*asr_inference.DECODE_OPTIONS, *asr_inference.LONG_FORM, "beam_size", "batch_size"]
     given = {name: value for name, value in vars(args).items() if name in names}
     if args.config is None:
         given = {"batch_size": 8} | choose_search(given)

@@ -5,7 +5,6 @@ X.yaml` gets the decode config, X.json all figures, X.md the table, X.png a pict
 """
 
 import argparse
-import dataclasses
 import logging
 import shlex
 import sys
@@ -17,7 +16,6 @@ import torch
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_yaml
@@ -105,7 +103,7 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
     own = {}
     if options["config"] is not None:
         own = read_yaml(Path(options["config"]), "give a decode config") or {}
-    names = [*ESPNET_KEYS, *(entry.name for entry in dataclasses.fields(DecodeOptions))]
+    names = [*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS]
     parser = asr_inference.get_parser()
     without = {name: own.get(name, parser.get_default(name)) for name in names}
     changed = {name: options[name] for name in names if options[name] != without[name]}

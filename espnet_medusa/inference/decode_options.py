@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from espnet_medusa.options import option
 from espnet_medusa.search.options import SearchOptions
 
 
@@ -10,14 +11,23 @@ from espnet_medusa.search.options import SearchOptions
 class DecodeOptions(SearchOptions):
     """The search's options, another model that drafts, the encoder, and Whisper's prompt."""
 
-    # experiment (folder or config.yaml), or as whisper_model
-    draft_model: str | Path | None = None
-    # the experiment's weights; None: what training leaves
-    draft_model_file: str | Path | None = None
-    # of Whisper's encoder, as decoder_precision, which it is where it is not given
-    encoder_precision: str | None = None
-    language: str | None = None  # a code or detect; None: as trained
-    task: str | None = None  # transcribe or translate; None: as trained
+    draft_model: str | Path | None = option(
+        None,
+        "ESPnet experiment (folder or config.yaml) that drafts, or a Whisper: hub name, folder, "
+        ".pt file",
+    )
+    draft_model_file: str | Path | None = option(
+        None, "weights of that experiment; none: those in its folder"
+    )
+    encoder_precision: str | None = option(
+        None, "precision of Whisper's encoder, as decoder_precision; none: decoder_precision"
+    )
+    language: str | None = option(
+        None, "language code for Whisper's prompt, or detect; none: that of training"
+    )
+    task: str | None = option(
+        None, "task for Whisper's prompt: transcribe or translate; none: that of training"
+    )
 
     @property
     def encoding(self) -> str | None:

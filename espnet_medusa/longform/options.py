@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options, check_above, check_at_least, check_choice
+from espnet_medusa.options import build_options, check_above, check_at_least, check_choice, option
 
 HOTTEST = 1.0  # where falling back ends
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
@@ -23,29 +23,65 @@ class LongFormOptions:
         InputError: A value is not allowed.
     """
 
-    condition_on_previous_text: bool = True  # the window before is a window's prompt
-    initial_prompt: str | None = None  # text before the first window
-    carry_initial_prompt: bool = False  # the same before every window
-    temperature: float = 0.0  # of the first attempt; above 0 tokens are drawn
-    temperature_increment_on_fallback: float | None = 0.2  # of each further one, up to 1; None: one
-    best_of: int = 1  # texts drawn in an attempt above temperature 0; the likeliest counts
-    compression_ratio_threshold: float | None = 2.4  # a text above it has failed
-    logprob_threshold: float | None = -1.0  # average log-probability below which a text has failed
-    no_speech_threshold: float | None = 0.6  # above it a text that has failed is silence
-    clip_timestamps: Sequence[float] = ()  # start, end, start, ... in s; the last end may miss
-    without_timestamps: bool = False  # a segment for each window
-    max_initial_timestamp: float | None = 1.0  # s; latest start of a window's first segment
+    condition_on_previous_text: bool = option(
+        True, "use the text of the previous window as prompt of a window"
+    )
+    initial_prompt: str | None = option(
+        None, "text before the first window, such as names in the recording"
+    )
+    carry_initial_prompt: bool = option(False, "use initial_prompt before every window")
+    temperature: float = option(
+        0.0, "temperature of the first attempt at a window; above 0 tokens are sampled"
+    )
+    temperature_increment_on_fallback: float | None = option(
+        0.2, "increase of the temperature in each further attempt, up to 1; none: one attempt"
+    )
+    best_of: int = option(
+        1, "texts sampled in an attempt above temperature 0, of which the most probable is taken"
+    )
+    compression_ratio_threshold: float | None = option(
+        2.4, "a text with a higher zlib compression ratio repeats itself and is decoded again"
+    )
+    logprob_threshold: float | None = option(
+        -1.0, "a text with a lower mean log-probability per token is decoded again"
+    )
+    no_speech_threshold: float | None = option(
+        0.6, "a text below logprob_threshold with a higher no-speech probability is left out"
+    )
+    clip_timestamps: Sequence[float] = option(
+        (), "start,end,start,... in seconds: decode only these clips; default: all"
+    )
+    without_timestamps: bool = option(
+        False,
+        "decode each window as one segment; default of transcribe: true for short audio to txt",
+    )
+    max_initial_timestamp: float | None = option(
+        1.0, "latest start of a window's first segment, in seconds"
+    )
 
-    word_timestamps: bool = False  # when each word is said
-    word_times: str = ATTENTION  # of the decoder, or by the CTC branch
-    prepend_punctuations: str = "\"'“¿([{-"  # that belong to the word behind them
-    append_punctuations: str = "\"'.。,，!！?？:：”)]}、"  # to the word before them
-    hallucination_silence_threshold: float | None = None  # s around a made-up text, with words
+    word_timestamps: bool = option(False, "compute the time of each word")
+    word_times: str = option(
+        ATTENTION,
+        "source of word times: attention (of the decoder) or ctc (the model's CTC branch)",
+    )
+    prepend_punctuations: str = option(
+        "\"'“¿([{-", "punctuation that belongs to the following word"
+    )
+    append_punctuations: str = option(
+        "\"'.。,，!！?？:：”)]}、", "punctuation that belongs to the previous word"
+    )
+    hallucination_silence_threshold: float | None = option(
+        None,
+        "with word_timestamps: leave out a text that looks hallucinated within silences of so "
+        "many seconds",
+    )
 
-    vad_filter: bool = False  # chunks of speech, which do not wait for each other
-    vad_parameters: VadParameters | Mapping[str, Any] | None = (
-        VadParameters()
-    )  # how speech is found
+    vad_filter: bool = option(False, "decode only chunks of speech, batch_size of them together")
+    vad_parameters: VadParameters | Mapping[str, Any] | None = option(
+        VadParameters(),
+        "parameters of voice activity detection; may be repeated: "
+        + ", ".join(field.name for field in fields(VadParameters)),
+    )
 
     def __post_init__(self) -> None:
         self._check_voice_activity()
