@@ -1,4 +1,4 @@
-"""LLaMA-shaped language models: from scratch by their config, or pretrained with their weights."""
+"""Language models with LLaMA's architecture: from scratch by their config, or pretrained."""
 
 import json
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
 
-# Layers of RMS norm, rotary attention and gated SiLU, nothing else: what the runtime lays out.
-LLAMA_SHAPED = ("llama", "mistral", "qwen2")
-# Rotations that change with the length of what is there cannot be cached.
+# RMS norm, rotary embeddings and gated SiLU only: the layers that the runtime supports.
+LLAMA_LIKE = ("llama", "mistral", "qwen2")
+# Rotary embeddings that change with the sequence length cannot be cached.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedModel:
-    """A model with random weights.
+    """Build a model with random weights.
 
     Args:
-        llama_conf: Keywords of transformers' config class; ``model_type``: llama if not said.
+        llama_conf: Arguments of transformers' config class, and ``model_type`` (default: llama).
         vocab_size: V.
 
     Raises:
-        InputError: A model of another shape, or sizes that make none.
+        InputError: The architecture is not supported, or sizes are invalid.
     """
     fields = {"model_type": "llama", **llama_conf, "vocab_size": vocab_size}
-    check_choice(fields["model_type"], LLAMA_SHAPED, "decoder_conf.llama_conf.model_type")
-    if "num_attention_heads" in fields:  # no groups of heads, whatever the kind's default
+    check_choice(fields["model_type"], LLAMA_LIKE, "decoder_conf.llama_conf.model_type")
+    if "num_attention_heads" in fields:  # no grouped-query attention by default
         fields.setdefault("num_key_value_heads", fields["num_attention_heads"])
-    # Ids of the config's own would freeze an embedding, or lie outside of the vocabulary.
+    # The config's default ids would freeze an embedding or exceed the vocabulary.
     fields |= {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
     try:
         config = CONFIG_MAPPING[fields.pop("model_type")](**fields)
@@ -45,14 +45,14 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedM
 
 
 def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
-    """A model with its weights, in float32; no code of strangers runs.
+    """Load a model in float32; code from the model's folder is not executed.
 
     Args:
         llama_model: Hub name, or folder in Hugging Face format.
-        vocab_size: V of the token list; embeddings that no token has are left out.
+        vocab_size: V of the token list; further embeddings are dropped.
 
     Raises:
-        InputError: There is no such model, its shape is another, or it lacks tokens of the list.
+        InputError: The model cannot be loaded, is not supported, or has fewer than V embeddings.
     """
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -63,22 +63,22 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
             f"decoder_conf.llama_model: {llama_model!r}: {_first_line(error)}; give a hub name or "
             "a folder in Hugging Face format"
         ) from error
-    check_choice(model.config.model_type, LLAMA_SHAPED, f"{llama_model}: model_type")
+    check_choice(model.config.model_type, LLAMA_LIKE, f"{llama_model}: model_type")
     _check_config(model.config)
-    own = model.get_input_embeddings().weight.size(0)
-    if own < vocab_size:
+    num_embeddings = model.get_input_embeddings().weight.size(0)
+    if num_embeddings < vocab_size:
         raise InputError(
-            f"token_list has {vocab_size} tokens, {llama_model} {own}: use the tokens that belong "
-            f"to the model (--token_type hugging_face --hugging_face_model_name_or_path "
-            f"{llama_model})"
+            f"token_list has {vocab_size} tokens, {llama_model} {num_embeddings}: use the "
+            "tokens that belong to the model (--token_type hugging_face "
+            f"--hugging_face_model_name_or_path {llama_model})"
         )
-    if own > vocab_size:
+    if num_embeddings > vocab_size:
         model.resize_token_embeddings(vocab_size)
     return model
 
 
 def config_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """``llama_conf`` that makes this model without its folder."""
+    """Return the ``llama_conf`` that builds this model without its folder."""
     fields = json.loads(config.to_json_string(use_diff=True))
     unneeded = ("architectures", "dtype", "transformers_version", "_name_or_path", "vocab_size")
     return {
@@ -88,11 +88,7 @@ def config_fields(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def _check_config(config: PreTrainedConfig) -> None:
-    """Refuse what layers do beyond their shape.
-
-    Raises:
-        InputError: Names the field, its value and what is allowed.
-    """
+    """Raise an InputError if a field of the config is not supported by the runtime."""
     check_choice(config.hidden_act, ["silu"], "decoder_conf: hidden_act")
     rope = config.rope_parameters["rope_type"]
     check_choice(rope, ROPE_TYPES, "decoder_conf: rope_parameters.rope_type")
@@ -103,7 +99,7 @@ def _check_config(config: PreTrainedConfig) -> None:
     if "/" in str(attention):
         raise InputError(
             f"decoder_conf: attn_implementation: {attention}; allowed: a name without a slash: "
-            "kernels of a hub are not run"
+            "kernels from the hub are not executed"
         )
 
 

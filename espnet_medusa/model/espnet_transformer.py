@@ -1,4 +1,4 @@
-"""ESPnet's own ``decoder: transformer`` as our runtime reads it: the module as it is."""
+"""Adapter for ESPnet's ``decoder: transformer``, so that our searches can use it."""
 
 import sys
 
@@ -19,7 +19,7 @@ from espnet_medusa.upstream.compat import (
     ScaledPositionalEncoding,
 )
 
-TOKEN_SCALES = {  # what each positional encoding multiplies token embeddings with
+TOKEN_SCALES = {  # factor of token embeddings in each positional encoding
     PositionalEncoding: lambda encoding: encoding.xscale,
     ScaledPositionalEncoding: lambda encoding: 1.0,
     LearnableFourierPosEnc: lambda encoding: encoding.xscale,
@@ -39,16 +39,17 @@ KNOWN_PARTS = {
 
 
 class ESPnetTransformerDecoder(torch.nn.Module):
-    """A trained ``TransformerDecoder`` with the face of our own: the same weights, no heads.
+    """A trained ``TransformerDecoder`` with those methods of ours that runtimes need.
 
     Args:
-        module: One in which ``unknown_part`` finds nothing.
+        module: One for which ``unknown_part`` returns None.
 
     Attributes:
-        heads: None: what drafts has to come from elsewhere.
+        heads: None.
     """
 
     heads = None
+    release = MultiTokenDecoder.release
 
     def __init__(self, module: TransformerDecoder):
         super().__init__()
@@ -56,43 +57,33 @@ class ESPnetTransformerDecoder(torch.nn.Module):
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D) vocabulary projection; it has a bias, too."""
+        """(V, D) vocabulary projection, without its bias."""
         return self.module.output_layer.weight
 
     def max_depth(self, frames: int) -> int:
-        """Sinusoids have no last position."""
+        """Return a limit that is never reached: there is no last position."""
         return sys.maxsize
 
     def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
-        """There is none: nobody counted tokens in training.
-
-        Raises:
-            InputError: Always.
-        """
+        """Raise an InputError: ESPnet does not count training tokens."""
         raise InputError(
             f"draft_vocab_size: {size}; decoder: transformer holds no counts of training tokens; "
             "leave draft_vocab_size out"
         )
 
-    def release(self) -> None:
-        """Give back the memory of weights: runtimes hold what they need themselves."""
-        for tensor in (*self.parameters(), *self.buffers()):
-            tensor.data = tensor.new_empty(0)
-
 
 def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | ESPnetTransformerDecoder | None:
-    """A trained decoder for our searches: itself, an adapter around ESPnet's, or None."""
+    """Return a decoder that our searches support: ours, an adapter for ESPnet's, or None."""
     if isinstance(decoder, MultiTokenDecoder):
         return decoder
     return ESPnetTransformerDecoder(decoder) if unknown_part(decoder) is None else None
 
 
 def unknown_part(decoder: torch.nn.Module) -> str | None:
-    """What keeps a decoder from searches over token trees; None when nothing does.
+    """Return the part of a decoder that searches over token trees do not support, or None.
 
-    Whole classes are compared: a subclass (LoRA, quantized, parametrized) computes something else.
-    Options of training alone (dropout, layer drop, gradient checkpoints) do not matter, nor does
-    who computes attention.
+    Classes are compared exactly: a subclass (LoRA, quantized, parametrized) may compute something
+    else. Options that change training only, or the attention kernel, are ignored.
     """
     if isinstance(decoder, MultiTokenDecoder):
         return None

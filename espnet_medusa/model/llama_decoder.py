@@ -1,4 +1,4 @@
-"""Speech-LLaMA: a causal language model that reads speech embeddings, then writes the text.
+"""Speech-LLaMA: a causal language model with speech embeddings as its prompt.
 
 Multi-token Speech-LLaMA (Raj, Keren et al., arXiv 2409.08148).
 """
@@ -11,9 +11,8 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.causal_lm import config_fields, pretrained_model, scratch_model
 from espnet_medusa.model.heads import NO_HEADS, Trunk
-from espnet_medusa.model.masks import causal_mask, padding_mask
+from espnet_medusa.model.masks import causal_mask, inside, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
-from espnet_medusa.model.speech_adapter import SpeechAdapter
 from espnet_medusa.options import build_options, check_at_least
 
 
@@ -21,29 +20,29 @@ from espnet_medusa.options import build_options, check_at_least
 class LlamaOptions:
     """``decoder_conf`` of ``decoder: speech_llama``."""
 
-    llama_model: str | None = None  # pretrained: hub name, folder in Hugging Face format
+    llama_model: str | None = None  # pretrained: hub name or folder in Hugging Face format
     llama_conf: dict = field(default_factory=dict)  # from scratch: transformers' LlamaConfig
-    stacked_frames: int = 3  # encoder frames of a speech embedding
-    dropout_rate: float = 0.0  # of embeddings, speech and text
-    freeze_llama: bool = False  # adapter and heads train, the language model does not
+    stacked_frames: int = 3  # encoder frames per speech embedding
+    dropout_rate: float = 0.0  # of speech and token embeddings
+    freeze_llama: bool = False  # train adapter and heads only
     lora: dict | None = None  # peft's LoraConfig, such as {r: 8, target_modules: [q_proj, v_proj]}
     heads: str = NO_HEADS  # none, projection, latent, linear, block, recurrent
     heads_conf: dict | None = field(default_factory=dict)
 
 
 class SpeechLlamaDecoder(MultiTokenDecoder):
-    """Adapter and language model; the loss is on the text alone.
+    """Speech adapter, language model and heads.
 
-    An utterance is its speech embeddings, then start symbol and text, at positions that go on
-    without a gap: padding of the speech is masked and takes none.
+    The input of an utterance is its speech embeddings, the start symbol and the text, at
+    consecutive positions: padding of the speech is masked and has no positions.
 
     Args:
         vocab_size: V.
-        encoder_output_size: Of a frame of memory.
+        encoder_output_size: D of the encoder output.
         options: Fields of ``LlamaOptions``.
 
     Raises:
-        InputError: An option or head type is not known, or a model cannot be had.
+        InputError: An option has an unknown name or value, or a model cannot be loaded.
     """
 
     network = "llama"
@@ -80,7 +79,6 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D) un-embedding."""
         return self.llama.lm_head.weight
 
     @property
@@ -92,8 +90,6 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
 
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.llama.model.embed_tokens(tokens)
-
-    # Teacher-forced view: transformers' own layers.
 
     def hidden_states(
         self,
@@ -126,8 +122,39 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         return HiddenStates(*(part[:, num_speech:] for part in outputs[:3]))
 
 
+class SpeechAdapter(torch.nn.Module):
+    """Stack every few encoder frames and project them (Fathullah et al., arXiv 2307.11795).
+
+    Args:
+        encoder_size: Size of an encoder frame.
+        hidden_size: D of the language model.
+        stacked_frames: Frames per speech embedding.
+    """
+
+    def __init__(self, encoder_size: int, hidden_size: int, stacked_frames: int):
+        super().__init__()
+        self.stacked_frames = stacked_frames
+        self.linear = torch.nn.Linear(stacked_frames * encoder_size, hidden_size)
+
+    def lengths(self, frames):
+        """Return the number of embeddings for these frames, an int or a tensor."""
+        return (frames + self.stacked_frames - 1) // self.stacked_frames
+
+    def stack(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> torch.Tensor:
+        """Stack (B, S, encoder_size) to (B, S', stacked_frames * encoder_size); padding is 0."""
+        memory = memory.masked_fill(~inside(memory, memory_lengths)[:, :, None], 0.0)
+        missing = -memory.size(1) % self.stacked_frames
+        memory = torch.nn.functional.pad(memory, (0, 0, 0, missing))
+        return memory.unflatten(1, (-1, self.stacked_frames)).flatten(2)
+
+    def forward(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map (B, S, encoder_size) of (B,) frames to (B, S', D) of (B,) embeddings."""
+        return self.linear(self.stack(memory, memory_lengths)), self.lengths(memory_lengths)
+
+
 def _add_lora(model: torch.nn.Module, lora: dict) -> None:
-    """Put low-rank adapters beside the layers' matrices; they alone train."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

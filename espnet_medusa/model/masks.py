@@ -1,17 +1,12 @@
-"""Additive attention masks: 0 where attention may go, the dtype's least number elsewhere."""
+"""Additive attention masks: 0 for visible positions, the dtype's minimum for others."""
 
 import torch
 
 
 def padding_mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
-    """Mask of padded positions as keys; None where nothing is padded, so faster kernels run.
+    """Return the mask (B, 1, 1, S) of padding in (B, S, D), or None without padding.
 
-    Args:
-        hidden: (B, S, D).
-        lengths: (B,).
-
-    Returns:
-        (B, 1, 1, S) or None.
+    Attention kernels without a mask are faster.
     """
     outside = ~inside(hidden, lengths)
     if not bool(outside.any()):
@@ -20,20 +15,20 @@ def padding_mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | 
 
 
 def inside(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """(B, S) bool, which positions of (B, S, D) are not padding."""
+    """Return (B, S) bool: which positions of (B, S, D) are not padding."""
     return torch.arange(hidden.size(1), device=hidden.device) < lengths[:, None]
 
 
 def causal_mask(
     length: int, like: torch.Tensor, branches: int = 1, prefix: int = 0
 ) -> torch.Tensor:
-    """Mask of later positions, and of other branches.
+    """Return a mask that hides later positions and other branches.
 
     Args:
-        length: Of a branch, L.
-        like: Gives dtype and device.
-        branches: N sequences, one behind the other, that do not see each other.
-        prefix: P positions before them that all see.
+        length: L of one branch.
+        like: A tensor with the dtype and device of the mask.
+        branches: N sequences after one another that do not attend to each other.
+        prefix: P positions before them that all branches attend to.
 
     Returns:
         (1, 1, P + N L, P + N L).

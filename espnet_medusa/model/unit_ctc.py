@@ -1,8 +1,8 @@
-"""CTC over few units, on what a frozen encoder says.
+"""CTC over a small set of units, on the output of a frozen encoder.
 
-A linear layer onto Whisper's 51,865 tokens is larger than a layer of base's decoder, most tokens
-are rare, and Whisper's states were not made for it. So a light block reads them first, and what it
-names are the pieces of tokens.
+A CTC layer over Whisper's 51,865 tokens would be larger than a decoder layer of Whisper base, and
+most tokens are rare. Whisper's encoder is not trained for CTC either. Therefore a small block
+processes its output first, and CTC predicts byte pairs that tokens consist of.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from espnet_medusa.model.masks import inside
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 
 SHORTEST = 16  # frames; ESPnet's subsampling layers refuse fewer
-PADDING = -1  # of labels, as ESPnet's ignore_id; unit n is label n + 1, the blank 0
+PADDING = -1  # of labels, ESPnet's ignore_id; unit n has label n + 1, the blank 0
 
 
 class UnitCTC(torch.nn.Module):
-    """ESPnet's ``CTC`` over units of the decoder's tokens, behind a block of its own.
+    """ESPnet's ``CTC`` over units of the decoder's tokens, after a small encoder block.
 
     Args:
-        ctc: ESPnet's, whose layer is replaced.
-        units: What it names.
-        memory_size: D of the encoder's output.
-        block: One of ESPnet's encoders, by name; None: the layer alone.
-        block_conf: Its options.
+        ctc: ESPnet's module; its linear layer is replaced.
+        units: Units that tokens consist of.
+        memory_size: D of the encoder output.
+        block: Name of one of ESPnet's encoders; None: no block.
+        block_conf: Options of the block.
 
     Raises:
-        InputError: There is no such block, or it has no such option.
+        InputError: The block or one of its options is unknown.
     """
 
     def __init__(
@@ -58,11 +58,13 @@ class UnitCTC(torch.nn.Module):
     def labels(
         self, text: torch.Tensor, text_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Units of the decoder's tokens (B, L) as labels (B, L'), and their lengths (B,)."""
+        """Convert tokens (B, L) of (B,) lengths to labels (B, L') of (B,) lengths."""
         rows = zip(text.tolist(), text_lengths.tolist(), strict=True)
-        spelt = [torch.tensor(self.units.spell(row[:length])).long() + 1 for row, length in rows]
-        lengths = torch.tensor([*map(len, spelt)], device=text.device)
-        labels = pad_sequence(spelt, batch_first=True, padding_value=PADDING)
+        unit_labels = [
+            torch.tensor(self.units.spell(row[:length])).long() + 1 for row, length in rows
+        ]
+        lengths = torch.tensor([*map(len, unit_labels)], device=text.device)
+        labels = pad_sequence(unit_labels, batch_first=True, padding_value=PADDING)
         return labels.to(text.device), lengths
 
     def forward(
@@ -72,38 +74,37 @@ class UnitCTC(torch.nn.Module):
         labels: torch.Tensor,
         label_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Loss of a batch, as ESPnet's ``CTC`` has it.
+        """Return the loss of a batch, normalized as in ESPnet's ``CTC``.
 
         Args:
             memory: (B, S, D) encoder output.
             memory_lengths: (B,).
-            labels: (B, L') of ``labels``.
+            labels: (B, L') from ``labels``.
             label_lengths: (B,).
         """
-        hidden, frames = self._read(memory, memory_lengths)
+        hidden, frames = self._run_block(memory, memory_lengths)
         return self.ctc(hidden, frames, labels, label_lengths)
 
     def log_softmax(self, memory: torch.Tensor) -> torch.Tensor:
-        """(B, S', N + 1) for memory (B, S, D) without padding."""
+        """Return log-probabilities (B, S', N + 1) for encoder output (B, S, D) without padding."""
         size = memory.size(1)
         lengths = torch.full(memory.shape[:1], size, device=memory.device)
-        log_probs = self.ctc.log_softmax(self._read(memory, lengths)[0])
+        log_probs = self.ctc.log_softmax(self._run_block(memory, lengths)[0])
         if self.block is None or size >= SHORTEST:
             return log_probs
-        return log_probs[
-            :, : math.ceil(log_probs.size(1) * size / SHORTEST)
-        ]  # not what fills it up
+        without_padding = math.ceil(log_probs.size(1) * size / SHORTEST)
+        return log_probs[:, :without_padding]
 
     def argmax(self, memory: torch.Tensor) -> torch.Tensor:
-        """(B, S') best labels, likewise."""
+        """Return the best labels (B, S') for encoder output (B, S, D) without padding."""
         return self.log_softmax(memory).argmax(dim=-1)
 
-    def _read(
+    def _run_block(
         self, memory: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.block is None:
             return memory, lengths
-        # Convolutions look beyond an utterance's end.
+        # Convolutions also read frames after an utterance's end.
         memory = memory.masked_fill(~inside(memory, lengths)[..., None], 0.0)
         short = max(0, SHORTEST - memory.size(1))
         memory = torch.nn.functional.pad(memory, (0, 0, 0, short))

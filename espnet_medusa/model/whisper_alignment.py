@@ -1,4 +1,4 @@
-"""What Whisper's decoder attends to behind each token of a text: one teacher-forced pass."""
+"""Cross-attention of Whisper's alignment heads, in one teacher-forced pass."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Head = tuple[int, int]  # layer, and head within it
 
 
 class TokenAlignment(NamedTuple):
-    """What the decoder says of a text of T tokens, its prompt included.
+    """Attention and predictions for T tokens, including the prompt.
 
     Attributes:
-        attention: (H, T, S) weights of the heads that align, each row's sum is 1.
+        attention: (H, T, S) weights of the alignment heads; each row sums to 1.
         logits: (T, V) of the base head for the token that follows.
     """
 
@@ -25,7 +25,7 @@ class TokenAlignment(NamedTuple):
 
 
 def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
-    """Heads that follow the speech: those of the config, or all of the upper half of layers."""
+    """Return the config's alignment heads, or by default all heads of the upper half of layers."""
     if decoder.alignment_heads:
         return [(layer, head) for layer, head in decoder.alignment_heads]
     layers, heads = len(decoder.layers), decoder.whisper.config.decoder_attention_heads
@@ -36,18 +36,18 @@ def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
 def align_tokens(
     decoder: WhisperMedusaDecoder, memory: torch.Tensor, tokens: Sequence[int], frames: int
 ) -> TokenAlignment:
-    """Attention of the heads that align to the first S frames.
+    """Compute the attention of the alignment heads to the first S frames.
 
     Args:
-        decoder: Trained.
+        decoder: The trained module.
         memory: (1, S', D) encoder output.
-        tokens: T, prompt and end symbol included.
+        tokens: T, including prompt and end symbol.
         frames: S.
     """
-    heads, seen = alignment_heads(decoder), {}
+    heads, projected = alignment_heads(decoder), {}
     hooks = [
         getattr(decoder.layers[layer].encoder_attn, f"{part}_proj").register_forward_hook(
-            lambda _, inputs, output, key=(layer, part): seen.__setitem__(key, output[0])
+            lambda _, inputs, output, key=(layer, part): projected.__setitem__(key, output[0])
         )
         for layer in {layer for layer, _ in heads}
         for part in ("q", "k")
@@ -59,18 +59,10 @@ def align_tokens(
     finally:
         for hook in hooks:
             hook.remove()
-    attention = [
-        _attention(decoder, seen[layer, "q"], seen[layer, "k"], head, frames)
-        for layer, head in heads
-    ]
+    size = hidden.size(1) // decoder.whisper.config.decoder_attention_heads
+    attention = []
+    for layer, head in heads:
+        columns = slice(head * size, (head + 1) * size)
+        queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
+        attention.append((queries @ keys[:frames].t() * size**-0.5).softmax(dim=-1))
     return TokenAlignment(torch.stack(attention), decoder.logits(hidden))
-
-
-def _attention(
-    decoder: WhisperMedusaDecoder, queries: torch.Tensor, keys: torch.Tensor, head: int, frames: int
-) -> torch.Tensor:
-    """(T, S) of one head, from its layer's (T, D) and (S', D)."""
-    size = queries.size(1) // decoder.whisper.config.decoder_attention_heads
-    columns = slice(head * size, (head + 1) * size)
-    scores = queries[:, columns].float() @ keys[:frames, columns].float().t()
-    return (scores * size**-0.5).softmax(dim=-1)

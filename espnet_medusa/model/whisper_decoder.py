@@ -1,4 +1,4 @@
-"""Whisper's decoder with Medusa heads, as ESPnet trains it."""
+"""Whisper's decoder with Medusa heads, for training in ESPnet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from espnet_medusa.whisper.token_types import asr_sh_options
 
 @dataclass(frozen=True)
 class DecoderOptions:
-    """``decoder_conf`` of ``decoder: whisper_medusa``; sizes count only without a model."""
+    """``decoder_conf`` of ``decoder: whisper_medusa``; sizes are ignored with ``whisper_model``."""
 
     whisper_model: str | None = None  # hub name, folder, OpenAI .pt file; docs/decode.md
     num_blocks: int = 4
@@ -34,23 +34,24 @@ class DecoderOptions:
     dropout_rate: float = 0.0
     heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
     heads_conf: dict | None = field(default_factory=dict)
-    keep_original_last_layer: bool = False  # frozen copy, the teacher of a fine-tuned last layer
-    # Layers and heads whose attention follows the speech, for times of words; none: the upper half
+    keep_original_last_layer: bool = False  # frozen copy, as teacher of the KL loss
+    # Pairs of layer and head whose attention follows the speech, for word timestamps; none: all
+    # heads of the upper half of layers
     alignment_heads: list[list[int]] = field(default_factory=list)
-    # By search (greedy, beam): draft options that hold where a decode config has none.
+    # By search (greedy, beam): defaults of draft options in decode configs
     draft_conf: dict | None = field(default_factory=dict)
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):
-    """Whisper decoder on transformers' modules, with Medusa heads on top.
+    """transformers' WhisperDecoder with Medusa heads.
 
     Args:
         vocab_size: V.
-        encoder_output_size: D of the memory; must be the decoder's own.
+        encoder_output_size: D of the encoder output; must be the decoder's.
         options: Fields of ``DecoderOptions``.
 
     Raises:
-        InputError: An option or head type is not known, or sizes do not fit.
+        InputError: An option has an unknown name or value, or sizes differ.
     """
 
     network = "whisper"
@@ -82,7 +83,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
     @property
     def conf(self) -> dict[str, int]:
-        """The part of ``decoder_conf`` that says the same without ``whisper_model``."""
         return decoder_sizes(self.whisper.config)
 
     def _check_sizes(
@@ -113,8 +113,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions
 
-    # Teacher-forced view: transformers' own layers.
-
     def hidden_states(
         self,
         memory: torch.Tensor,
@@ -122,10 +120,10 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         tokens: torch.Tensor,
         branches: int = 1,
     ) -> HiddenStates:
-        hidden = self._embed_sequence(tokens, branches)
-        seen = memory, memory_lengths, branches
+        context = memory, memory_lengths, branches
         outputs = self._through_layers(
-            hidden, lambda layers, hidden: _run_layers(layers, hidden, *seen)
+            self._embed_sequence(tokens, branches),
+            lambda layers, hidden: _run_layers(layers, hidden, *context),
         )
         return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
 
@@ -146,23 +144,21 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def original_hidden(
         self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> torch.Tensor:
-        """Last hidden states (B, L, D) with the original last layer, for ``project``; no gradient.
+        """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
         Args:
-            last_layer_input: (B, L, D) of ``hidden_states``: the layers below run once for both.
-            memory: (B, S, D).
+            last_layer_input: (B, L, D) of ``hidden_states``.
+            memory: (B, S, D) encoder output.
             memory_lengths: (B,).
 
         Raises:
-            InputError: No original last layer was kept.
+            InputError: There is no original last layer.
         """
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         layers = [self.original_last_layer]
         hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
         return self.norm(hidden)
-
-    # Parts that it shares with its runtime.
 
     @property
     def layers(self) -> torch.nn.ModuleList:
@@ -173,7 +169,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         return self.whisper.layer_norm
 
     def _embed_sequence(self, tokens: torch.Tensor, branches: int) -> torch.Tensor:
-        """(B, N L) tokens from position 0 on, with dropout while embeddings are trained."""
+        """Embed tokens (B, N L) with positions from 0, with dropout if embeddings are trained."""
         positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
         hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
         return torch.nn.functional.dropout(
@@ -185,7 +181,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D): the token embedding."""
+        """(V, D): the token embeddings (tied weights)."""
         return self.whisper.embed_tokens.weight
 
 
@@ -196,7 +192,7 @@ def _run_layers(
     memory_lengths: torch.Tensor,
     branches: int = 1,
 ) -> torch.Tensor:
-    """Whole sequences (B, N L, D) through transformers' layers, teacher-forced."""
+    """Run transformers' layers on whole sequences (B, N L, D)."""
     memory_mask = padding_mask(memory, memory_lengths)
     causal = causal_mask(hidden.size(1) // branches, hidden, branches)
     for layer in layers:

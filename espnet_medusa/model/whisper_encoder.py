@@ -1,4 +1,4 @@
-"""Whisper's encoder for ESPnet: waveform in, memory out."""
+"""Whisper's encoder for ESPnet: from a waveform or log-mel features to encoder output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ from espnet_medusa.whisper.sizes import (
 )
 
 WHISPER_WINDOW, AUDIO_WINDOW = WINDOWS = "whisper", "audio"
-TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # convolutions smear speech over what follows
+TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # frames after the speech that still depend on it
 
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """``encoder_conf`` of ``encoder: hf_whisper``; sizes count only without ``whisper_model``."""
+    """``encoder_conf`` of ``encoder: hf_whisper``; sizes are ignored with ``whisper_model``."""
 
     whisper_model: str | None = None  # hub name, folder, OpenAI .pt file; docs/decode.md
     num_mel_bins: int = 80
@@ -38,10 +38,10 @@ class EncoderOptions:
     max_source_positions: int = 1500
     subsampling: int = 2  # log-mel frames per encoder frame: 2 (Whisper) or 4
     dropout_rate: float = 0.0
-    # whisper: 30 s, silence behind the audio; audio: as long as it is, for models trained so;
-    # None: whisper with whisper_model, audio without.
+    # whisper: pad the audio to 30 s; audio: no padding, for models trained without it; None:
+    # whisper with whisper_model, else audio.
     window: str | None = None
-    crop_to_audio: bool = False  # memory without the frames of the window's silence: Speech-LLaMA
+    crop_to_audio: bool = False  # drop output frames of the padding (for Speech-LLaMA)
     use_specaug: bool = False
     specaug_conf: dict | None = field(default_factory=dict)
 
@@ -52,16 +52,11 @@ class EncoderOptions:
 
 
 def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOptions:
-    """As ``build_options``; ``pad_to_window`` of experiments older than ``window`` counts, too.
+    """Build options from a mapping; ``where`` is its config key, for messages.
 
     Raises:
-        InputError: An option is not known or has a value that is not allowed.
+        InputError: An option has an unknown name or a value that is not allowed.
     """
-    if isinstance(values, Mapping):
-        values = dict(values)
-        pad = values.pop("pad_to_window", None)
-        if pad is not None:
-            values.setdefault("window", WHISPER_WINDOW if pad else AUDIO_WINDOW)
     options = build_options(EncoderOptions, values, where)
     if options.window is not None:
         check_choice(options.window, WINDOWS, f"{where}.window")
@@ -70,12 +65,12 @@ def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOpti
 
 
 class FeatureKind(NamedTuple):
-    """What features depend on beside the audio.
+    """Properties of the log-mel features that an encoder requires.
 
     Attributes:
         num_mel_bins: 80, or 128 for large-v3.
-        window_frames: The most that the encoder takes.
-        padded: Whether all utterances have so many, silence included.
+        window_frames: Largest number of frames.
+        padded: Whether utterances are padded to this number.
     """
 
     num_mel_bins: int
@@ -84,17 +79,17 @@ class FeatureKind(NamedTuple):
 
 
 class HFWhisperEncoder(AbsEncoder):
-    """Log-mel, convolution stem and transformer blocks, on transformers' modules.
+    """Log-mel features, then transformers' convolutions and layers.
 
-    Unlike Whisper's own forward it takes any length up to the window and masks padding, through
-    the stem and in attention: a batch gives what single utterances give.
+    Unlike transformers' forward it accepts any length up to the window and masks padding, in
+    convolutions and attention: an utterance's result does not depend on its batch.
 
     Args:
-        input_size: 1; ESPnet's word for a waveform.
+        input_size: 1, which means a waveform in ESPnet.
         options: Fields of ``EncoderOptions``.
 
     Raises:
-        InputError: An option is not known or has a value that is not allowed.
+        InputError: An option has an unknown name or a value that is not allowed.
     """
 
     def __init__(self, input_size: int = 1, **options):
@@ -102,7 +97,7 @@ class HFWhisperEncoder(AbsEncoder):
         options = encoder_options(options, "encoder_conf")
         if input_size != 1:
             raise InputError(
-                f"input_size: {input_size}; hf_whisper takes waveforms: set input_size: 1 and "
+                f"input_size: {input_size}; hf_whisper reads waveforms: set input_size: 1 and "
                 "frontend: null"
             )
         if options.whisper_model is not None:
@@ -121,9 +116,9 @@ class HFWhisperEncoder(AbsEncoder):
 
     @property
     def conf(self) -> dict[str, int | str | bool]:
-        """The part of ``encoder_conf`` that says the same without ``whisper_model``."""
-        own = {"window": self.window, "crop_to_audio": self.crop_to_audio}
-        return encoder_sizes(self.whisper.config) | own
+        """Options of ``encoder_conf`` that replace ``whisper_model``."""
+        window = {"window": self.window, "crop_to_audio": self.crop_to_audio}
+        return encoder_sizes(self.whisper.config) | window
 
     def output_size(self) -> int:
         """Hidden size D."""
@@ -131,12 +126,12 @@ class HFWhisperEncoder(AbsEncoder):
 
     @property
     def window_samples(self) -> int:
-        """Longest audio that the encoder has positions for, in samples."""
+        """Length of the longest audio that the encoder has positions for, in samples."""
         return self.whisper.config.max_source_positions * self.subsampling * HOP_SAMPLES
 
     @property
     def feature_kind(self) -> FeatureKind:
-        """Encoders of the same kind read the same features."""
+        """The features that this encoder requires."""
         return FeatureKind(
             self.whisper.config.num_mel_bins,
             self.window_samples // HOP_SAMPLES,
@@ -144,18 +139,18 @@ class HFWhisperEncoder(AbsEncoder):
         )
 
     def frames_of_speech(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Frames (B,) of memory that audio of so many samples (B,) fills, with a little silence."""
+        """Return the output frames (B,) of audio of ``lengths`` (B,) samples, with TAIL_SAMPLES."""
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Memories (S', D) without the silence that fills the window.
+        """Return each utterance's encoder output (S', D) without frames of the padding.
 
         Args:
             memory: (B, S, D) encoder output.
-            frames: (B,) lengths of it.
+            frames: (B,) its lengths.
             lengths: (B,) samples of the audio.
         """
         frames = torch.minimum(self.frames_of_speech(lengths), frames)
@@ -164,7 +159,7 @@ class HFWhisperEncoder(AbsEncoder):
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-mel features, which ``forward`` takes in place of the samples.
+        """Compute log-mel features, which ``forward`` accepts instead of samples.
 
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
@@ -180,26 +175,26 @@ class HFWhisperEncoder(AbsEncoder):
     def forward(
         self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """Encode.
+        """Encode a batch.
 
         Args:
             xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``,
-                all of which count as audio.
+                where ``crop_to_audio`` drops nothing.
             ilens: (B,) samples or frames.
-            prev_states: Not used; ESPnet's interface has it.
+            prev_states: Not used; part of ESPnet's interface.
 
         Returns:
-            Memory (B, S, D), lengths (B,) and None.
+            Encoder output (B, S, D), lengths (B,) and None.
 
         Raises:
             InputError: An utterance is longer than the window, or shorter than one frame.
         """
         features = xs_pad
-        frames = own_frames = ilens
+        frames = audio_frames = ilens
         if xs_pad.dim() == 2:
             self.check_lengths(ilens)
             features, frames = self.features(xs_pad, ilens)
-            own_frames = ilens // HOP_SAMPLES
+            audio_frames = ilens // HOP_SAMPLES
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
         features = features.transpose(1, 2)
@@ -210,20 +205,21 @@ class HFWhisperEncoder(AbsEncoder):
         for layer in self.whisper.layers:
             hidden = layer(hidden, mask)
         if self.crop_to_audio:
-            lengths = self._memory_frames(own_frames)
+            lengths = audio_frames
+            for convolution in self._convolutions:
+                lengths = _output_frames(convolution, lengths)
             hidden = hidden[:, : lengths.max()]
         return self.whisper.layer_norm(hidden), lengths, None
 
     def release(self) -> None:
-        """Give back the memory of weights: runtimes hold what they need, features need none."""
+        """Free the memory of all weights; runtimes have their own copies, features need none."""
         for weight in self.whisper.parameters():
             weight.data = weight.new_empty(0)
 
     def check_lengths(self, lengths: torch.Tensor) -> None:
-        """Refuse utterances (B,) of more samples than the window, or of less than one frame.
+        """Raise an InputError if an utterance exceeds the window or is shorter than one frame.
 
-        Raises:
-            InputError: With the longest or the shortest.
+        ``lengths`` are (B,) samples.
         """
         longest, shortest = int(lengths.max()), int(lengths.min())
         if longest > self.window_samples:
@@ -239,11 +235,11 @@ class HFWhisperEncoder(AbsEncoder):
     def _stem(
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Two convolutions and positions; frames behind an utterance's end stay zero between."""
+        """Apply both convolutions, with zeros in padding after each, and add positions."""
         hidden, lengths = features, frames
         for convolution in self._convolutions:
             hidden = torch.nn.functional.gelu(convolution(hidden))
-            lengths = _behind(convolution, lengths)
+            lengths = _output_frames(convolution, lengths)
             inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
             hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
         hidden = hidden.transpose(1, 2)
@@ -257,12 +253,7 @@ class HFWhisperEncoder(AbsEncoder):
     def _convolutions(self) -> tuple[torch.nn.Conv1d, torch.nn.Conv1d]:
         return self.whisper.conv1, self.whisper.conv2
 
-    def _memory_frames(self, frames: torch.Tensor) -> torch.Tensor:
-        for convolution in self._convolutions:
-            frames = _behind(convolution, frames)
-        return frames
 
-
-def _behind(convolution: torch.nn.Conv1d, frames: torch.Tensor) -> torch.Tensor:
-    """Frames (B,) that a convolution of the stem gives of so many."""
+def _output_frames(convolution: torch.nn.Conv1d, frames: torch.Tensor) -> torch.Tensor:
+    """Return the number of output frames (B,) of one stem convolution."""
     return torch.div(frames - 1, convolution.stride[0], rounding_mode="floor") + 1

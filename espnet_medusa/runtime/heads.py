@@ -13,7 +13,7 @@ from espnet_medusa.model.heads import (
     ProjectionHeads,
     RecurrentHeads,
 )
-from espnet_medusa.model.heads.residual import ResidualLayers
+from espnet_medusa.model.heads.parallel import ResidualLayers
 from espnet_medusa.runtime.layer import Packing, attend_memory
 from espnet_medusa.runtime.linear import (
     GELU,

@@ -60,7 +60,7 @@ def logits_of(model, features, tokens):
     memory = model.encoder.whisper(features).last_hidden_state
     decoder, lengths = model.decoder, torch.tensor([memory.size(1)])
     outputs = decoder.hidden_states(memory, lengths, tokens)
-    heads = decoder.heads(outputs.head_input)
+    heads = torch.stack([head(outputs.head_input) for head in decoder.heads.heads])
     return torch.stack([decoder.logits(outputs.hidden), *decoder.project(heads)])
 
 

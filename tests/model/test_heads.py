@@ -20,9 +20,13 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
     ).eval()  # fmt: skip
 
 
-def heard_by(decoder, frames):
+def keys_values_for(decoder, frames):
     """Random audio for heads that listen."""
-    return decoder.project_memory(*random_memory(0, frames)) if decoder.heads.listens else None
+    return (
+        decoder.project_memory(*random_memory(0, frames))
+        if decoder.heads.uses_cross_attention
+        else None
+    )
 
 
 LAYERED = ("linear", "block", "recurrent")
@@ -35,7 +39,7 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
     assert not build_runtime(decoder).heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
-    seen = head_input, labels, heard_by(decoder, [6, 4])
+    seen = head_input, labels, keys_values_for(decoder, [6, 4])
     for step, logits in enumerate(decoder.unroll_heads(*seen), start=1):
         expected = decoder.project(head_input)[:, : 5 - step]
         if heads == "projection":
@@ -76,7 +80,7 @@ def test_parameters_are_those_that_the_paper_counts():
 def test_more_heads_than_tokens(heads):
     decoder = decoder_of(heads, num_heads=4)
     states, labels = torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long()
-    unrolled = decoder.unroll_heads(states, labels, heard_by(decoder, [3]))
+    unrolled = decoder.unroll_heads(states, labels, keys_values_for(decoder, [3]))
     assert [part.size(1) for part in unrolled] == [1, 0, 0, 0]
 
 
@@ -110,12 +114,12 @@ def test_no_heads_of_any_kind(heads):
 @pytest.mark.parametrize(
     ("heads", "heads_conf", "message"),
     [
-        ("linear", {"own_block": True}, "heads_conf.own_block: True only suits heads: recurrent"),
-        ("block", {"own_block": False}, "heads_conf.own_block: False only suits"),
+        ("linear", {"own_block": True}, "heads_conf.own_block: True; allowed with"),
+        ("block", {"own_block": False}, "heads_conf.own_block: False; allowed with"),
         ("recurrent", {"own_block": "no"}, "heads_conf: own_block: 'no'; allowed: true, false"),
         ("attending", {"dropout": 1.0}, "heads_conf.dropout: 1.0; allowed: from 0 to below 1"),
-        ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),
-        ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1 only suits heads: attending"),
+        ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),
+        ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),
         ("recurrent", {"num_layers": 0}, "heads_conf.num_layers: 0 is too small"),
         ("recurrent", {"num_heads": -1}, "heads_conf.num_heads: -1 is too small"),
         ("recurrent", {"layers": 2}, "unknown option 'layers'.*num_layers"),

@@ -129,9 +129,6 @@ def test_the_window_is_as_the_model_was_trained(tmp_path):
     save_tiny_whisper(tmp_path)
     assert tiny_encoder(0).window == "audio"
     assert HFWhisperEncoder(whisper_model=str(tmp_path)).window == "whisper"
-    for value, window in ((True, "whisper"), (False, "audio")):  # experiments of before
-        old = HFWhisperEncoder(whisper_model=str(tmp_path), pad_to_window=value)
-        assert old.window == old.conf["window"] == window and "pad_to_window" not in old.conf
 
 
 def test_one_frame_gives_one_memory_frame():

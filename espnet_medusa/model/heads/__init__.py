@@ -1,11 +1,9 @@
 """Heads that predict several next tokens from one hidden state, by their config names."""
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.model.heads.attending import AttendingHeads
+from espnet_medusa.model.heads.autoregressive import AttendingHeads, RecurrentHeads
 from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
-from espnet_medusa.model.heads.matrix import LatentHeads, ProjectionHeads
-from espnet_medusa.model.heads.recurrent import RecurrentHeads
-from espnet_medusa.model.heads.residual import BlockHeads, LinearHeads
+from espnet_medusa.model.heads.parallel import BlockHeads, LatentHeads, LinearHeads, ProjectionHeads
 from espnet_medusa.options import check_choice
 
 HEAD_TYPES: dict[str, type[Heads]] = {
@@ -20,10 +18,10 @@ NO_HEADS = "none"
 
 
 def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
-    """Make heads by their config name; None for ``none`` or K = 0.
+    """Build heads by their config name; return None for ``none`` or K = 0.
 
     Raises:
-        InputError: An unknown kind or a size out of range; says what is allowed.
+        InputError: The name is unknown or an option is not allowed for it.
     """
     check_choice(kind, [NO_HEADS, *HEAD_TYPES], "decoder_conf.heads")
     options.check()
@@ -31,7 +29,7 @@ def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
         return None
     if options.dropout and HEAD_TYPES[kind] is not AttendingHeads:
         raise InputError(
-            f"decoder_conf.heads_conf.dropout: {options.dropout} only suits heads: attending; "
+            f"decoder_conf.heads_conf.dropout: {options.dropout}; allowed with heads: attending; "
             "leave it out"
         )
     return HEAD_TYPES[kind](trunk, options)

@@ -1,4 +1,4 @@
-"""What every kind of heads has: several next tokens from one hidden state."""
+"""The base class of all heads, and their options."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -16,20 +16,16 @@ from espnet_medusa.options import check_at_least
 class HeadOptions:
     """``heads_conf`` of ``decoder_conf``."""
 
-    num_heads: int = 4  # K, tokens drafted behind the next one; recurrent: steps trained
-    num_layers: int = 1  # residual layers per head; recurrent: behind the cell, for all steps
-    base_head: bool = False  # own residual layers for the base head too, as aiola's ``base_head``
-    # A decoder layer of their own before the heads. None: block and recurrent yes, the others no.
-    # Only recurrent heads have the choice.
+    num_heads: int = 4  # K, tokens predicted after the next one; recurrent: steps trained
+    num_layers: int = 1  # residual layers per head; recurrent: after the cell, for all steps
+    base_head: bool = False  # residual layers for the base head, too; ``base_head`` of aiola
+    # A decoder layer below the heads. None: for block and recurrent heads. Only recurrent heads
+    # accept both values.
     own_block: bool | None = None
-    dropout: float = 0.0  # attending: of what each part of the layer adds, while training
+    dropout: float = 0.0  # attending: of each residual branch, in training
 
     def check(self) -> None:
-        """Refuse sizes that no heads have.
-
-        Raises:
-            InputError: Names the option, its value and what is allowed.
-        """
+        """Raise an InputError if a size is out of range."""
         check_at_least(self.num_heads, 0, "decoder_conf.heads_conf.num_heads")
         check_at_least(self.num_layers, 1, "decoder_conf.heads_conf.num_layers")
         if not 0 <= self.dropout < 1:
@@ -40,13 +36,13 @@ class HeadOptions:
 
 @dataclass(frozen=True)
 class Trunk:
-    """What heads need to know of the decoder below them.
+    """The decoder below the heads.
 
     Attributes:
         hidden_size: D.
         vocab_size: V.
-        last_layer: The decoder's last layer; an own block starts as its copy.
-        norm: Behind it.
+        last_layer: The decoder's last layer; the heads' block starts as its copy.
+        norm: After the last layer.
     """
 
     hidden_size: int
@@ -56,12 +52,12 @@ class Trunk:
 
 
 class CrossKeysValues(NamedTuple):
-    """The audio as the decoder's last layer attends to it, for heads that do so themselves.
+    """Cross-attention keys and values of the decoder's last layer.
 
     Attributes:
         keys: (B, heads, S, size).
         values: (B, heads, S, size).
-        mask: (B, 1, 1, S) additive, or None where nothing is padding.
+        mask: (B, 1, 1, S) additive, or None without padding.
     """
 
     keys: torch.Tensor
@@ -70,22 +66,22 @@ class CrossKeysValues(NamedTuple):
 
 
 class Heads(torch.nn.Module, ABC):
-    """What draft behind the base head: K steps from what one evaluated node gives them.
+    """Heads that predict K tokens after the one that the base head predicts.
 
     Args:
-        trunk: What they stand on.
+        trunk: The decoder below the heads.
         options: Sizes.
-        own_block: Whether the heads have a decoder layer of their own.
+        own_block: Whether a decoder layer computes the heads' input from the last hidden state.
 
     Attributes:
-        block: That layer, which makes their input from the last hidden state, or None.
-        layer: One that every step runs through, or None.
-        base: What the base head has before the vocabulary projection, or None.
+        block: This layer, or None.
+        layer: A copy of the decoder's last layer that every step uses, or None.
+        base: Layers of the base head before the vocabulary projection, or None.
         num_heads: K.
-        listens: Whether ``unroll`` needs the audio.
+        uses_cross_attention: Whether ``unroll`` requires ``cross_keys_values``.
     """
 
-    listens = False
+    uses_cross_attention = False
 
     def __init__(self, trunk: Trunk, options: HeadOptions, own_block: bool = False):
         super().__init__()
@@ -94,23 +90,14 @@ class Heads(torch.nn.Module, ABC):
         self.layer: torch.nn.Module | None = None
         self.base: torch.nn.Module | None = None
 
-    @property
-    def reads_memory(self) -> bool:
-        """Whether anything of them reads the encoder's output."""
-        return self.listens or self.block is not None
-
     def projections(self, shared: torch.Tensor) -> list[torch.Tensor]:
-        """(V, D) by which each head's hidden states become logits, K of them.
-
-        Args:
-            shared: The base head's.
-        """
+        """Return each head's vocabulary projection (V, D); ``shared`` is the base head's."""
         return [shared] * self.num_heads
 
     @property
     @abstractmethod
     def trained(self) -> bool:
-        """False when the heads are as they were made: all their weights that start at zero."""
+        """Whether weights differ from their initial values."""
 
     @abstractmethod
     def unroll(
@@ -120,15 +107,15 @@ class Heads(torch.nn.Module, ABC):
         embed: Callable[[torch.Tensor], torch.Tensor],
         cross_keys_values: CrossKeysValues | None = None,
     ) -> Iterator[torch.Tensor]:
-        """One head after the other along known tokens, all positions at once.
+        """Compute the heads for all positions of known tokens, one head after the other.
 
         Args:
             head_input: (B, L, D).
-            labels: (B, L) the token that follows each position; any token where padded.
+            labels: (B, L) the token that follows each position; any token in padding.
             embed: Token embeddings, (...) to (..., D).
-            cross_keys_values: The audio, for heads that listen.
+            cross_keys_values: Required if ``uses_cross_attention``.
 
         Yields:
-            For k = 1 to K: (B, L - k, D) at the positions that have a k-th token behind the next
-            one, for the vocabulary projection; empty where L <= k.
+            For k = 1 to K: (B, L - k, D) inputs of the vocabulary projection, for positions with a
+            k-th token after the next one; empty if L <= k.
         """

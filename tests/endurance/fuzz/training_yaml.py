@@ -64,7 +64,7 @@ def seeds() -> list[bytes]:
         b"    heads_conf: {num_heads: 4}\n    draft_conf: {greedy: {draft_depth: 2}}\n"
         b"best_model_criterion:\n-   - valid\n    - acc\n    - max\n",
         b"token_list:\n- <blank>\n- 'a'\n- b\n- <sos/eos>\ntoken_type: char\nbpemodel: null\n"
-        b"encoder_conf: {pad_to_window: true, subsampling: 2}\n",
+        b"encoder_conf: {window: whisper, subsampling: 2}\n",
     ]
 
 
