@@ -63,11 +63,11 @@ def add_fields(
         defaults: An instance of the dataclass.
         arguments: Field to arguments of ``add_argument``, in place of the type's.
         default: Default of all options, in place of the fields' values.
-        helps: Field to help text; without any, all fields are added with the help text that
-            ``option`` gave them.
+        helps: Field to help text; without any, all fields that ``option`` made are added,
+            with their own help texts.
     """
     types = get_type_hints(type(defaults))
-    helps = helps or {field.name: field.metadata["help"] for field in fields(defaults)}
+    helps = helps or {f.name: f.metadata["help"] for f in fields(defaults) if f.metadata}
     for name, text in helps.items():
         kind = {"default": getattr(defaults, name)}
         kind |= arguments[name] if name in arguments else _parsing(types[name])

@@ -1,7 +1,7 @@
-"""Corpus downloads: they go on where they broke off, and a file is whole and checked or not there.
+"""Resumable downloads of corpora; a file exists only when it is complete and its checksum matches.
 
-While it is fetched, a file is called `NAME.partial`; `NAME.partial.version` holds what the server
-calls this version of it (ETag or date), so that two versions are never joined.
+A partial download is `NAME.partial`. `NAME.partial.version` has the ETag or date of the server's
+file, so that parts of two versions are never joined.
 """
 
 import hashlib
@@ -18,9 +18,8 @@ from tqdm import tqdm
 from espnet_medusa.errors import InputError
 
 CHUNK_BYTES = 1 << 18
-TIMEOUT_S = (15, 60)  # to connect; without a byte
-# Failures in a row, without a byte between them; then the user decides.
-MAX_FAILURES = 4
+TIMEOUT_S = (15, 60)  # for the connection, and for the next byte
+MAX_FAILURES = 4  # in a row without a byte between them
 RETRY_PAUSE_S = 1.0
 DIGEST_LENGTHS = {"md5": 32, "sha1": 40, "sha256": 64}
 TEMPORARY_STATUS = (408, 425, 429)
@@ -28,85 +27,78 @@ TEMPORARY_STATUS = (408, 425, 429)
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a file must hash to: `algorithm:digest`, hexadecimal, lower case."""
+    """A checksum `algorithm:digest`, in lower-case hexadecimal digits."""
 
     algorithm: str
     digest: str
 
     @classmethod
     def parse(cls, text: str) -> "Checksum":
-        """Read `md5:...`, `sha1:...` or `sha256:...`.
+        """Parse `md5:...`, `sha1:...` or `sha256:...`.
 
         Raises:
-            InputError: Another algorithm, or no hexadecimal digest of its length.
+            InputError: Another algorithm, or a digest of another length.
         """
         algorithm, _, digest = text.strip().lower().partition(":")
         if len(digest) != DIGEST_LENGTHS.get(algorithm) or set(digest) - set("0123456789abcdef"):
             allowed = ", ".join(f"{name}:<{n} digits>" for name, n in DIGEST_LENGTHS.items())
-            raise InputError(f"checksum {text!r}: allowed are {allowed}, hexadecimal")
+            raise InputError(f"checksum {text!r}: allowed: {allowed}, hexadecimal")
         return cls(algorithm, digest)
 
-    def of(self, path: Path) -> str:
-        """Hash a file with this algorithm."""
-        digest = hashlib.new(self.algorithm)
-        with path.open("rb") as stream:
+    def mismatch(self, content: Path, path: Path) -> str | None:
+        """Return a message about `path` if `content` has another checksum, else None."""
+        with content.open("rb") as stream:
+            digest = hashlib.new(self.algorithm)
             while chunk := stream.read(CHUNK_BYTES):
                 digest.update(chunk)
-        return digest.hexdigest()
+        if digest.hexdigest() == self.digest:
+            return None
+        return (
+            f"{path}: is damaged ({content.stat().st_size} bytes): {self.algorithm} is"
+            f" {digest.hexdigest()}, expected {self.digest}"
+        )
 
 
 def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
-    """Fetch a file, unless it is there already.
+    """Download a file, unless it exists already.
 
     Args:
-        url: Where from, http or https.
-        path: Where to; its folder is made.
-        checksum: Such as `md5:...`. A file that is there but differs is named on stderr and
-            fetched again; without a checksum it is taken as it is.
+        url: http or https address.
+        path: File to write; its folder is made.
+        checksum: Such as `md5:...`. An existing file with another checksum is named on stderr and
+            downloaded again. Without a checksum an existing file is not checked.
 
     Returns:
-        `path`, complete.
+        `path`.
 
     Raises:
-        InputError: A bad option; the server has no such file; the connection keeps failing (the
-            next call goes on from there); what was fetched has another checksum (it is removed,
-            the next call starts anew). One line with file, values and remedy.
+        InputError: A bad option, no such file on the server, a connection that keeps failing
+            (the next call resumes), or another checksum (the download is removed).
         OSError: The file cannot be written.
     """
-    wanted = None if checksum is None else Checksum.parse(checksum)
+    expected = None if checksum is None else Checksum.parse(checksum)
     if not url.startswith(("http://", "https://")):
-        raise InputError(f"{url}: is no address; it must start with http:// or https://")
+        raise InputError(f"{url}: allowed: an address that starts with http:// or https://")
     path = Path(path)
     if path.exists():
-        damage = None if wanted is None else _damage(path, path, wanted)
+        damage = None if expected is None else expected.mismatch(path, path)
         if damage is None:
             return path
-        print(f"{damage}; it is fetched again", file=sys.stderr)
+        print(f"{damage}; downloading it again", file=sys.stderr)
         path.unlink()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(f"{path}.partial")
     _fetch(url, path, partial)
     _version_file(partial).unlink(missing_ok=True)
-    damage = None if wanted is None else _damage(partial, path, wanted)
+    damage = None if expected is None else expected.mismatch(partial, path)
     if damage is not None:
         partial.unlink()
         raise InputError(
-            f"{damage}; what {url} sent was removed: run the command again to fetch it anew, and"
-            " if the same comes again, look whether the publisher has changed the file"
+            f"{damage}; the download from {url} was removed: run the command again, and if the"
+            " checksum differs again, check whether the publisher has changed the file"
         )
     os.replace(partial, path)
     return path
-
-
-def _damage(content: Path, path: Path, wanted: Checksum) -> str | None:
-    """Say how a file's content differs from its checksum; None if it does not."""
-    found = wanted.of(content)
-    if found == wanted.digest:
-        return None
-    return (
-        f"{path}: is damaged ({content.stat().st_size} bytes): {wanted.algorithm} is {found},"
-        f" expected {wanted.digest}"
-    )
 
 
 def _version_file(partial: Path) -> Path:
@@ -118,10 +110,9 @@ def _size(path: Path) -> int:
 
 
 def _fetch(url: str, path: Path, partial: Path) -> None:
-    """Fetch to `partial`, again and again as long as bytes arrive."""
+    """Download to `partial`; retry as long as bytes arrive."""
     failures = 0
-    # A log file gets a line now and then, not a redrawn bar.
-    interval_s = 0.2 if sys.stderr.isatty() else 30
+    interval_s = 0.2 if sys.stderr.isatty() else 30  # seconds between updates of the bar
     with (
         requests.Session() as session,
         tqdm(desc=path.name, unit="B", unit_scale=True, mininterval=interval_s) as progress,
@@ -134,14 +125,14 @@ def _fetch(url: str, path: Path, partial: Path) -> None:
                 failures = 1 if _size(partial) > size else failures + 1
                 if failures >= MAX_FAILURES:
                     raise InputError(
-                        f"{path}: {url} cannot be fetched ({_reason(error)}); {_size(partial)}"
-                        " bytes are there: run the command again to go on from them"
+                        f"{path}: {url} cannot be downloaded ({_reason(error)}); {_size(partial)}"
+                        " bytes are complete: run the command again to resume"
                     ) from error
             time.sleep(failures * RETRY_PAUSE_S)
 
 
 def _reason(error: BaseException) -> str:
-    """Keep the innermost cause: what wraps it repeats address and object names."""
+    """Return the message of the innermost cause; outer messages repeat address and objects."""
     while error.__context__ is not None:
         error = error.__context__
     return " ".join(str(error).split()) or type(error).__name__
@@ -150,32 +141,31 @@ def _reason(error: BaseException) -> str:
 def _fetch_rest(
     session: requests.Session, url: str, path: Path, partial: Path, progress: tqdm
 ) -> None:
-    """Fetch what `partial` lacks; the whole file if the server cannot go on or has a new one."""
+    """Download the rest of `partial`, or all if the server cannot resume or has a new version."""
     offset = _size(partial)
-    # A compressed transfer has no byte positions to go on from.
-    headers = {"Accept-Encoding": "identity"}
+    headers = {"Accept-Encoding": "identity"}  # ranges are not defined for compressed transfers
     if offset:
         headers["Range"] = f"bytes={offset}-"
         if _version_file(partial).exists():
             headers["If-Range"] = _version_file(partial).read_text(encoding="utf-8")
-    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
-        if answer.status_code == requests.codes.requested_range_not_satisfiable and offset:
-            if answer.headers.get("Content-Range") == f"bytes */{offset}":
+    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable and offset:
+            if response.headers.get("Content-Range") == f"bytes */{offset}":
                 return None
             partial.unlink()
             return _fetch_rest(session, url, path, partial, progress)
-        _check_status(answer, url, path)
-        start, total = _extent(answer, offset)
-        # A body that is cut off keeps its last bytes this way; the size is compared below.
-        answer.raw.enforce_content_length = False
+        _check_status(response, url, path)
+        start, total = _extent(response, offset)
+        # Otherwise urllib3 discards the last bytes of an interrupted body; sizes are checked below.
+        response.raw.enforce_content_length = False
         if start == 0:
             _version_file(partial).unlink(missing_ok=True)
         with partial.open("ab" if start else "wb") as stream:
-            if start == 0 and (version := _version(answer)):
+            if start == 0 and (version := _version(response)):
                 _version_file(partial).write_text(version, encoding="utf-8")
             progress.reset(total)
             progress.update(start)
-            for chunk in answer.raw.stream(CHUNK_BYTES, decode_content=False):
+            for chunk in response.raw.stream(CHUNK_BYTES, decode_content=False):
                 stream.write(chunk)
                 progress.update(len(chunk))
     if total is not None and _size(partial) != total:
@@ -183,26 +173,26 @@ def _fetch_rest(
     return None
 
 
-def _check_status(answer: requests.Response, url: str, path: Path) -> None:
-    said = f"the server says {answer.status_code} {answer.reason}"
-    if answer.status_code >= 500 or answer.status_code in TEMPORARY_STATUS:
-        raise requests.HTTPError(said)
-    if not answer.ok:
-        raise InputError(f"{path}: {url} cannot be fetched: {said}; correct the address")
+def _check_status(response: requests.Response, url: str, path: Path) -> None:
+    status = f"status {response.status_code} {response.reason}"
+    if response.status_code >= 500 or response.status_code in TEMPORARY_STATUS:
+        raise requests.HTTPError(status)
+    if not response.ok:
+        raise InputError(f"{path}: {url} cannot be downloaded: {status}; correct the address")
 
 
-def _extent(answer: requests.Response, offset: int) -> tuple[int, int | None]:
-    """Where the body starts in the file, and the size of the file in bytes, if it is said."""
-    if answer.status_code != requests.codes.partial_content:
-        length = answer.headers.get("Content-Length", "")
+def _extent(response: requests.Response, offset: int) -> tuple[int, int | None]:
+    """Return the body's first position in the file, and the file's size in bytes if known."""
+    if response.status_code != requests.codes.partial_content:
+        length = response.headers.get("Content-Length", "")
         return 0, int(length) if length.isdecimal() else None
-    span, _, total = answer.headers.get("Content-Range", "").partition("/")
+    span, _, total = response.headers.get("Content-Range", "").partition("/")
     if not span.startswith(f"bytes {offset}-"):
-        raise requests.ConnectionError(f"asked for bytes from {offset}, the server sent '{span}'")
+        raise requests.ConnectionError(f"requested bytes from {offset}, received '{span}'")
     return offset, int(total) if total.isdecimal() else None
 
 
-def _version(answer: requests.Response) -> str | None:
-    """What If-Range takes: an ETag that is not weak, or else the date."""
-    tag = answer.headers.get("ETag", "W/")
-    return answer.headers.get("Last-Modified") if tag.startswith("W/") else tag
+def _version(response: requests.Response) -> str | None:
+    """Return the value for If-Range: a strong ETag, or else the date."""
+    tag = response.headers.get("ETag", "W/")
+    return response.headers.get("Last-Modified") if tag.startswith("W/") else tag

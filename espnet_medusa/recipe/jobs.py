@@ -1,4 +1,4 @@
-"""Runs local processes side by side, each with its log; stands in for Kaldi's run.pl."""
+"""Runs parallel processes on this machine, each with its log, as Kaldi's run.pl does."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from espnet_medusa.files.atomic import is_full
 
 GPUS = "CUDA_VISIBLE_DEVICES"
-SHELL_SIGNAL = 128  # of a process that signal n has ended a shell says 128 + n
+SHELL_SIGNAL = 128  # a shell's exit status after signal n is 128 + n
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that ended badly, not one that we stopped.
+    """A job that failed and was not stopped by us.
 
     Attributes:
         job: The job.
-        status: Its exit status; below 0: a signal ended it; None: something else did.
-        cause: What else did, such as ``was cancelled``.
+        status: Exit status; negative: the number of a signal; None: it failed without one.
+        cause: How it failed without an exit status, such as ``was cancelled``.
     """
 
     job: Job
@@ -43,32 +43,32 @@ class Failure:
 
     @property
     def ending(self) -> str:
-        """How it ended, to be said behind its name."""
+        """How it failed, for a message after its name."""
         return self.cause or f"failed with status {self.status}"
 
 
 class Interrupted(Exception):
-    """The runner was told to stop (SIGTERM); its jobs are ended first."""
+    """SIGTERM stopped the runner; its jobs are ended before."""
 
 
 def parse_range(text: str) -> range:
     """Parse `JOB=1:4` into the numbers of the jobs.
 
     Raises:
-        ValueError: The text has another form, or names no job.
+        ValueError: The text has another form, or the range is empty.
     """
     name, _, numbers = text.partition("=")
     first, _, last = numbers.partition(":")
     if name != "JOB" or not first.isdecimal() or not (last or first).isdecimal():
-        raise ValueError(f"{text}: expected JOB=FIRST:LAST, for example JOB=1:4")
-    found = range(int(first), int(last or first) + 1)
-    if not found:
+        raise ValueError(f"{text}: allowed: JOB=FIRST:LAST, for example JOB=1:4")
+    jobs = range(int(first), int(last or first) + 1)
+    if not jobs:
         raise ValueError(f"{text}: names no job; the first number must not exceed the last")
-    return found
+    return jobs
 
 
 def tail(path: Path, lines: int = 20, shorten: Callable[[str], str] = str) -> str:
-    """Last lines of a log, shortened before; an empty string when there is none."""
+    """Return the last lines of the shortened log; an empty string if there is none."""
     if not path.exists():
         return ""
     text = shorten(path.read_text(encoding="utf-8", errors="replace"))
@@ -76,14 +76,14 @@ def tail(path: Path, lines: int = 20, shorten: Callable[[str], str] = str) -> st
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Names of the GPUs that this process may use, for CUDA_VISIBLE_DEVICES.
+    """Return the names of the GPUs that this process may use, for CUDA_VISIBLE_DEVICES.
 
     Raises:
         ValueError: No GPU is visible.
     """
     listed = environment.get(GPUS)
     if listed is None:
-        import torch  # Slow to import, needed here only.
+        import torch  # slow to import
 
         gpus = [str(index) for index in range(torch.cuda.device_count())]
     else:
@@ -99,7 +99,7 @@ def _start(job: Job) -> subprocess.Popen:
         log.write(f"# {' '.join(job.command)}\n# started at {time.strftime('%c')}\n".encode())
         log.flush()
         try:
-            # A session of its own, so that whatever the job starts ends with it.
+            # In its own session, so that all processes that the job starts end with it.
             return subprocess.Popen(
                 job.command,
                 stdin=subprocess.DEVNULL,
@@ -118,15 +118,14 @@ def _signal(process: subprocess.Popen, number: int) -> None:
 
 
 def stop(processes: Sequence[subprocess.Popen], patience_s: float = 5.0) -> None:
-    """End processes and their children: ask first, then insist."""
+    """End processes and their children with SIGTERM, and after `patience_s` with SIGKILL."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     deadline = time.monotonic() + patience_s
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        # The leader may be gone while its children live on.
-        _signal(process, signal.SIGKILL)
+        _signal(process, signal.SIGKILL)  # children may outlive the process
         process.wait()
 
 
@@ -136,7 +135,7 @@ def _on_terminate(number: int, frame: object) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, SIGTERM raises `Interrupted`, as Ctrl-C raises KeyboardInterrupt."""
+    """Make SIGTERM raise `Interrupted` inside the block, as Ctrl-C raises KeyboardInterrupt."""
     previous = signal.signal(signal.SIGTERM, _on_terminate)
     try:
         yield
@@ -154,11 +153,11 @@ def run(
     """Run jobs and wait for them.
 
     Args:
-        jobs: What to run, started in this order.
-        most_at_once: Processes that may run side by side.
+        jobs: Jobs in the order of their start.
+        most_at_once: Maximum number of parallel processes.
         stop_on_failure: End the other jobs as soon as one fails.
-        watch: Called at every look at the processes; shows progress.
-        poll_s: Seconds between looks.
+        watch: Called after each poll of the processes; shows progress.
+        poll_s: Seconds between polls.
 
     Returns:
         The failed jobs.
@@ -189,9 +188,9 @@ def run(
 
 
 def describe(failure: Failure, shorten: Callable[[str], str] = str) -> str:
-    """The end of a failed job's log, shortened, how the job ended, and where the log lies."""
+    """Return the end of a failed job's shortened log, how the job failed, and the log's path."""
     log = failure.job.log
     ended = f"{failure.job.name} {failure.ending}: {log}"
-    if is_full(log):  # which keeps the log from saying so
+    if is_full(log):  # then the log itself lacks the message
         return f"{ended}: {os.strerror(errno.ENOSPC)}"
     return f"{tail(log, shorten=shorten)}\n{ended}"

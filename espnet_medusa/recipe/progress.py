@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -92,7 +92,37 @@ class LogFollower:
         return data[:end].decode("utf-8", errors="replace").split("\n")[:-1]
 
 
-class JobsProgress:
+class Progress:
+    """A progress line of jobs or of training.
+
+    Args:
+        line: Where to show it.
+    """
+
+    def __init__(self, line: LiveLine | None = None) -> None:
+        self.line = LiveLine() if line is None else line
+        self.started = time.monotonic()
+
+    def read(self) -> None:
+        """Read the new log lines."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """Return the current progress line."""
+        raise NotImplementedError
+
+    def show(self, where: str = "", last: bool = False) -> None:
+        """Read the new log lines and show the progress.
+
+        Args:
+            where: Where the processes run, such as ``job 7: 1 running``.
+            last: Whether this is the final state.
+        """
+        self.read()
+        self.line.update(", ".join(filter(None, (self.text(), where))), last)
+
+
+class JobsProgress(Progress):
     """Counts the utterances that jobs have finished: `best hypo` lines in their logs.
 
     Args:
@@ -105,15 +135,16 @@ class JobsProgress:
     def __init__(
         self, title: str, logs: Sequence[Path], total_keys: int = 0, line: LiveLine | None = None
     ) -> None:
-        self.title = title
-        self.total_keys = total_keys
-        self.line = LiveLine() if line is None else line
+        super().__init__(line)
+        self.title, self.total_keys = title, total_keys
         self._jobs = [_JobCount(LogFollower(log)) for log in logs]
-        self._started = time.monotonic()
+
+    def read(self) -> None:
+        for job in self._jobs if self.total_keys else ():
+            job.read()
 
     def text(self) -> str:
-        """Return the current progress line."""
-        elapsed = time.monotonic() - self._started
+        elapsed = time.monotonic() - self.started
         if not self.total_keys:
             return f"{self.title}: {len(self._jobs)} jobs, elapsed {clock(elapsed)}"
         count = sum(job.count for job in self._jobs)
@@ -126,22 +157,6 @@ class JobsProgress:
             left = elapsed * (self.total_keys - count) / (count - resumed)
             shown += f", eta {clock(left)}"
         return shown
-
-    def show(self, where: str = "", last: bool = False) -> None:
-        """Read the new log lines and show the progress.
-
-        Args:
-            where: Where the jobs run, such as ``job 7: 1 running``.
-            last: Whether this is the final state.
-        """
-        if self.total_keys:
-            for job in self._jobs:
-                job.read()
-        self.line.update(", ".join(filter(None, (self.text(), where))), last)
-
-    def finish(self) -> None:
-        """Show the final state."""
-        self.show(last=True)
 
 
 @dataclass
@@ -160,72 +175,56 @@ class _JobCount:
         self.resumed += sum(int(match[1]) for match in map(_RESUMED.search, lines) if match)
 
 
-class TrainingWatch:
-    """Shows the progress line of a training run and prints the results of each epoch."""
+class TrainingProgress(Progress):
+    """Epoch, step and speed of a training run; prints the results of each epoch.
+
+    Args:
+        log: train.log; lines of earlier runs are ignored.
+        line: Where to show the progress.
+    """
 
     def __init__(self, log: Path, line: LiveLine | None = None) -> None:
-        self.line = LiveLine() if line is None else line
-        self.progress = TrainingProgress()
+        super().__init__(line)
         self._follower = LogFollower(log, from_end=True)
+        self._epoch = self._epochs = self._batch = self._batches = 0
+        self._values: dict[str, float] = {}
+        # This run's first epoch, and when it started: earlier epochs do not count for the speed.
+        self._first: tuple[int, float] | None = None
 
-    def show(self, where: str = "", last: bool = False) -> None:
-        """Read the new log lines and show the progress; arguments as of ``JobsProgress.show``."""
-        for text in self._follower.new_lines():
-            results = self.progress.feed(text)
-            if results:
+    def read(self) -> None:
+        for line in self._follower.new_lines():
+            if results := self.feed(line):
                 self.line.print(results)
-        self.line.update(", ".join(filter(None, (self.progress.line(), where))), last)
-
-    def finish(self) -> None:
-        """Show the final state."""
-        self.show(last=True)
-
-
-@dataclass
-class TrainingProgress:
-    """Epoch, step and speed of a training run, from the lines of its log."""
-
-    started: float = field(default_factory=time.monotonic)
-    first_epoch_started: float | None = None
-    epoch: int = 0
-    epochs: int = 0
-    batch: int = 0
-    batches: int = 0
-    values: dict[str, float] = field(default_factory=dict)
-    first_done: float | None = None
 
     def feed(self, line: str) -> str | None:
         """Take a line of the log; return its text if it has the results of an epoch."""
         if match := EPOCH_STARTED.search(line):
-            if self.first_epoch_started is None:
-                self.first_epoch_started = time.monotonic()
-            self.epoch, self.epochs, self.batch = int(match[1]), int(match[2]), 0
+            self._epoch, self._epochs, self._batch = int(match[1]), int(match[2]), 0
+            self._first = self._first or (self._epoch, time.monotonic())
         elif match := BATCHES.search(line):
-            self.batches = int(match[1])
+            self._batches = int(match[1])
         elif match := STEPS.search(line):
-            self.batch, self.values = int(match[3]), parse_values(match[4])
+            self._batch, self._values = int(match[3]), parse_values(match[4])
         elif match := RESULTS.search(line):
             # With num_iters_per_epoch an epoch does not have as many batches as the sampler.
             trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
-            self.batch = self.batches = round(trained / int(match[2])) or self.batches
+            self._batch = self._batches = round(trained / int(match[2])) or self._batches
             return match[1]
         return None
 
-    def line(self) -> str:
-        """Return the progress line: epoch, step, loss, accuracy, elapsed and remaining time."""
-        elapsed = time.monotonic() - self.started
-        if not self.epoch:
-            return f"training: starting, {clock(elapsed)}"
-        step = f"step {self.batch}" + (f"/{self.batches}" if self.batches else "")
-        shown = [f"training: epoch {self.epoch}/{self.epochs}", step]
-        shown += [f"{key} {self.values[key]:.3f}" for key in ("loss", "acc") if key in self.values]
-        if self.first_done is None:
-            self.first_done = self.epoch - 1  # epochs of an earlier run do not count for the speed
-        part = self.batch / self.batches if self.batches else 0.0
-        done = self.epoch - 1 + min(part, 1.0)
-        shown.append(f"elapsed {clock(elapsed)}")
-        if done > self.first_done:
-            trained_s = time.monotonic() - self.first_epoch_started  # without the start-up time
-            left = trained_s * (self.epochs - done) / (done - self.first_done)
+    def text(self) -> str:
+        now = time.monotonic()
+        if self._first is None:
+            return f"training: starting, {clock(now - self.started)}"
+        step = f"step {self._batch}" + (f"/{self._batches}" if self._batches else "")
+        shown = [f"training: epoch {self._epoch}/{self._epochs}", step]
+        values = self._values
+        shown += [f"{key} {values[key]:.3f}" for key in ("loss", "acc") if key in values]
+        shown.append(f"elapsed {clock(now - self.started)}")
+        first_epoch, first_started = self._first
+        part = min(self._batch / self._batches, 1.0) if self._batches else 0.0
+        done = self._epoch - first_epoch + part
+        if done > 0:
+            left = (now - first_started) * (self._epochs - first_epoch + 1 - done) / done
             shown.append(f"eta {clock(left)}")
         return ", ".join(shown)

@@ -1,4 +1,4 @@
-"""Real-time factor from inference logs, paired as ESPnet's calculate_rtf does."""
+"""Real-time factor from inference logs, as ESPnet's calculate_rtf computes it."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _END = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: best hypo")
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of an utterance, and the seconds that decoding took; None where it failed."""
+    """Samples of an utterance, and its decoding time in seconds; None if decoding failed."""
 
     samples: int
     seconds: float | None = None
@@ -20,14 +20,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class RealTimeFactor:
-    """Decoded utterances, their audio in seconds, and the seconds that decoding took."""
+    """Number of decoded utterances, their audio and their decoding time in seconds."""
 
     utterances: int
     audio_s: float
     decoding_s: float
 
     def report(self) -> str:
-        """The four lines that ESPnet's calculate_rtf prints."""
+        """Return the four lines that ESPnet's calculate_rtf prints."""
         return (
             f"Total audio duration: {self.audio_s:.3f} [sec]\n"
             f"Total decoding time: {self.decoding_s:.3f} [sec]\n"
@@ -37,7 +37,7 @@ class RealTimeFactor:
 
 
 def parse_rate(text: str) -> float:
-    """Samples a second; `16k` is 16000.
+    """Parse a sample rate in Hz; `16k` is 16000.
 
     Raises:
         ValueError: Not a rate above 0.
@@ -48,7 +48,7 @@ def parse_rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not rate > 0:
-        raise ValueError(f"{text}: expected a rate such as 16k or 16000")
+        raise ValueError(f"{text}: allowed: a sample rate such as 16k or 16000")
     return rate
 
 
@@ -58,10 +58,7 @@ def _seconds(start: str, end: str) -> float:
 
 
 def read_timings(log: Path) -> list[Timing]:
-    """Pair each `speech length: N` line with the `best hypo` line that follows it, in order.
-
-    An utterance that failed has no second line.
-    """
+    """Pair each `speech length: N` line with the next `best hypo` line; failures have none."""
     timings, start = [], None
     for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
         if match := _START.search(line):
@@ -74,14 +71,13 @@ def read_timings(log: Path) -> list[Timing]:
 
 
 def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
-    """Sum up the utterances that were decoded.
+    """Sum audio and decoding time over the decoded utterances.
 
-    Utterances decoded together are logged one after the other, each with its share of the batch's
-    time (``decoding.timing_log``), so times add up.
+    Each utterance of a batch is logged with its share of the batch's time.
 
     Args:
         logs: Inference logs, one per job.
-        sample_rate: Samples a second of the decoded audio.
+        sample_rate: Sample rate of the audio in Hz.
 
     Raises:
         ValueError: No utterance was decoded.

@@ -1,5 +1,6 @@
 """Scores one decoded test set: ref.trn, hyp.trn and result.txt of WER, CER and TER, and eta."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Container
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table
-from espnet_medusa.options import read_config
+from espnet_medusa.options import option, read_config
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, read_trn, write_trn
 from espnet_medusa.search.statistics import add_eta
@@ -17,27 +18,16 @@ Tokenize = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of scoring.
+    """Options of scoring."""
 
-    Attributes:
-        cleaner: ESPnet text cleaner of the references, or none.
-        hyp_cleaner: Text cleaner of the hypotheses, or none.
-        bpe_model: sentencepiece model for the token error rate; None: the experiment's.
-        asr_train_config: Config of the experiment, which names its tokenizer.
-        non_linguistic_symbols: File with symbols to remove before scoring, or None.
-        allow_missing: Count a missing hypothesis as deletions; otherwise it is an error.
-        sclite: Path of the real sclite, or None for ours.
-        sclite_options: More options for either.
-    """
-
-    cleaner: str = "none"
-    hyp_cleaner: str = "none"
-    bpe_model: Path | None = None
-    asr_train_config: Path | None = None
-    non_linguistic_symbols: Path | None = None
-    allow_missing: bool = False
-    sclite: str | None = None
-    sclite_options: tuple[str, ...] = ()
+    cleaner: str = option("none", "ESPnet text cleaner of the references, or none")
+    hyp_cleaner: str = option("none", "text cleaner of the hypotheses, or none")
+    allow_missing: bool = option(False, "count missing hypotheses as deletions")
+    bpemodel: str = option("", "for the token error rate, instead of the experiment's")
+    asr_train_config: str = option("", "experiment's config, which names its tokenizer")
+    non_linguistic_symbols: str = option("none", "file of symbols that do not count, or none")
+    sclite: str = option("", "path of the real sclite; default: our own")
+    sclite_options: str = option("", "options for either, such as `-s`: case counts")
 
 
 def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
@@ -52,6 +42,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     from espnet2.text.word_tokenizer import WordTokenizer
 
     symbols = options.non_linguistic_symbols
+    symbols = None if symbols in ("none", "") else Path(symbols)
     removal = {
         "non_linguistic_symbols": symbols,
         "remove_non_linguistic_symbols": symbols is not None,
@@ -60,26 +51,25 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
         "wer": WordTokenizer(**removal).text2tokens,
         "cer": CharTokenizer(**removal).text2tokens,
     }
-    model = options.bpe_model or trained_bpe_model(options.asr_train_config)
-    if model is not None:
-        if not model.is_file():
-            source = "" if options.bpe_model else f" ({options.asr_train_config} names it)"
+    model = options.bpemodel or trained_bpe_model(options.asr_train_config)
+    if model:
+        if not Path(model).is_file():
+            source = "" if options.bpemodel else f" ({options.asr_train_config} names it)"
             raise ValueError(f"--bpemodel {model}: no such file{source}; give an existing one")
-        chosen["ter"] = SentencepiecesTokenizer(str(model)).text2tokens
+        chosen["ter"] = SentencepiecesTokenizer(model).text2tokens
     return chosen
 
 
-def trained_bpe_model(config: Path | None) -> Path | None:
-    """Return the sentencepiece model of an experiment; None: it has other tokens.
+def trained_bpe_model(config: str) -> str:
+    """Return the sentencepiece model of an experiment; empty: it has other tokens.
 
     Raises:
         InputError: Its configuration cannot be read.
     """
-    if config is None:
-        return None
-    values = read_config(config, "scoring needs the config of the decoded experiment")
-    is_bpe = values.get("token_type") == "bpe" and values.get("bpemodel")
-    return Path(values["bpemodel"]) if is_bpe else None
+    if not config:
+        return ""
+    values = read_config(Path(config), "scoring needs the config of the decoded experiment")
+    return (values.get("token_type") == "bpe" and values.get("bpemodel")) or ""
 
 
 def join_by_id(
@@ -106,7 +96,16 @@ def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
     program = [options.sclite] if options.sclite else [sys.executable, "-m"]
     program += [] if options.sclite else ["espnet_medusa.bin.sclite"]
     files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
-    return [*program, *options.sclite_options, *files, "-i", "rm", "-o", "all", "stdout"]
+    return [
+        *program,
+        *shlex.split(options.sclite_options),
+        *files,
+        "-i",
+        "rm",
+        "-o",
+        "all",
+        "stdout",
+    ]
 
 
 def write_report(options: ScoreOptions, folder: Path) -> None:

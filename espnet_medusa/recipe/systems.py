@@ -1,9 +1,8 @@
-"""What the systems of a recipe are called, and what that says of their training.
+"""The systems of a recipe: their names define their training.
 
-`<kind>`, of conf/train_<kind>.yaml, starts from the base model. `<kind>_<N>heads` has N heads,
-`<kind>_<K>` writes at most K tokens a decoder call, so has K - 1. `<kind>_<K>_<stage>`, of
-conf/train_<kind>_<stage>.yaml, starts from `<kind>_<K>`: a further stage of its training. Any may
-end in `_seed<S>`.
+`<kind>` is trained by conf/train_<kind>.yaml from the base model. `<kind>_<N>heads` has N heads;
+`<kind>_<K>` has K - 1 heads, for at most K tokens per decoder call. `<kind>_<K>_<stage>` is trained
+by conf/train_<kind>_<stage>.yaml from `<kind>_<K>`. Any name may end in `_seed<S>`.
 """
 
 import re
@@ -22,13 +21,12 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Which checkpoint of an experiment to use; empty: the one that its configuration chooses.
+    """The checkpoints to use; empty: the one that the training configuration selects.
 
     Attributes:
-        base: Of the base model.
-        heads: Of the systems with heads.
-        start: What the base model starts from, as ESPnet's ``init_param`` takes it; empty: random
-            weights.
+        base: Checkpoint of the base model.
+        heads: Checkpoint of the systems with heads.
+        start: Initial weights of the base model, in ESPnet's ``init_param`` form; empty: random.
     """
 
     base: str = ""
@@ -41,11 +39,11 @@ class System:
     """One model of a recipe.
 
     Attributes:
-        name: Its experiment is `<exp_dir>/asr_<name>`.
-        config: Of its training.
-        checkpoint: What decodes; a file's name.
-        start: File of its initial weights; empty: random ones.
-        options: More options of its training.
+        name: Name; its experiment is `<exp_dir>/asr_<name>`.
+        config: Training configuration.
+        checkpoint: File name of the weights that decode.
+        start: File of the initial weights; empty: random.
+        options: More training options.
     """
 
     name: str
@@ -58,11 +56,11 @@ class System:
 def plan_systems(
     base: str, heads: list[str], conf_dir: Path, exp_dir: Path, chosen: Checkpoints
 ) -> list[System]:
-    """The base and the systems with heads, in the order of their training.
+    """Return the base and the systems with heads, in the order of their training.
 
     Raises:
-        InputError: A configuration or what the base starts from is not there, a configuration
-            names no best model, or a name says that there are no heads.
+        InputError: A configuration or the base's initial weights are missing, a configuration
+            names no best model, or a name stands for 0 heads.
     """
     first = _system(base, base, conf_dir, chosen.base, start=chosen.start)
     exists = (exp_dir / f"asr_{base}" / first.checkpoint).is_file()
@@ -76,19 +74,19 @@ def plan_systems(
 
 
 def _with_heads(name: str, base: System, conf_dir: Path, exp_dir: Path, chosen: str) -> System:
-    said = _NAME.fullmatch(name)
-    kind, start, options = said["kind"], base, []
-    if said["seed"]:
-        options.append(f"--seed {said['seed']}")
-    if said["count"]:
-        num_heads = int(said["count"]) - (0 if said["heads"] else 1)
+    parts = _NAME.fullmatch(name)
+    kind, start, options = parts["kind"], base, []
+    if parts["seed"]:
+        options.append(f"--seed {parts['seed']}")
+    if parts["count"]:
+        num_heads = int(parts["count"]) - (0 if parts["heads"] else 1)
         if num_heads < 1:
             raise InputError(f"system {name}: has no heads; {kind}_2 or {kind}_1heads has one")
         options.append(f"--decoder_conf heads_conf.num_heads={num_heads}")
-    if said["stage"]:
-        before = name[: said.start("stage") - 1]
+    if parts["stage"]:
+        before = name[: parts.start("stage") - 1]
         start = _system(before, kind, conf_dir, chosen)
-        kind = f"{kind}_{said['stage']}"
+        kind = f"{kind}_{parts['stage']}"
     return _system(
         name, kind, conf_dir, chosen,
         start=f"{exp_dir}/asr_{start.name}/{start.checkpoint}", options=" ".join(options),
@@ -103,7 +101,7 @@ def _system(name: str, kind: str, conf_dir: Path, chosen: str, **more: str) -> S
 
 
 def best_checkpoint(config: Path) -> str:
-    """Name of ESPnet's average over the best epochs by the first criterion of a configuration.
+    """Return the name of ESPnet's average over the best epochs by a config's first criterion.
 
     Raises:
         InputError: The configuration has no criterion.

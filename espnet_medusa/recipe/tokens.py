@@ -11,51 +11,37 @@ from espnet2.text.word_tokenizer import WordTokenizer
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.options import option
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """How to make a token list.
+    """Options of a token list."""
 
-    Attributes:
-        token_type: One of TOKEN_TYPES.
-        nbpe: Size of the token list for bpe.
-        bpe_mode: Kind of sentencepiece model: unigram, bpe, char, word.
-        character_coverage: Share of the characters that sentencepiece must cover.
-        input_sentence_size: Most sentences that sentencepiece reads.
-        cleaner: ESPnet text cleaner, or none.
-        non_linguistic_symbols: Symbols that are never split.
-        hugging_face_model: Name or folder of the tokenizer for hugging_face.
-        blank, oov, sos_eos: Special symbols: first, second and last of the list.
-    """
-
-    token_type: str
-    nbpe: int = 30
-    bpe_mode: str = "unigram"
-    character_coverage: float = 1.0
-    input_sentence_size: int = 100_000_000
-    cleaner: str = "none"
-    non_linguistic_symbols: tuple[str, ...] = ()
-    hugging_face_model: str | None = None
-    blank: str = "<blank>"
-    oov: str = "<unk>"
-    sos_eos: str = "<sos/eos>"
+    token_type: str  # one of TOKEN_TYPES
+    nbpe: int = option(30, "number of tokens for bpe")
+    bpe_mode: str = option("unigram", "kind of sentencepiece model: unigram, bpe, char, word")
+    character_coverage: float = option(1.0, "share of characters that sentencepiece must cover")
+    input_sentence_size: int = option(100_000_000, "maximum sentences that sentencepiece reads")
+    cleaner: str = option("none", "ESPnet text cleaner, or none")
+    hugging_face_model: str = option("", "name or folder of the tokenizer for hugging_face")
+    blank: str = option("<blank>", "first token of the list")
+    oov: str = option("<unk>", "second token of the list")
+    sos_eos: str = option("<sos/eos>", "last token of the list")
+    non_linguistic_symbols: tuple[str, ...] = ()  # symbols that are never split
 
 
 def make_cleaner(name: str) -> Callable[[str], str]:
-    """Build ESPnet's text cleaner.
-
-    Args:
-        name: A cleaner ESPnet knows, or none.
+    """Build ESPnet's text cleaner of this name, or for none the identity.
 
     Raises:
-        ValueError: ESPnet does not know the cleaner, or lacks the package it needs.
+        ValueError: ESPnet does not have the cleaner, or its package is not installed.
     """
     if name in ("none", ""):
         return str
-    from espnet2.text.cleaner import TextCleaner  # Slow to import.
+    from espnet2.text.cleaner import TextCleaner  # slow to import
 
     cleaner = TextCleaner([name])
     try:
@@ -67,10 +53,10 @@ def make_cleaner(name: str) -> Callable[[str], str]:
 
 
 def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
-    """Cleaned, non-empty sentences of Kaldi text files.
+    """Return the cleaned, non-empty sentences of Kaldi text files.
 
     Raises:
-        ValueError: A file is missing or malformed, or there is no sentence at all.
+        ValueError: A file is missing or malformed, or there is no sentence.
     """
     clean, texts = make_cleaner(cleaner), list(texts)
     sentences = [
@@ -83,10 +69,10 @@ def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
 
 
 def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list[str]:
-    """Train `folder/bpe.model` with sentencepiece; returns its pieces.
+    """Train `folder/bpe.model` with sentencepiece and return its pieces.
 
     Raises:
-        ValueError: sentencepiece refuses, for example as the text is too small for nbpe.
+        ValueError: sentencepiece fails, for example because the text is too small for nbpe.
     """
     import sentencepiece
 
@@ -115,7 +101,7 @@ def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list
 
 
 def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
-    """Characters or words of the sentences, the most frequent first."""
+    """Return the characters or words of the sentences, the most frequent first."""
     tokenizer = WordTokenizer()
     if options.token_type == "char":
         tokenizer = CharTokenizer(non_linguistic_symbols=options.non_linguistic_symbols)
@@ -124,7 +110,7 @@ def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
 
 
 def hugging_face_tokens(options: TokenOptions) -> list[str]:
-    """All tokens of a Hugging Face tokenizer, special ones included, by their id.
+    """Return all tokens of a Hugging Face tokenizer, special ones included, by id.
 
     Raises:
         ValueError: No tokenizer is named, or it cannot be loaded.
@@ -133,24 +119,24 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
 
     name = options.hugging_face_model
     if not name:
-        raise ValueError("--token_type hugging_face needs --hugging_face_model_name_or_path")
+        raise ValueError("--token_type hugging_face requires --hugging_face_model_name_or_path")
     try:
         vocabulary = AutoTokenizer.from_pretrained(name, trust_remote_code=False).get_vocab()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error
     tokens = {number: token for token, number in vocabulary.items()}
-    # An id without a token still takes a line: line numbers are ids.
+    # Line numbers are ids, so an id without a token needs a line, too.
     return [tokens.get(number, f"<unused{number}>") for number in range(max(tokens) + 1)]
 
 
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:
-    """Write a token list; for bpe also the sentencepiece model beside it.
+    """Write a token list, one token per line, and for bpe its sentencepiece model.
 
     Args:
         texts: Kaldi text files to train on.
-        token_list: File to write, one token a line.
-        options: What to make.
+        token_list: File to write; the model goes into its folder.
+        options: Options of the list.
 
     Returns:
         Number of tokens.
@@ -162,7 +148,7 @@ def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptio
         allowed = ", ".join(TOKEN_TYPES)
         raise ValueError(
             f"--token_type {options.token_type}: allowed are {allowed}; "
-            "for a model that brings its own tokens give --token_list FILE"
+            "for a model with its own tokens give --token_list FILE"
         )
     token_list.parent.mkdir(parents=True, exist_ok=True)
     if options.token_type == "hugging_face":

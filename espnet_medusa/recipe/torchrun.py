@@ -1,4 +1,4 @@
-"""ESPnet's training by torchrun: it starts processes, and all of them again where one dies.
+"""ESPnet's training by torchrun, which restarts all processes after one has failed.
 
 https://docs.pytorch.org/docs/stable/elastic/run.html
 """
@@ -6,35 +6,31 @@ https://docs.pytorch.org/docs/stable/elastic/run.html
 import re
 import shlex
 
-STARTED = "# started at "  # a log of several runs has it once a run
+STARTED = "# started at "  # the log has it once per run
 FAILED = re.compile(r"^E\d.* torch/distributed/elastic/.*\] failed \(exitcode: ", re.MULTILINE)
-# Processes that are started again would otherwise find the addresses of the dead where they meet,
-# and wait for them: https://github.com/pytorch/pytorch/issues/135712
-OWN_STORE = ("env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+# Otherwise restarted processes read the addresses of the failed ones from the shared store and wait
+# for them: https://github.com/pytorch/pytorch/issues/135712
+NO_SHARED_STORE = ("env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 
 
 def launch_here(python: str, processes: int, max_restarts: int) -> list[str]:
-    """Words before a training command, on this machine.
+    """Return the words before a training command on this machine.
 
     Args:
         python: Interpreter of the command, whose torch launches it.
-        processes: That share the training.
-        max_restarts: How often they are started again.
+        processes: Number of processes that share the training.
+        max_restarts: Maximum number of restarts.
     """
     return [*_torchrun(python, 1, processes, max_restarts), "--standalone", "--no-python"]
 
 
 def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int) -> str:
-    """Shell words before a training command, within a job of Slurm: a launcher on each node.
+    """Return the shell words before a training command in a Slurm job: a launcher on each node.
 
-    Args:
-        python: Interpreter of the command, whose torch launches it.
-        nodes: Of the job.
-        processes: On each of them.
-        max_restarts: How often they are started again.
+    Arguments as of ``launch_here``; `processes` is the number on each node.
     """
-    # srun takes over no --cpus-per-task of the job by itself (Slurm 22.05). The job's script runs
-    # on its first node, where the processes meet; jobs that share a node have ports of their own.
+    # srun does not inherit the job's --cpus-per-task (since Slurm 22.05). The processes rendezvous
+    # on the job's first node, which runs the script; the port depends on the job's number.
     return (
         f"srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --export=ALL "
         '--cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" '
@@ -45,10 +41,10 @@ def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int
 
 
 def espnet_options(gpus: int) -> list[str]:
-    """ESPnet's options for a process that torchrun started; rank and world are in its environment.
+    """Return ESPnet's options of a process started by torchrun; the environment has its rank.
 
     Args:
-        gpus: Of each node; 0: processes compute on CPUs.
+        gpus: GPUs of each node; 0: CPU.
     """
     if gpus:
         return ["--multiprocessing_distributed", "false", "--ngpu", "1"]
@@ -56,15 +52,15 @@ def espnet_options(gpus: int) -> list[str]:
 
 
 def without_report(log: str) -> str:
-    """A log up to what torchrun says when it gives up, behind the last words of the processes."""
-    before, started, words = log.rpartition(STARTED)
-    failures = [*FAILED.finditer(words)]
-    return before + started + (words[: failures[-1].start()] if failures else words)
+    """Remove torchrun's final failure report, so that a log ends with the processes' messages."""
+    before, started, last_run = log.rpartition(STARTED)
+    reports = [*FAILED.finditer(last_run)]
+    return before + started + (last_run[: reports[-1].start()] if reports else last_run)
 
 
 def _torchrun(python: str, nodes: int, processes: int, max_restarts: int) -> list[str]:
     return [
-        *(OWN_STORE if max_restarts else ()),
+        *(NO_SHARED_STORE if max_restarts else ()),
         *(python, "-m", "torch.distributed.run"),
         *(f"--nnodes={nodes}", f"--nproc_per_node={processes}", f"--max_restarts={max_restarts}"),
     ]

@@ -1,1 +1,1 @@
-"""Stages' jobs as array jobs of Slurm: what is asked for, submitted, waited for and reported."""
+"""Runs the jobs of recipe stages as Slurm array jobs: options, script, queue, failures."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from espnet_medusa.errors import InputError
 
 TASK = "${SLURM_ARRAY_TASK_ID}"
-# Slurm's copy is what runs; the file shows what was asked for.
 SCRIPT = """\
 #!/usr/bin/env bash
 cd {folder} || exit
@@ -27,7 +26,7 @@ exit ${{status}}
 
 @dataclass(frozen=True)
 class Ending:
-    """What a task itself left: its exit status, and how often Slurm had started it again."""
+    """The exit status of a task, and the number of its restarts by Slurm; the task writes both."""
 
     status: int
     restarts: int
@@ -35,15 +34,15 @@ class Ending:
 
 @dataclass(frozen=True)
 class ArrayJob:
-    """Tasks of one command.
+    """An array job: one command, run once for each task number.
 
     Attributes:
-        numbers: Of the tasks.
-        command: Its words.
+        numbers: Task numbers.
+        command: Words of the command.
         log: Log file of each task.
         launcher: Shell words before the command, such as ``srun ``.
-        append: Whether the log goes on with what is there.
-        placeholder: What stands for a task's number in command and log; None: nothing does.
+        append: Whether tasks append to an existing log.
+        placeholder: Text in command and log that a task's number replaces, or None.
     """
 
     numbers: range
@@ -55,46 +54,42 @@ class ArrayJob:
 
     @property
     def name(self) -> str:
-        """The log's name without number: `asr_inference` of asr_inference.JOB.log."""
+        """Name of the log without its number: `asr_inference` of asr_inference.JOB.log."""
         return Path(self.log).name.replace(f".{self.placeholder}", "").removesuffix(".log")
 
     @property
     def folder(self) -> Path:
-        """The log's folder; what else the job writes is in `q` there, as Kaldi's jobs have it."""
+        """Folder of the log; its subfolder `q` has the other files of the job, as in Kaldi."""
         return Path(self.log).absolute().parent
 
     @property
     def script_file(self) -> Path:
-        """What was submitted."""
+        """Copy of the submitted script, for the user."""
         return self.folder / "q" / f"{self.name}.sh"
 
     @property
     def job_file(self) -> Path:
-        """Slurm's id of the job, as long as it is in the queue."""
+        """File with Slurm's id of the job, while the job is in the queue."""
         return self.folder / "q" / f"{self.name}.job"
 
     def log_of(self, number: int) -> Path:
-        """Log file of a task."""
+        """Return the log file of a task."""
         return Path(str(number).join(self._split(self.log)))
 
     def ending_file(self, number: int) -> Path:
-        """Where a task says how it ended."""
+        """Return the file into which a task writes its exit status."""
         return self.folder / "q" / f"{self.name}.{number}.ending"
 
     def ending(self, number: int) -> Ending | None:
-        """How a task says that it ended; None: it has not, or could not say so."""
+        """Return how a task ended; None: it has not written its ending file."""
         try:
             status, restarts = self.ending_file(number).read_text(encoding="utf-8").split()
-        except (OSError, ValueError):  # not there, or not yet whole on another machine's disk
+        except (OSError, ValueError):  # missing, or not yet synchronized by a network disk
             return None
         return Ending(int(status), int(restarts))
 
     def script(self, folder: Path) -> str:
-        """The script that sbatch takes.
-
-        Args:
-            folder: Where the command runs.
-        """
+        """Return the script for sbatch; the command runs in `folder`."""
         return SCRIPT.format(
             folder=shlex.quote(str(folder)),
             endings=shlex.quote(f"{self.folder}/q/{self.name}."),
@@ -104,34 +99,32 @@ class ArrayJob:
         )
 
     def sbatch_options(self, most_at_once: int | None) -> list[str]:
-        """What sbatch must know of it.
+        """Return the job's options of sbatch.
 
         Args:
-            most_at_once: Tasks that may run side by side; None: all.
+            most_at_once: Maximum number of parallel tasks; None: all.
 
         Raises:
-            InputError: The name of the log is none that Slurm takes.
+            InputError: Slurm does not accept the log's name.
         """
-        # This folder's own name may have a JOB.
+        # Only the log's own name is split: the current folder's name may contain JOB.
         log = Path(
             str(Path.cwd()).replace("%", "%%"), "%a".join(self._split(self.log.replace("%", "%%")))
         )
         if "\\" in str(log):
-            raise InputError(f"{self.log}: Slurm takes no log in a folder with a backslash")
+            raise InputError(f"{self.log}: Slurm allows no log in a folder with a backslash")
         throttle = "" if most_at_once is None else f"%{most_at_once}"
         return [
             f"--job-name={self.name}",
             f"--array={self.numbers.start}-{self.numbers.stop - 1}{throttle}",
             f"--output={log}",
-            # A task that starts again says itself what it had done before.
+            # A restarted task logs its earlier work itself.
             f"--open-mode={'append' if self.append else 'truncate'}",
             "--requeue",
         ]
 
     def _split(self, text: str) -> list[str]:
-        """What is around the task's number."""
         return [text] if self.placeholder is None else text.split(self.placeholder)
 
     def _quote(self, word: str) -> str:
-        """A word of the command for the shell."""
         return f'"{TASK}"'.join(shlex.quote(part) for part in self._split(word))

@@ -1,4 +1,4 @@
-"""What Slurm is asked for: options of Kaldi's slurm.pl, and the conf/slurm.conf that maps them."""
+"""Options of Kaldi's slurm.pl, and conf/slurm.conf, which maps them to options of sbatch."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from espnet_medusa.errors import InputError
 
 PROGRAM = "slurm.pl"
 PREFIX_HELP = (
-    "put before the command, such as `qrsh -cwd`; or slurm.pl and options, such as `slurm.pl "
-    "--mem 4G`: a job of Slurm, by conf/slurm.conf"
+    "words before the command, such as `qrsh -cwd`; or slurm.pl with options, such as `slurm.pl "
+    "--mem 4G`: runs as a Slurm job, by conf/slurm.conf"
 )
 CONFIG = Path("conf/slurm.conf")
 DEFAULT = Path(__file__).with_name("slurm.conf")
@@ -20,11 +20,11 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Configuration:
-    """A conf/slurm.conf.
+    """The content of a conf/slurm.conf.
 
     Attributes:
-        source: Its name, for messages.
-        command: sbatch, and what is always behind it.
+        source: Name of the file, for messages.
+        command: sbatch and its constant options.
         options: Name and value (``*``: any) to arguments, in which ``$0`` is the value.
         defaults: Values of options that are not given.
     """
@@ -35,30 +35,30 @@ class Configuration:
     defaults: dict[str, str]
 
     def arguments(self, name: str, value: str) -> list[str]:
-        """What one option adds to the command.
+        """Return the arguments of sbatch for one option.
 
         Raises:
-            InputError: The file does not have it.
+            InputError: The file does not have the option.
         """
-        found = self.options.get((name, value), self.options.get((name, ANY)))
-        if found is None:
+        arguments = self.options.get((name, value), self.options.get((name, ANY)))
+        if arguments is None:
             known = ", ".join(f"{known}={value}" for known, value in self.options)
             raise InputError(
                 f"{PROGRAM} --{name} {value}: {self.source} has {known}; add a line "
                 f"`option {name}=* ARGUMENTS`, in which $0 is the value"
             )
-        return shlex.split(found.replace("$0", shlex.quote(value)))
+        return shlex.split(arguments.replace("$0", shlex.quote(value)))
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks Slurm for.
+    """The resources of a job.
 
     Attributes:
         command: sbatch and its options.
         gpus: GPUs of each node.
         nodes: Nodes of each task.
-        most_at_once: Tasks that may run side by side; None: all.
+        most_at_once: Maximum number of parallel tasks; None: all.
     """
 
     command: tuple[str, ...]
@@ -68,14 +68,10 @@ class Request:
 
 
 def parse_configuration(text: str, source: str) -> Configuration:
-    """Parse a conf/slurm.conf.
-
-    Args:
-        text: Lines of `SYNTAX`; ``#`` begins a comment.
-        source: Its name, for messages.
+    """Parse a conf/slurm.conf: lines of `SYNTAX`; ``#`` begins a comment.
 
     Raises:
-        InputError: A line is none of these.
+        InputError: A line has another form.
     """
     command: tuple[str, ...] = ("sbatch",)
     options, defaults = {}, {}
@@ -97,7 +93,7 @@ def parse_configuration(text: str, source: str) -> Configuration:
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """The configuration of a file; None: of conf/slurm.conf where it is, else `DEFAULT`.
+    """Read a configuration; None: conf/slurm.conf if it exists, else `DEFAULT`.
 
     Raises:
         InputError: The file is missing or malformed.
@@ -110,17 +106,17 @@ def read_configuration(path: Path | None) -> Configuration:
 
 
 def is_slurm(prefix: str) -> bool:
-    """Whether a command's prefix, as cmd.sh has it, is slurm.pl with its options."""
+    """Return whether a command's prefix, as in cmd.sh, is slurm.pl with its options."""
     words = shlex.split(prefix)
     return bool(words) and Path(words[0]).name == PROGRAM
 
 
 def parse_request(prefix: str, threads: int = 1) -> Request:
-    """What `slurm.pl --mem 4G --gpu 1` asks for.
+    """Parse a prefix such as `slurm.pl --mem 4G --gpu 1`.
 
     Args:
-        prefix: slurm.pl and its options; of equal ones the last counts.
-        threads: Cores of each task, where no option says how many.
+        prefix: slurm.pl and its options; the last of equal options wins.
+        threads: Cores of each task, unless --num_threads is given.
 
     Raises:
         InputError: An option is incomplete, not in the configuration, or not a number.
@@ -151,5 +147,5 @@ def _parse_options(words: Sequence[str]) -> dict[str, str]:
 
 def _whole_number(name: str, value: str) -> int:
     if not value.isdigit():
-        raise InputError(f"{PROGRAM} --{name} {value}: a whole number is needed")
+        raise InputError(f"{PROGRAM} --{name} {value}: allowed: a whole number")
     return int(value)

@@ -1,4 +1,4 @@
-"""What Slurm's queue says of an array job's tasks."""
+"""Slurm's queue: submit an array job, read the states of its tasks, cancel them."""
 
 import subprocess
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from espnet_medusa.errors import InputError
 
-# States (squeue's, spelled out) that nothing follows, and how a task with one of them ended.
+# Final states in squeue's long form, and how a task with this state ended.
 ENDED = {
     "COMPLETED": "",
     "FAILED": "failed",
@@ -22,7 +22,7 @@ ENDED = {
 }
 UNKNOWN_JOB = "Invalid job id"
 FORMAT = "%K|%T|%r"
-ANSWER_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class TaskState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state is final."""
         return self.name in ENDED
 
 
 def parse_states(text: str) -> dict[int, TaskState]:
-    """States of tasks by their numbers, as squeue writes them in `FORMAT`."""
+    """Parse squeue's output in `FORMAT` into states by task number."""
     fields = [line.strip().split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
     return {int(number): TaskState(state, reason) for number, state, reason in fields}
 
 
 def summarize(states: Mapping[int, TaskState]) -> str:
-    """States counted, with the reasons of those that wait: `2 running, 3 pending (Resources)`."""
+    """Count states, with the reasons of pending tasks: `2 running, 3 pending (Resources)`."""
     counts = Counter(state.name.lower() for state in states.values() if not state.has_ended)
     reasons = {state.reason for state in states.values() if state.name == "PENDING"}
     shown = []
@@ -55,41 +55,44 @@ def summarize(states: Mapping[int, TaskState]) -> str:
     return ", ".join(shown)
 
 
-def call(*command: str, timeout_s: float | None = ANSWER_S) -> subprocess.CompletedProcess[str]:
+def call(*command: str, timeout_s: float | None = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's programs.
 
     Raises:
-        InputError: It is not there.
+        InputError: The program is not in PATH.
     """
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except FileNotFoundError:
         raise InputError(
-            f"{command[0]}: not in PATH; --cmd_backend slurm is for machines that submit to Slurm"
+            f"{command[0]}: not in PATH; --cmd_backend slurm needs a machine that submits to Slurm"
         ) from None
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer in {ANSWER_S:.0f} s")
+        return subprocess.CompletedProcess(command, 1, "", f"no answer in {TIMEOUT_S:.0f} s")
 
 
 def submit(command: Sequence[str]) -> str:
-    """Submit a job and return its id, with `;cluster` where Slurm names one.
+    """Submit a job and return its id, followed by `;cluster` if Slurm names a cluster.
 
     Args:
         command: sbatch, its options and the script.
 
     Raises:
-        InputError: Slurm refuses it.
+        InputError: Slurm refuses the job.
     """
-    # A controller that is slow to answer may have taken the job.
+    # No timeout: a slow controller may already have accepted the job.
     done = call(command[0], "--parsable", *command[1:], timeout_s=None)
     if done.returncode:
-        said = " ".join(done.stderr.split())
-        raise InputError(f"{said or command[0]}; what was asked for: {' '.join(command)}")
+        reason = " ".join(done.stderr.split())
+        raise InputError(f"{reason or command[0]}; the command was: {' '.join(command)}")
     return done.stdout.split()[-1]
 
 
-def ask(job_id: str) -> dict[int, TaskState] | None:
-    """States of a job's tasks; those that Slurm has forgotten are missing; None: no answer."""
+def task_states(job_id: str) -> dict[int, TaskState] | None:
+    """Return the states of a job's tasks; None: no answer.
+
+    Slurm forgets ended tasks after some time (MinJobAge, 300 s); they are missing.
+    """
     number, clusters = _address(job_id)
     done = call(
         *("squeue", "--noheader", "--array", "--states=all", f"--format={FORMAT}"),
@@ -107,6 +110,5 @@ def cancel(job_id: str) -> None:
 
 
 def _address(job_id: str) -> tuple[str, list[str]]:
-    """A job's number, and the option that names its cluster."""
     number, _, cluster = job_id.partition(";")
     return number, [f"--clusters={cluster}"] if cluster else []

@@ -1,4 +1,4 @@
-"""Submits an array job, waits for its tasks, and says how those ended that did not end well."""
+"""Submits an array job, waits for its tasks, and returns those that failed."""
 
 import shutil
 import time
@@ -12,24 +12,23 @@ from espnet_medusa.slurm import queue
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
 
-# squeue is asked after a tenth of the time that has gone by, within these limits: what is short
-# ends soon, and what is long does not burden Slurm.
-SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 10.0
-SHOW_S = 1.0  # between looks at the logs
-CANCELLING_S = 60.0  # Slurm kills what does not end by itself within KillWait, 30 s
-# Of a task that Slurm says nothing of any more (MinJobAge, 300 s): what it left decides.
+# Interval of squeue calls: a tenth of the elapsed time, within these limits.
+SHORTEST_POLL_S, LONGEST_POLL_S = 0.5, 10.0
+SHOW_S = 1.0  # interval of progress updates
+CANCELLING_S = 60.0  # Slurm kills a cancelled task after KillWait, 30 s
+# State of a task that is no longer in Slurm's queue: its ending file decides.
 FORGOTTEN = queue.TaskState("COMPLETED")
 
 
 @dataclass
 class Submitted:
-    """An array job that Slurm has taken.
+    """A submitted array job.
 
     Attributes:
         array: The job.
-        job_id: Slurm's name of it.
-        ended: Last states of the tasks that have ended.
-        states: Of all tasks, as Slurm says; None: it does not answer.
+        job_id: Slurm's id of it.
+        ended: Final states of the tasks that have ended.
+        states: States of all tasks in Slurm's queue; None: Slurm does not answer.
     """
 
     array: ArrayJob
@@ -42,41 +41,42 @@ class Submitted:
         """Whether all tasks have ended."""
         return len(self.ended) == len(self.array.numbers)
 
-    def look(self) -> None:
-        """Ask Slurm; where it does not answer, what tasks left tells which have ended."""
-        self.states = queue.ask(self.job_id)
+    def poll(self) -> None:
+        """Update the states; if Slurm does not answer, the tasks' ending files decide."""
+        self.states = queue.task_states(self.job_id)
         for number in self.array.numbers:
             if self.states is None:
-                gone, state = self.array.ending(number) is not None, FORGOTTEN
+                has_ended, state = self.array.ending(number) is not None, FORGOTTEN
             else:
                 state = self.states.get(number, FORGOTTEN)
-                gone = state.has_ended
-            if gone:
+                has_ended = state.has_ended
+            if has_ended:
                 self.ended.setdefault(number, state)
 
     def summary(self) -> str:
-        """The job and where its tasks are, for the line of progress."""
+        """Return the job's id and the states of its tasks, for the progress line."""
         where = "Slurm does not answer" if self.states is None else queue.summarize(self.states)
         return f"job {self.job_id}: {where}".removesuffix(": ")
 
     def failures(self) -> list[Failure]:
-        """The tasks that have ended badly, in the order of their numbers."""
-        found = (self._failure(number) for number in sorted(self.ended))
-        return [failure for failure in found if failure is not None]
+        """Return the failed tasks, in the order of their numbers."""
+        results = (self._failure(number) for number in sorted(self.ended))
+        return [failure for failure in results if failure is not None]
 
     def restarted(self) -> list[int]:
-        """Numbers of the tasks that Slurm started more than once."""
+        """Return the numbers of the tasks that Slurm restarted."""
         endings = {number: self.array.ending(number) for number in self.array.numbers}
         return [number for number, ending in endings.items() if ending and ending.restarts]
 
     def _failure(self, number: int) -> Failure | None:
-        state, left = self.ended[number], self.array.ending(number)
+        state, ending = self.ended[number], self.array.ending(number)
         job = Job(f"job {number}", self.array.command, self.array.log_of(number))
         if state.name not in ("COMPLETED", "FAILED"):
             return Failure(job, None, f"{queue.ENDED[state.name]} (Slurm: {state.name})")
-        if left is not None:
-            # A shell's word for a signal; elsewhere a process that one ended has minus its number.
-            status = SHELL_SIGNAL - left.status if left.status > SHELL_SIGNAL else left.status
+        if ending is not None:
+            # A shell adds 128 to the number of a signal; subprocess negates the number.
+            is_signal = ending.status > SHELL_SIGNAL
+            status = SHELL_SIGNAL - ending.status if is_signal else ending.status
             return Failure(job, status) if status else None
         if state.name == "FAILED":
             return Failure(job, None, f"failed (Slurm: {state.reason})")
@@ -91,19 +91,19 @@ def run_array(
     stop_on_failure: bool,
     show: Callable[[str], None] = lambda summary: None,
 ) -> tuple[list[Failure], list[int]]:
-    """Run an array job and wait for it.
+    """Run an array job in the current folder and wait for it.
 
     Args:
-        array: What to run, in this folder.
-        request: What it asks Slurm for.
+        array: The job.
+        request: Its resources.
         stop_on_failure: Cancel the other tasks as soon as one fails.
-        show: Shows progress; takes the job's id and how many tasks wait and run.
+        show: Shows progress; takes the job's id with the numbers of pending and running tasks.
 
     Returns:
-        The tasks that did not end well, and the numbers of those that Slurm started again.
+        The failed tasks, and the numbers of the tasks that Slurm restarted.
 
     Raises:
-        InputError: Slurm refuses the job, or still has one of an earlier run.
+        InputError: Slurm refuses the job, or an earlier run's job is still in its queue.
         KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; the tasks were cancelled before.
     """
     refuse_active_jobs(array.folder)
@@ -120,33 +120,30 @@ def run_array(
 
 
 def refuse_active_jobs(folder: Path) -> None:
-    """Make sure that no job of an earlier run writes there still; two would spoil each other's.
-
-    Args:
-        folder: Of jobs' logs.
+    """Check that no job of an earlier run still writes to a folder of logs.
 
     Raises:
-        InputError: Slurm's queue has such a job, or cannot be asked here.
+        InputError: Slurm's queue has such a job, or does not answer.
     """
     for record in sorted(folder.glob("q/*.job")):
         job_id = record.read_text(encoding="utf-8").strip()
+        earlier = f"{record}: job {job_id} of an earlier run"
         if shutil.which("squeue") is None:
             raise InputError(
-                f"{record}: job {job_id} of an earlier run may be in Slurm's queue, and squeue is "
-                "not in PATH to ask; remove the file where the job has ended"
+                f"{earlier} may be in Slurm's queue, and squeue is not in PATH; remove the file "
+                "if the job has ended"
             )
-        states = queue.ask(job_id)
+        states = queue.task_states(job_id)
         if states is None:
             raise InputError(
-                f"{record}: job {job_id} of an earlier run may be in Slurm's queue, which does not "
-                "answer; run the stage again when it does, or remove the file where the job has "
-                "ended"
+                f"{earlier} may be in Slurm's queue, which does not answer; run the stage again "
+                "when it does, or remove the file if the job has ended"
             )
         active = [state for state in states.values() if not state.has_ended]
         if active:
             raise InputError(
-                f"{record}: job {job_id} of an earlier run is still in Slurm's queue, with "
-                f"{len(active)} tasks; wait for it or `scancel {job_id}`, then run the stage again"
+                f"{earlier} is still in Slurm's queue, with {len(active)} tasks; wait for it or "
+                f"`scancel {job_id}`, then run the stage again"
             )
 
 
@@ -166,21 +163,21 @@ def _submit(array: ArrayJob, request: Request) -> str:
 def _wait(job: Submitted, stop_on_failure: bool, show: Callable[[str], None]) -> None:
     started = time.monotonic()
     while True:
-        job.look()
+        job.poll()
         show(job.summary())
         if job.is_over or (stop_on_failure and job.failures()):
             return
         now = time.monotonic()
-        pause_s = min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, (now - started) / 10))
+        pause_s = min(LONGEST_POLL_S, max(SHORTEST_POLL_S, (now - started) / 10))
         while (left_s := now + pause_s - time.monotonic()) > 0:
             time.sleep(min(SHOW_S, left_s))
             show(job.summary())
 
 
 def _cancel(job: Submitted) -> None:
-    """End what has not ended, and wait until it writes no more."""
+    """Cancel the remaining tasks, and wait until they have ended."""
     queue.cancel(job.job_id)
     deadline = time.monotonic() + CANCELLING_S
     while not job.is_over and time.monotonic() < deadline:
-        time.sleep(SHORTEST_LOOK_S)
-        job.look()
+        time.sleep(SHORTEST_POLL_S)
+        job.poll()

@@ -118,7 +118,7 @@ def _run_jobs(args: argparse.Namespace) -> int:
         default = len(processes) if args.spread_gpus or args.cmd else os.cpu_count() or 1
         most = args.most_at_once or default
         failures = jobs.run(processes, most, args.on_failure == "stop", progress.show)
-    progress.finish()
+    progress.show(last=True)
     failures = [failure for failure in failures if not _is_partial(failure, args.partial_file)]
     if failures:
         _report(failures, args, len(processes))

@@ -1,7 +1,6 @@
 """Stages 12 to 15: merge what inference jobs wrote, score it, pack the model and upload it."""
 
 import argparse
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -60,36 +59,16 @@ def score(parser: argparse.ArgumentParser) -> Work:
     add = parser.add_argument
     add("--data_dir", type=Path, required=True, help="folder of text and utt2spk")
     add("--output_dir", type=Path, required=True, help="folder of the hypotheses' text")
-    add_fields(
-        parser,
-        scoring.ScoreOptions(),
-        cleaner="of the references",
-        hyp_cleaner="of the hypotheses",
-        allow_missing="count missing hypotheses as deletions",
-    )
-    add("--asr_train_config", type=Path, help="experiment's config, which names its tokenizer")
-    add("--bpemodel", type=Path, help="for the token error rate, instead of the experiment's")
-    add("--non_linguistic_symbols", default="none", help="file, or none")
-    add("--sclite", help="path of the real sclite")
-    add("--sclite_options", default="", help="such as `-s`: case counts")
+    add_fields(parser, scoring.ScoreOptions())
 
     def work(args: argparse.Namespace) -> None:
-        symbols = args.non_linguistic_symbols
-        options = scoring.ScoreOptions(
-            cleaner=args.cleaner,
-            hyp_cleaner=args.hyp_cleaner,
-            bpe_model=args.bpemodel,
-            asr_train_config=args.asr_train_config,
-            non_linguistic_symbols=None if symbols in ("none", "") else Path(symbols),
-            allow_missing=args.allow_missing,
-            sclite=args.sclite,
-            sclite_options=tuple(shlex.split(args.sclite_options)),
-        )
+        values = dict(vars(args))
+        data_dir, output_dir = values.pop("data_dir"), values.pop("output_dir")
         rates = []
-        for result in scoring.score(args.data_dir, args.output_dir, options):
+        for result in scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values)):
             rate = result.parent.name.removeprefix("score_").upper()
             rates.append(f"{rate} {parse_sum(result).err}")
-        print(f"{args.output_dir}: {', '.join(rates)}")
+        print(f"{output_dir}: {', '.join(rates)}")
 
     return work
 

@@ -15,12 +15,8 @@ def make_tokens(parser: argparse.ArgumentParser) -> Work:
     add("--text", type=Path, nargs="*", default=[], help="Kaldi text files")
     add("--token_list", type=Path, required=True, help="file to write")
     add("--token_type", required=True, help=f"one of {', '.join(TOKEN_TYPES)}")
-    add_fields(
-        parser, TokenOptions("bpe"), nbpe=None, bpe_mode=None, character_coverage=None,
-        input_sentence_size=None, cleaner=None, blank=None, oov=None, sos_eos=None,
-    )  # fmt: skip
     add("--non_linguistic_symbols", default="none", help="file with one symbol a line, or none")
-    add("--hugging_face_model", help="name or folder of a tokenizer")
+    add_fields(parser, TokenOptions("bpe"))
 
     def work(args: argparse.Namespace) -> None:
         options = dict(vars(args))

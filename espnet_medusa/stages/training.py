@@ -11,7 +11,7 @@ from pathlib import Path
 from espnet_medusa.bin.command_line import positive, whole_number
 from espnet_medusa.recipe import torchrun
 from espnet_medusa.recipe.jobs import Failure, Job, describe, run
-from espnet_medusa.recipe.progress import TrainingWatch
+from espnet_medusa.recipe.progress import TrainingProgress
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
@@ -72,9 +72,9 @@ def run_training(parser: argparse.ArgumentParser) -> Work:
 def _run_training(args: argparse.Namespace) -> int:
     args.log.parent.mkdir(parents=True, exist_ok=True)
     refuse_active_jobs(args.log.parent)
-    watch = TrainingWatch(args.log)
-    failures = (_train_on_slurm if is_slurm(args.cmd) else _train_here)(args, watch)
-    watch.finish()
+    progress = TrainingProgress(args.log)
+    failures = (_train_on_slurm if is_slurm(args.cmd) else _train_here)(args, progress)
+    progress.show(last=True)
     for failure in failures:
         print(describe(failure, torchrun.without_report), file=sys.stderr)
     if failures:
@@ -86,11 +86,11 @@ def _run_training(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _train_on_slurm(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+def _train_on_slurm(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
     request = parse_request(args.cmd, threads=args.nj)
-    failures, restarted = run_array(_make_array(args, request), request, True, watch.show)
+    failures, restarted = run_array(_make_array(args, request), request, True, progress.show)
     if restarted:
-        watch.line.print("training: Slurm restarted it; it resumed after the last epoch")
+        progress.line.print("training: Slurm restarted it; it resumed after the last epoch")
     return [replace(failure, job=replace(failure.job, name="training")) for failure in failures]
 
 
@@ -104,12 +104,12 @@ def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
     return ArrayJob(range(1, 2), command, str(args.log), launcher, append=True, placeholder=None)
 
 
-def _train_here(args: argparse.Namespace, watch: TrainingWatch) -> list[Failure]:
+def _train_here(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
     # The processes rendezvous through a file that must be new: with an old one they wait for ever.
     # It is next to the log, which all hosts of a cluster see.
     with tempfile.TemporaryDirectory(prefix=".meeting", dir=args.log.parent) as folder:
         jobs = _make_jobs(args, Path(folder) / "processes")
-        return run(jobs, len(jobs), stop_on_failure=True, watch=watch.show)
+        return run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
 
 
 def _make_jobs(args: argparse.Namespace, meeting_file: Path) -> list[Job]:

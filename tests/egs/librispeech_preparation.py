@@ -1,17 +1,14 @@
 """LibriSpeech's data preparation, called from tests."""
 
 import hashlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import librispeech_files
+import prepare_librispeech
 from librispeech_miniature import archive
 
 RECIPE = Path(__file__).resolve().parents[2] / "egs" / "librispeech" / "asr1"
-sys.path.insert(0, str(RECIPE / "local"))
-
-import librispeech_files  # noqa: E402
-import prepare_librispeech  # noqa: E402
 
 
 def run(folder: Path, *options) -> int:

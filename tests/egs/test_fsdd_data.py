@@ -7,21 +7,19 @@ import sys
 import tarfile
 from pathlib import Path
 
+import make_digit_strings
 import numpy as np
 import pytest
 import soundfile
+from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from fsdd_miniature import make_fsdd
+from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
+
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.kaldi.table import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "egs" / "fsdd" / "asr1"
-sys.path.insert(0, str(RECIPE / "local"))
-
-import make_digit_strings  # noqa: E402
-from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips  # noqa: E402
-from make_digit_strings import DIGIT_WORDS, join_clips, split_clips  # noqa: E402
-
-from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
-from espnet_medusa.kaldi.table import read_table  # noqa: E402
 
 SPEAKERS = ("ann", "bob")
 INDICES = (0, 4, 5, 9, 10, 11)

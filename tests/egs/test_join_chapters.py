@@ -1,14 +1,12 @@
 """Chapters of LibriSpeech joined: nothing between utterances, nothing lost."""
 
+import join_chapters
 import numpy as np
 import pytest
 import soundfile
-from librispeech_preparation import RECIPE  # noqa: F401  (its local/ is found)
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
-
-import join_chapters  # isort: skip
 
 
 @pytest.fixture

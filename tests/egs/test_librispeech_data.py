@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from file_server import serve
+from librispeech_corpus import measure_audio, read_genders
 from librispeech_miniature import (
     RATE_HZ,
     SUBSETS,
@@ -21,6 +22,7 @@ from librispeech_miniature import (
     murmur,
     restore,
 )
+from librispeech_pc import read_manifest
 from librispeech_preparation import (
     RECIPE,
     errors,
@@ -36,10 +38,6 @@ from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.recipe import download
-
-# The recipe's modules, which librispeech_preparation makes known.
-from librispeech_corpus import measure_audio, read_genders  # isort: skip
-from librispeech_pc import read_manifest  # isort: skip
 
 # Of one chapter of test-clean in the miniature.
 READER, CHAPTER = "101", "1101"

@@ -17,17 +17,17 @@ from espnet2.fileio.sound_scp import SoundScpReader
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
+
+import make_corpus
+from corpus_plan import CorpusOptions, plan_utterances, speaker_name
+from espeak import Speaker
+from noise import add_noise, coloured_noise, set_level
+from sentences import load_language, parse_language
+
+from espnet_medusa.kaldi.data_dir import validate_data_dir
+from espnet_medusa.kaldi.table import read_table
+
 RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
-sys.path.insert(0, str(RECIPE / "local"))
-
-import make_corpus  # noqa: E402
-from corpus_plan import CorpusOptions, plan_utterances, speaker_name  # noqa: E402
-from espeak import Speaker  # noqa: E402
-from noise import add_noise, coloured_noise, set_level  # noqa: E402
-from sentences import load_language, parse_language  # noqa: E402
-
-from espnet_medusa.kaldi.data_dir import validate_data_dir  # noqa: E402
-from espnet_medusa.kaldi.table import read_table  # noqa: E402
 
 LANGUAGES = sorted(path.stem for path in (RECIPE / "local" / "languages").glob("*.yaml"))
 TEXT = "turn left behind the wooden door"

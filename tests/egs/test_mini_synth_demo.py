@@ -11,13 +11,13 @@ import yaml
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
+
+from corpus_plan import CorpusOptions
+from make_corpus import get_parser
+
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "egs" / "mini_synth" / "demo"
 FULL = ROOT / "egs" / "mini_synth" / "asr1"
-sys.path.insert(0, str(FULL / "local"))
-
-from corpus_plan import CorpusOptions  # noqa: E402
-from make_corpus import get_parser  # noqa: E402
 
 
 @pytest.fixture

@@ -3,31 +3,25 @@
 import functools
 import http.server
 import os
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
+import prepare_voxpopuli
 import pytest
+import voxpopuli_miniature as miniature
+from voxpopuli_miniature import build_voxpopuli, plan_voxpopuli
+from voxpopuli_transcripts import parse_vad, read_rows
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "egs" / "voxpopuli" / "asr1"
-sys.path[:0] = [str(RECIPE / "local"), str(Path(__file__).parent)]
-
-import prepare_voxpopuli  # noqa: E402
-import voxpopuli_miniature as miniature  # noqa: E402
-from voxpopuli_miniature import build_voxpopuli, plan_voxpopuli  # noqa: E402
-from voxpopuli_transcripts import parse_vad, read_rows  # noqa: E402
-
-from espnet_medusa.audio.reader import read_audio  # noqa: E402
-from espnet_medusa.errors import InputError  # noqa: E402
-from espnet_medusa.kaldi.data_dir import (  # noqa: E402
+from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.data_dir import (
     Segment,
     ValidationOptions,
     parse_segment,
     validate_data_dir,
 )
-from espnet_medusa.kaldi.table import DataProblem, read_table  # noqa: E402
+from espnet_medusa.kaldi.table import DataProblem, read_table
 
 TEST_SESSION = "20190201-0900-PLENARY-15"
 

@@ -7,15 +7,15 @@ import pytest
 import voxpopuli_miniature as miniature
 import warm_python
 import yaml
+from recipes import ROOT
 from tiny_whisper import save_tiny_whisper
+from voxpopuli_sessions import HELD_OUT_TIME
 from waiting import HANG_S
 
 from espnet_medusa.kaldi.data_dir import parse_segment
 from espnet_medusa.kaldi.table import read_results, read_table
-from espnet_medusa.recipe.sessions import HELD_OUT_TIME
 from espnet_medusa.training.label_filter import MISFIT
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "egs" / "voxpopuli" / "asr1"
 TEST_SESSION = "20190201-0900-PLENARY-15"
 BROKEN_TEST_SESSION = "20190202-0900-PLENARY-16"

@@ -131,7 +131,7 @@ def test_symbols_that_do_not_count(folders, tmp_path):
 
 def test_the_real_sclite_gets_the_same_arguments(tmp_path):
     ref, hyp = tmp_path / "ref.trn", tmp_path / "hyp.trn"
-    command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options=("-s",)), ref, hyp)
+    command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options="-s"), ref, hyp)
     expected = f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"
     assert " ".join(command) == expected
     ours = sclite_command(ScoreOptions(), ref, hyp)

@@ -1,6 +1,7 @@
 """Reading train.log, and the progress shown from logs."""
 
 import io
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,6 @@ from espnet_medusa.recipe.progress import (
     LiveLine,
     LogFollower,
     TrainingProgress,
-    TrainingWatch,
     clock,
 )
 from espnet_medusa.recipe.train_log import parse_results, read_epochs
@@ -54,30 +54,30 @@ def test_missing_and_unfinished_logs_are_errors(tmp_path):
 
 
 def test_training_progress_estimates_from_what_this_run_did(monkeypatch):
-    progress = TrainingProgress(started=0.0)
     now = [0.0]
     monkeypatch.setattr("espnet_medusa.recipe.progress.time.monotonic", lambda: now[0])
-    assert progress.line() == "training: starting, 0:00"
+    progress = TrainingProgress(Path("train.log"))
+    assert progress.text() == "training: starting, 0:00"
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=40, mean=16")
     progress.feed(HEAD + "[valid] mini-batch sizes summary: N-batch=4, mean=16")
     # Resumed: four of ten epochs were done by an earlier run.
     progress.feed(HEAD + "5/10epoch started. Estimated time to finish: unknown")
-    assert "eta" not in progress.line()
+    assert "eta" not in progress.text()
     progress.feed(HEAD + "5epoch:train:1-20batch: iter_time=0.1, loss=2.5, acc=0.75, time=3")
     now[0] = 60.0
     expected = "training: epoch 5/10, step 20/40, loss 2.500, acc 0.750, elapsed 1:00, eta 11:00"
-    assert progress.line() == expected
+    assert progress.text() == expected
     assert progress.feed(HEAD + RESULTS) == RESULTS
 
 
 def test_epoch_length_is_learnt_where_it_differs_from_the_sampler():
-    progress = TrainingProgress()
+    progress = TrainingProgress(Path("train.log"))
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=4000, mean=16")
     progress.feed(HEAD + "1/2epoch started")
     progress.feed(HEAD + "1epoch:train:81-100batch: loss=2.5")
     progress.feed(HEAD + "1epoch results: [train] loss=2.5, total_count=110, [valid] total_count=5")
     progress.feed(HEAD + "2/2epoch started")
-    assert "step 0/110" in progress.line()
+    assert "step 0/110" in progress.text()
 
 
 def test_follower_gives_complete_lines_once(tmp_path):
@@ -98,7 +98,7 @@ def test_jobs_progress_counts_finished_utterances_of_all_logs(tmp_path):
     logs[0].write_text(HEAD + "speech length: 1\n" + HEAD + "best hypo: a\n")
     progress.show()
     logs[1].write_text((HEAD + "best hypo: best hypo\n") * 2)
-    progress.finish()
+    progress.show(last=True)
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("test: 1/3 utterances, elapsed 0:00, eta ")
     assert lines[-1] == "test: 3/3 utterances, elapsed 0:00"
@@ -138,10 +138,10 @@ def test_training_watch_prints_results_of_this_run_only(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(HEAD + "1epoch results: [train] loss=9\n")
     stream = io.StringIO()
-    watch = TrainingWatch(log, LiveLine(stream, file_interval_s=1000))
+    watch = TrainingProgress(log, LiveLine(stream, file_interval_s=1000))
     with log.open("a") as added:
         added.write(HEAD + RESULTS + "\n")
-    watch.finish()
+    watch.show(last=True)
     assert "3epoch results" in stream.getvalue()
     assert "1epoch results" not in stream.getvalue()
 

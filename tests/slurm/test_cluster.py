@@ -123,7 +123,7 @@ def submitted_job(folder: Path, tag: str) -> str:
 
 
 def wait_until_running(job: str, number: int) -> None:
-    wait_for(lambda: queue.ask(job)[number].name == "RUNNING")
+    wait_for(lambda: queue.task_states(job)[number].name == "RUNNING")
 
 
 def assert_same_results(folder: Path, tag: str) -> None:

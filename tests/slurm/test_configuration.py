@@ -93,8 +93,8 @@ def test_another_file_can_be_named(conf, tmp_path):
         ("--queue long", r"--queue long: conf/slurm.conf has name=\*, .*`option queue=\*"),
         ("--mem", "slurm.pl --mem: options are --name value"),
         ("-l gpu=1", "options are --name value"),
-        ("--gpu one", "--gpu one: a whole number is needed"),
-        ("--max_jobs_run x", "--max_jobs_run x: a whole number is needed"),
+        ("--gpu one", "--gpu one: allowed: a whole"),
+        ("--max_jobs_run x", "--max_jobs_run x: allowed: a whole"),
     ],
 )
 def test_bad_options_are_refused_by_name(conf, options, message):

@@ -34,5 +34,5 @@ def test_the_summary_counts_those_that_have_not_ended():
 
 def test_a_machine_without_slurm_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="sbatch: not in PATH; --cmd_backend slurm is for"):
+    with pytest.raises(InputError, match="sbatch: not in PATH; --cmd_backend slurm"):
         queue.submit(["sbatch", "x.sh"])

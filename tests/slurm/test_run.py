@@ -23,7 +23,7 @@ REQUEST = Request(("sbatch",))
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "SHORTEST_LOOK_S", 0.05)
+    monkeypatch.setattr(run, "SHORTEST_POLL_S", 0.05)
     monkeypatch.setattr(run, "SHOW_S", 0.05)
     monkeypatch.chdir(tmp_path)
     return PretendedSlurm(tmp_path / "slurm", monkeypatch)
@@ -118,7 +118,7 @@ def test_tasks_that_slurm_started_again_are_known(slurm, monkeypatch):
 
 
 def test_what_slurm_refuses_is_said_with_what_was_asked_for(slurm):
-    with pytest.raises(InputError, match="Invalid account; what was asked for: sbatch .*=nobody"):
+    with pytest.raises(InputError, match="Invalid account; .*sbatch .*=nobody"):
         run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
 
 

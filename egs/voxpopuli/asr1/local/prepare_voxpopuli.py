@@ -29,6 +29,14 @@ from voxpopuli_corpus import (
     fetch_segment_table,
     measure_audio,
 )
+from voxpopuli_sessions import (
+    UTT2SESSION,
+    DivisionOptions,
+    divide,
+    read_places,
+    read_usable_places,
+    write_subset,
+)
 from voxpopuli_transcripts import TEXT_COLUMNS, Transcript, read_transcripts
 from voxpopuli_unlabelled import (
     MAX_OVERSHOOT_S,
@@ -44,14 +52,6 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.table import DataProblem, write_table
-from espnet_medusa.recipe.sessions import (
-    UTT2SESSION,
-    DivisionOptions,
-    divide,
-    read_places,
-    read_usable_places,
-    write_subset,
-)
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import Segment
-from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
-from espnet_medusa.recipe.sessions import (
+from voxpopuli_sessions import (
     HELD_OUT_ID,
     HELD_OUT_TIME,
     DivisionOptions,
@@ -20,6 +16,10 @@ from espnet_medusa.recipe.sessions import (
     read_usable_places,
     write_subset,
 )
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.data_dir import Segment
+from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 
 
 def test_test_set_goes_by_id_and_by_session_and_time():
