@@ -84,7 +84,7 @@ def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: 
             if name.startswith(source + ".")
         }
     if not weights:
-        raise InputError(f"init_param: {path} holds nothing under '{source}'; correct the name")
+        raise InputError(f"init_param: {path} has no tensors under '{source}'; correct the name")
     try:
         module = model.get_submodule(target)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Options take what their types say, and name what is something else."""
+"""Options are checked against their types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Options:
         {"tokens": None, "conf": {}},
     ],
 )
-def test_what_fits_is_taken_as_it_is(given):
+def test_valid_options_are_unchanged(given):
     options = build_options(Options, given, "conf")
     assert {name: getattr(options, name) for name in given} == given
 
@@ -55,14 +55,14 @@ def test_what_fits_is_taken_as_it_is(given):
         ("conf", [1], "Mapping[str, typing.Any]"),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_does(name, value, allowed):
+def test_wrong_types_are_refused(name, value, allowed):
     with pytest.raises(InputError) as refused:
         build_options(Options, {name: value}, "decoder_conf")
     assert str(refused.value).startswith(f"decoder_conf: {name}: {value!r}; allowed: ")
     assert str(refused.value).endswith(allowed)
 
 
-def test_numbers_of_numpy_and_of_truth_are_what_they_say():
+def test_numbers_of_numpy_and_booleans_are_converted():
     options = build_options(Options, {"count": np.int64(3), "share": np.float32(0.5)}, "conf")
     assert (type(options.count), options.count, options.share) == (int, 3, 0.5)
     assert build_options(Options, {"flag": 0}, "conf").flag is False
@@ -71,23 +71,23 @@ def test_numbers_of_numpy_and_of_truth_are_what_they_say():
         build_options(Options, {"flag": 2}, "conf")
 
 
-def test_what_is_no_option_is_named_with_those_that_are():
+def test_unknown_options_are_refused_with_those_allowed():
     with pytest.raises(InputError, match=r"decoder_conf: unknown option 'cuont' .*'count'.*share"):
         build_options(Options, {"cuont": 1}, "decoder_conf")
 
 
-def test_nothing_is_every_default():
+def test_none_means_every_default():
     assert build_options(Options, None, "conf") == Options()
 
 
 @pytest.mark.parametrize("values", [5, "draft_depth: 2", [1, 2], [("count", 2)]])
-def test_options_are_a_mapping(values):
+def test_options_must_be_a_mapping(values):
     with pytest.raises(InputError, match="decoder_conf: .*; allowed: options with their values"):
         build_options(Options, values, "decoder_conf")
 
 
 @pytest.mark.parametrize("value", ["greedy\nsearch", "beam\u2028", "\x85"])
-def test_a_choice_that_is_not_known_is_refused_in_one_line(value):
+def test_an_unknown_choice_is_refused_in_one_line(value):
     with pytest.raises(InputError) as refusal:
         check_choice(value, ["greedy", "beam"], "search")
     assert len(str(refusal.value).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What a wheel contains beside modules."""
+"""Data files and version of the wheel, and the modules at the package's root."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path):
 
 
 @of_the_checkout
-def test_all_that_is_no_module_is_in_the_wheel():
+def test_all_data_files_are_in_the_wheel():
     files = [path for path in (ROOT / "espnet_medusa").rglob("*") if path.is_file()]
     kept = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
     data = {str(path.relative_to(ROOT)) for path in kept}
@@ -49,7 +49,14 @@ def test_all_that_is_no_module_is_in_the_wheel():
 
 
 @of_the_checkout
-def test_the_version_stands_in_one_place():
+def test_the_root_has_few_modules():
+    """At most six, counting ``__init__``: further modules belong into folders."""
+    modules = {path.stem for path in (ROOT / "espnet_medusa").glob("*.py")}
+    assert modules == {"__init__", "errors", "options", "plugin", "task"}
+
+
+@of_the_checkout
+def test_the_version_is_defined_once():
     before = Path.cwd()
     os.chdir(ROOT)
     try:

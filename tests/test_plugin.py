@@ -1,4 +1,4 @@
-"""Registration: ESPnet's own commands know the plugin, and only with it."""
+"""Registration of the plugin in ESPnet's tables and commands."""
 
 import subprocess
 import sys
@@ -24,13 +24,13 @@ def test_register_fills_the_tables_and_may_be_repeated():
     assert model_choices.get_class("medusa") is MedusaASRModel
 
 
-def test_a_name_that_is_taken_is_refused(monkeypatch):
+def test_a_used_name_is_refused(monkeypatch):
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
     with pytest.raises(RuntimeError, match="hf_whisper.*already"):
         plugin.register()
 
 
-def test_ours_are_espnets_commands_with_the_plugin():
+def test_commands_have_the_plugins_options():
     done = run("-m", "espnet_medusa.bin.asr_train", "--print_config", "--model", "medusa")
     assert done.returncode == 0 and "model: medusa" in done.stdout
     done = run("-m", "espnet_medusa.bin.asr_inference", "--help")

@@ -28,14 +28,9 @@ MEDIA = (
 
 
 def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
-    """Compare the size in the header of an audio file with the size of the file.
+    """Return how many bytes a file lacks compared with the size in its header.
 
-    Args:
-        stream: Seekable binary stream that starts with the container's header.
-        size_bytes: Length of the stream.
-
-    Returns:
-        Number of missing bytes; 0 if the file is complete, streamed or of an unknown format.
+    0 if the file is complete, streamed or of an unknown format.
     """
     stream.seek(0)
     head = stream.read(NIST_HEADER_BYTES)
@@ -124,14 +119,7 @@ def frame_count_tolerance(stream: BinaryIO, format_name: str) -> float:
 
 
 def explain_unreadable(head: bytes) -> tuple[str, str] | None:
-    """Explain why neither libsndfile nor FFmpeg reads a file.
-
-    Args:
-        head: The file's first kilobyte.
-
-    Returns:
-        Description of the file and the remedy, or None if the format is unknown.
-    """
+    """Return description and remedy of an unreadable file from its first kilobyte, or None."""
     if head[:7] == b"NIST_1A" and re.search(rb"sample_coding.*(shorten|wavpack|shortpack)", head):
         return "is a compressed SPHERE file", "decompress it: sph2pipe -f wav IN.sph OUT.wav"
     for place, magic, name in MEDIA:

@@ -276,7 +276,7 @@ def check_audio(
     peak = float(np.max(np.abs(samples)))
     if not np.isfinite(peak):
         n_bad = int(np.count_nonzero(~np.isfinite(samples)))
-        raise AudioError(f"holds {n_bad} NaN or infinite samples", "write the file again")
+        raise AudioError(f"has {n_bad} NaN or infinite samples", "write the file again")
     if peak > MAX_AMPLITUDE:
         raise AudioError(
             f"reaches an amplitude of {peak:g}, not within [-1, 1]", "scale it, or store integers"
@@ -284,14 +284,6 @@ def check_audio(
 
 
 def resample(samples: np.ndarray, from_hz: float, to_hz: int) -> np.ndarray:
-    """Resample mono audio with soxr's high quality filter.
-
-    Args:
-        samples: Float (N,).
-        from_hz, to_hz: Rates before and after.
-
-    Returns:
-        Float32 (N * to_hz / from_hz,), rounded; the samples themselves if the rates agree.
-    """
+    """Resample mono audio with soxr's high quality filter: (N,) to (N * to_hz / from_hz,)."""
     samples = samples.astype(np.float32, copy=False)
     return samples if from_hz == to_hz else soxr.resample(samples, from_hz, to_hz)

@@ -90,11 +90,7 @@ def source_paths(entry: str) -> list[Path]:
 
 
 def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
-    """Find the encoded audio of a wav.scp value.
-
-    Args:
-        entry: Path, `x.ark:offset`, or `command |`.
-        allow_pipes: Whether commands may run.
+    """Find the encoded audio of a wav.scp value: a path, `x.ark:offset`, or `command |`.
 
     Raises:
         AudioError: The source is missing, unreadable, empty, or a command that is not allowed or
@@ -104,7 +100,7 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     if not entry:
         raise AudioError("the wav.scp value is empty", "add a path")
     if "\0" in entry:
-        raise AudioError(f"{entry!r}: holds a NUL character", "correct the path in wav.scp")
+        raise AudioError(f"{entry!r}: has a NUL character", "correct the path in wav.scp")
     if is_pipe(entry):
         return _run_pipe(entry, allow_pipes)
     address = ark_address(entry)
@@ -157,7 +153,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
             data = stream.read()
         else:
             raise AudioError(
-                f"{entry}: holds no wav or flac audio at that offset (it starts with {flag!r})",
+                f"{entry}: contains no wav or flac audio at that offset (it starts with {flag!r})",
                 "correct the offset, or give audio instead of features",
             )
     return AudioSource(entry, data, len(data))

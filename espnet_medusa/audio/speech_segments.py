@@ -20,7 +20,7 @@ LOWEST_DB = -96.0  # the quantization of 16 bit; digital silence has no logarith
 
 @dataclass(frozen=True)
 class SegmentOptions:
-    """How to cut.
+    """Options of `segment_levels`.
 
     With less than ``contrast_db`` between quiet (5%) and loud (95%) frames, all frames count as
     speech. Otherwise silence ends at ``silence_level`` between their levels (0: quiet, 1: loud).
@@ -113,7 +113,7 @@ def segment_levels(
 
     Args:
         levels: Levels of the frames in dB, (F,).
-        options: How to cut.
+        options: Lengths, levels and resolution.
 
     Returns:
         Start and end of each segment in seconds, in order, without overlap.

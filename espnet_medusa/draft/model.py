@@ -133,6 +133,6 @@ def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Int
     """
     if translation is None:
         return OneToOne(tree, eos)
-    if translation.forth.same_text:
+    if translation.to_draft.same_text:
         return OneToOne(tree, translation.feed[eos], translation.feed, translation.columns)
     return Retokenizer(tree, translation, eos)

@@ -95,25 +95,25 @@ class Retokenizer(Interpreter):
 
     def __init__(self, tree: DraftTree, translation: Translation, eos: int):
         super().__init__(tree)
-        self.forth, self.back, self.eos = translation.forth, translation.back, eos
-        self.vocab_size, self.order = translation.vocab_size, translation.draft_order
-        self.main_order = translation.main_order
+        self.to_draft, self.to_main, self.eos = translation.to_draft, translation.to_main, eos
+        self.vocab_size, self.order = translation.vocab_size, translation.draft_index
+        self.main_index = translation.main_index
         self._agreeing, self._longer, self._spell = (
             lru_cache(maxsize=4096)(find)
             for find in (
-                lambda ahead: self._ids(self.order.agreeing(ahead)),
-                lambda ahead: self._ids(self.order.longer(ahead)),
-                self.back.target.encode,
+                lambda ahead: self._ids(self.order.compatible(ahead)),
+                lambda ahead: self._ids(self.order.extensions(ahead)),
+                self.to_main.target.encode,
             )
         )
 
     def begin(self, root: Prefix) -> Place:
-        return self._place(root, self.forth.follow())
+        return self._place(root, self.to_draft.follow())
 
     def follow(self, place: Place, token: int) -> Place:
         if place.ended or token == self.eos:
             return replace(place, ended=True)
-        if token >= len(self.forth.source):
+        if token >= len(self.to_draft.source):
             return place
         follower = place.follower.push(token)
         settled = place.settled
@@ -122,11 +122,11 @@ class Retokenizer(Interpreter):
         return self._place(settled, replace(follower, settled=()))
 
     def _place(self, settled: Prefix, follower: Follower) -> Place:
-        base, spelt, draft = settled, follower.tokens, self.forth.target
+        base, spelt, draft = settled, follower.tokens, self.to_draft.target
         # A beginning of a word may be nothing that the draft's tokens write, though the word is.
         ahead, stays, written = follower.word + follower.pending, 0, draft.write(spelt)
         while written == follower.word and stays < len(spelt) - NEAR and ahead:
-            if self.order.goes_on(ahead):
+            if self.order.has_extensions(ahead):
                 break
             ahead = ahead[len(draft.contents[spelt[stays]]) :]
             stays += 1
@@ -169,7 +169,7 @@ class Retokenizer(Interpreter):
         return found
 
     def _ask(self, nodes: Sequence[Prefix]) -> None:
-        logits = self.tree.logits(nodes)[:, : len(self.back.source)]
+        logits = self.tree.logits(nodes)[:, : len(self.to_main.source)]
         log_probs = logits.float().log_softmax(dim=-1)
         best = [column.tolist() for column in log_probs.max(dim=-1)]
         for node, row, value, token in zip(nodes, log_probs, *best, strict=True):
@@ -188,7 +188,7 @@ class Retokenizer(Interpreter):
         self, place: Place, node: Prefix, ahead: bytes
     ) -> Generator[list[Prefix], None, Continuation | None]:
         begun = place.follower.begun or bool(ahead)
-        run, leaves = self.back.follow(ahead if begun else None), None
+        run, leaves = self.to_main.follow(ahead if begun else None), None
         for _ in range(MOST_TOKENS):
             if not self._fits(node):
                 break
@@ -200,11 +200,11 @@ class Retokenizer(Interpreter):
             if best is None:
                 break
             token, log_prob = best
-            text = self.back.source.contents[token] or b""
+            text = self.to_main.source.contents[token] or b""
             if leaves is None and (not ahead or len(text) > len(ahead)):
                 leaves = Continuation(node, ahead, token, log_prob, None)
             node, ahead, run = node.child(token), ahead[len(text) :], run.push(token)
-            if self._known(run) or token == self.back.source.end:
+            if self._known(run) or token == self.to_main.source.end:
                 break
         return leaves and leaves._replace(follows=next(iter(run.tokens), None))
 
@@ -212,7 +212,7 @@ class Retokenizer(Interpreter):
         """Whether the first token of what the draft model has written stays."""
         if run.settled:
             return True
-        return len(run.tokens) > NEAR and not self.main_order.goes_on(run.word + run.pending)
+        return len(run.tokens) > NEAR and not self.main_index.has_extensions(run.word + run.pending)
 
     def _fits(self, node: Prefix) -> bool:
         return node.parent is None or self.tree.has_room(node.parent)
@@ -242,8 +242,8 @@ class Retokenizer(Interpreter):
             for row, number in zip(rows, free, strict=True):
                 if continuations[number].follows is not None:
                     row[continuations[number].token] = -math.inf
-            carried = self.back.carry(rows).clamp_(min=UNSAID)
-            columns = self.back.beginnings.to(merged.device)
+            carried = self.to_main.map_logits(rows).clamp_(min=UNSAID)
+            columns = self.to_main.first_tokens.to(merged.device)
             merged[torch.tensor(free, device=merged.device)[:, None], columns] = carried
         for row, one in enumerate(continuations):
             if one is None:
@@ -262,7 +262,7 @@ class Retokenizer(Interpreter):
             if token == one.token and one.follows is not None:
                 continue
             # Within a word: what its first token is, is not known for certain.
-            spelt = self._spell(self.back.source.contents[token][len(one.ahead) :])
+            spelt = self._spell(self.to_main.source.contents[token][len(one.ahead) :])
             if spelt and spelt[0] is not None:
                 _add(row, spelt[0], value)
 

@@ -62,17 +62,12 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
     Unpacks into a hidden folder inside `folder`, then moves each file and each new folder into
     place at once. Replaces files of the same name and merges folders of the same name.
 
-    Args:
-        archive: The archive, which is kept.
-        folder: Where to unpack; it is created.
-
     Returns:
         `folder`.
 
     Raises:
-        InputError: The file is no archive, damaged or truncated, refers to files outside `folder`
-            or to devices, or grows to more than `MAX_GROWTH` times its size. Nothing is unpacked
-            then.
+        InputError: The file is no archive, is damaged or truncated, refers to files outside
+            `folder` or to devices, or grows too much. Nothing is unpacked then.
         OSError: The archive cannot be read, or the files cannot be written.
     """
     archive, folder = Path(archive), Path(folder)
@@ -147,7 +142,7 @@ def _check_xz(head: bytes) -> None:
         lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES).decompress(head, 1)
     except lzma.LZMAError as error:
         if "Memory usage limit" in str(error):  # others: it is damaged, or no xz
-            raise UnsafeError(f"xz asks for more than {XZ_MEMORY_BYTES} bytes of memory") from error
+            raise UnsafeError(f"xz needs more than {XZ_MEMORY_BYTES} bytes of memory") from error
 
 
 def _extract_zip(archive: Path, folder: Path) -> None:

@@ -63,7 +63,7 @@ def check_torch_file(path: Path) -> None:
 def _check_names(operations: Operations) -> None:
     for operation, name, _ in operations:
         if operation.name == "GLOBAL" and ALLOWED_NAMES.fullmatch(name) is None:
-            raise InputError(f"it holds {name.replace(' ', '.')}")
+            raise InputError(f"it contains {name.replace(' ', '.')}")
         if operation.name == "STACK_GLOBAL":  # torch.save does not write it
             raise InputError("it is of another pickle protocol than torch's")
 
@@ -71,7 +71,7 @@ def _check_names(operations: Operations) -> None:
 def _check_numbers(operations: Operations, limit: int) -> None:
     for _, number, _ in operations:
         if isinstance(number, int) and limit < number != OLD_MAGIC:
-            raise InputError(f"it asks for {number} values; allowed: {limit}")
+            raise InputError(f"it declares {number} values; allowed: {limit}")
 
 
 def load_weights(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
@@ -93,12 +93,7 @@ def load_weights(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
 
 
 def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
-    """Read a ``torch.save`` file of plain values and tensors.
-
-    Args:
-        path: ``.pt``, ``.pth`` or ``.bin``.
-        device: Device of the tensors.
-        mmap: Map the file instead of reading it.
+    """Read a ``torch.save`` file of plain values and tensors, or map it into memory.
 
     Raises:
         InputError: It is damaged, compressed, or would run code.
@@ -108,7 +103,7 @@ def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
         return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises many kinds of errors for a damaged file
         raise InputError(
-            f"{path}: not a checkpoint of weights alone ({_reason(error)}); fetch it again, save "
+            f"{path}: not a checkpoint with weights only ({_reason(error)}); fetch it again, save "
             "the state dict, or convert it to safetensors if you trust it"
         ) from error
 
@@ -123,7 +118,7 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights.items()
     ):
         raise InputError(
-            f"{path}: holds no state dict (names to tensors); save the model's state_dict()"
+            f"{path}: contains no state dict (names to tensors); save the model's state_dict()"
         )
     size, num_bytes = path.stat().st_size, sum(value.nbytes for value in weights.values())
     if num_bytes > MAX_REUSE * size:
@@ -157,13 +152,13 @@ def check_shapes(
     path: Path | str,
     complete: bool = False,
 ) -> None:
-    """Refuse weights that do not fit a model.
+    """Refuse weights that do not fit a model, or with ``complete`` lack one of its tensors.
 
     Args:
         weights: State dict of the checkpoint.
         expected: State dict of the model.
         path: The checkpoint, for the message.
-        complete: Whether every tensor of the model is required.
+        complete: Require every tensor of the model.
 
     Raises:
         InputError: With the first differences.

@@ -50,9 +50,7 @@ def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
 def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     """Yield a folder to write to; it becomes `output_dir` if the block ends without error.
 
-    Args:
-        output_dir: Final place; replaces an earlier output of this function.
-        made_from: The fingerprint for its stamp.
+    It replaces an earlier output of this function, and its stamp has the fingerprint `made_from`.
 
     Raises:
         ValueError: `output_dir` has files that this function did not write.

@@ -30,7 +30,7 @@ Write = Callable[[Utterance, np.ndarray, int], str]
 
 @dataclass(frozen=True)
 class AudioOptions:
-    """How audio is read and written."""
+    """Options for reading and writing audio."""
 
     fs: int | None = 16000  # sample rate to write, in Hz; None keeps the rate of each file
     audio_format: str = "flac.ark"  # one of `AUDIO_FORMATS`; always 16 bit, one channel
@@ -87,14 +87,10 @@ def write_utterances(
     options: AudioOptions,
     title: str,
 ) -> WrittenAudio:
-    """Read, check, resample and write utterances.
+    """Read, check, resample and write utterances in `data/format.<job>` of `staging_dir`.
 
-    Args:
-        utterances: Any number, also none.
-        staging_dir: Where to write, under `data/format.<job>`.
-        final_dir: Later place of `staging_dir`; the entries point there.
-        options: How audio is read and written.
-        title: Name of the progress bar on stderr.
+    The entries refer to `final_dir`, the later place of `staging_dir`. `title` is the name of the
+    progress bar on stderr.
     """
     result = WrittenAudio()
     if not utterances:

@@ -20,7 +20,7 @@ def combine_data_dirs(
 
     Args:
         sources: Data directories, all with segments or all without.
-        output_dir: Written as a whole or not at all; not again if nothing has changed.
+        output_dir: Written completely or not at all; not again if nothing has changed.
         languages: Language of each source, written to utt2lang; None: the sources' utt2lang.
 
     Returns:

@@ -78,7 +78,7 @@ def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tu
         )
     if len(set(columns)) != len(columns):
         repeated = next(name for name in columns if columns.count(name) > 1)
-        raise InputError(f"{path}: line {line}: column {repeated!r} is there twice; rename one")
+        raise InputError(f"{path}: line {line}: column {repeated!r} occurs twice; rename one")
     return columns
 
 
@@ -158,7 +158,7 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
 
     Args:
         path: The CSV file; its audio paths are relative to its folder.
-        output_dir: Written as a whole; replaces an earlier output of this function.
+        output_dir: Written completely; replaces an earlier output of this function.
         language: Code or name for rows without one; None: they are not in utt2lang.
 
     Raises:
@@ -180,7 +180,7 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
         for name, value in entries.items():
             result.tables.setdefault(name, {})[row.id] = value
     if not result.tables["wav.scp"]:
-        nothing = DataProblem(str(path), "", "holds no usable row", "correct the rows")
+        nothing = DataProblem(str(path), "", "has no usable row", "correct the rows")
         raise DataError([*result.bad, nothing])
     result.tables["spk2utt"] = make_spk2utt(result.tables["utt2spk"])
     audio = [file for entry in result.tables["wav.scp"].values() for file in source_paths(entry)]
@@ -226,7 +226,7 @@ def _sentence(value: str) -> str:
     if not sentence:
         raise _BadValueError(f"{SENTENCE}: is empty", "add the transcript, or remove the row")
     if reserved := find_reserved_words(sentence):
-        raise _BadValueError(f"{SENTENCE}: holds reserved symbols: {reserved}", "remove them")
+        raise _BadValueError(f"{SENTENCE}: has reserved symbols: {reserved}", "remove them")
     return sentence
 
 

@@ -18,7 +18,7 @@ RESERVED_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    """Which checks to run."""
+    """Selection of checks."""
 
     require_text: bool = True  # every utterance needs a transcript
     allow_pipes: bool = False  # wav.scp may contain commands
@@ -39,13 +39,9 @@ class Segment:
 def parse_segment(value: str, recordings: Container[str] | None = None) -> Segment:
     """Parse `<recording> <start> <end>`.
 
-    Args:
-        value: The value of a line of `segments`.
-        recordings: Allowed recordings; None: any.
-
     Raises:
         InputError: There are not three fields, a time is not a number, the end is not after the
-            start, or the recording is not allowed.
+            start, or the recording is not in ``recordings``.
     """
     fields = value.split()
     if len(fields) != 3:
@@ -79,15 +75,7 @@ def find_reserved_words(transcript: str) -> str:
 def validate_data_dir(
     path: str | Path, options: ValidationOptions | None = None
 ) -> list[DataProblem]:
-    """List all defects of a data directory.
-
-    Args:
-        path: The directory: wav.scp, text, utt2spk, spk2utt, optionally segments, utt2dur.
-        options: Which checks to run; None: the defaults.
-
-    Returns:
-        The problems; empty for a valid directory.
-    """
+    """List all defects of a directory of wav.scp, text, utt2spk, spk2utt, segments and utt2dur."""
     if not Path(path).is_dir():
         return [DataProblem(str(path), "", "is no directory", "prepare the data or correct it")]
     validation = _Validation(Path(path), options or ValidationOptions())
@@ -126,7 +114,7 @@ class _Validation:
             self.check_same_ids("text", text)
             for key, transcript in text.items():
                 if reserved := find_reserved_words(transcript):
-                    self.add("text", key, f"holds reserved symbols: {reserved}", "remove them")
+                    self.add("text", key, f"has reserved symbols: {reserved}", "remove them")
         if self.options.check_speakers:
             self.check_speakers()
         if self.exists("utt2dur"):

@@ -113,7 +113,7 @@ def sound_type(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Which utterances to keep: longer than the minimum, shorter than the maximum, as ESPnet."""
+    """Selection of utterances: longer than the minimum, shorter than the maximum, as ESPnet."""
 
     min_wav_duration: float = 0.1  # in seconds
     max_wav_duration: float = 20.0  # in seconds
@@ -133,14 +133,10 @@ def filter_data_dir(
 ) -> tuple[int, dict[str, str]]:
     """Copy the tables of a `dump/raw` directory without some utterances.
 
-    Args:
-        input_dir: The output of stage 3; its audio is not copied.
-        output_dir: Written as a whole or not at all.
-        options: Which utterances to keep.
+    The audio is not copied. The output is written completely or not at all.
 
     Returns:
-        Number of utterances kept, and id to reason for the others, which
-        `dropped_utterances` lists too.
+        Number of utterances kept, and id to reason for the others, as in `dropped_utterances`.
 
     Raises:
         ValueError: A table is damaged, no utterance is left, or `output_dir` has other files.

@@ -17,7 +17,7 @@ ON_BAD = ("stop", "skip")
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """How to format a data directory.
+    """Options of `format_data_dir`.
 
     ``on_bad: stop`` writes nothing if an utterance is bad, for training sets. ``skip`` writes the
     others and lists the bad ones in `bad_utterances`, for test sets.
@@ -49,8 +49,8 @@ def format_data_dir(
 
     Args:
         data_dir: Kaldi data directory; segments are cut out, text and utt2spk are optional.
-        output_dir: Written as a whole or not at all; not again if nothing has changed.
-        options: How to format.
+        output_dir: Written completely or not at all; not again if nothing has changed.
+        options: Rate, format, and treatment of bad utterances.
 
     Raises:
         DataError: A table is unusable; or an utterance is bad and `on_bad` is "stop"; or all

@@ -56,7 +56,7 @@ def perturb_speed(
 
     Args:
         data_dir: Kaldi data directory with transcripts.
-        output_dir: Written as a whole or not at all; not again if nothing has changed.
+        output_dir: Written completely or not at all; not again if nothing has changed.
         factors: Speeds; 1.1 is faster and shorter.
         nj: Processes.
         allow_pipes: Whether commands in wav.scp may run.

@@ -63,12 +63,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 
 
 def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
-    """Read a table and list all of its defects.
-
-    Args:
-        path: File to read.
-        require_value: Whether an id without a value is a problem.
-    """
+    """Read a table and list all of its defects, with ``require_value`` also ids without a value."""
     scan = TableScan()
     name = str(path)
     try:
@@ -139,18 +134,11 @@ def _check_order(scan: TableScan, name: str) -> None:
 
 
 def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
-    """Read a table.
-
-    Args:
-        path: File to read.
-        require_value: Refuse an id without a value; otherwise its value is "".
-
-    Returns:
-        Id to value, in file order.
+    """Read a table: id to value, in file order.
 
     Raises:
         DataError: The file is missing or empty, has lines that are not UTF-8, repeated ids, or
-            ids without a value; the message has one line for each.
+            with ``require_value`` ids without a value. The message has one line for each.
     """
     scan = scan_table(path, require_value)
     if scan.problems:
@@ -166,11 +154,7 @@ def read_results(path: Path) -> dict[str, str]:
 
 
 def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
-    """Write a table sorted by byte order; readers see the old file or the whole new one.
-
-    Args:
-        path: File to write; its folder is created.
-        entries: Id to value.
+    """Write a table sorted by byte order, atomically; its folder is created.
 
     Raises:
         ValueError: An id is empty or has white space, or a value has a line break.

@@ -84,7 +84,7 @@ def collect_utterances(
     text = scans["text"].entries if "text" in scans else {}
     for key in sort_ids(set(text) - set(by_id)):
         if reserved := find_reserved_words(text[key]):
-            message = f"holds reserved symbols: {reserved}"
+            message = f"has reserved symbols: {reserved}"
             by_id[key] = DataProblem(str(folder / "text"), key, message, "remove them")
     good = sort_ids(set(utterances) - set(by_id))
     utt2spk = scans["utt2spk"].entries if "utt2spk" in scans else {key: key for key in good}

@@ -201,7 +201,7 @@ def read_joined(
     """
     references, hypotheses = read_trn(reference), read_trn(hypothesis)
     if not references:
-        raise ValueError(f"{reference}: holds no utterances; there is nothing to score")
+        raise ValueError(f"{reference}: has no utterances to score")
     fold = not case_sensitive and _unique_folded(references) and _unique_folded(hypotheses)
 
     def key(line: TrnLine) -> str:
@@ -241,7 +241,7 @@ def compared_words(
     for token in line.tokens:
         if "{" in token:
             raise ValueError(
-                f"{path}: line {line.line_number}: {line.id}: '{token}' holds '{{', which marks "
+                f"{path}: line {line.line_number}: {line.id}: '{token}' has '{{', which marks "
                 f"alternatives in a trn file, and those are not supported; clean the text, or "
                 f"use the real program with --sclite"
             )

@@ -75,7 +75,7 @@ def _parse_line(text: str, where: str, number: int) -> TrnLine:
         shown = shown if len(shown) <= 60 else f"...{shown[-57:]}"
         raise InputError(f"{where}: no '(speaker-utterance)' at the end of '{shown}'; add the id")
     if "\0" in text:
-        raise InputError(f"{where}: holds a NUL character; remove it")
+        raise InputError(f"{where}: has a NUL character; remove it")
     return TrnLine(utterance_id, tuple(split_tokens(text[:opening])), number)
 
 
@@ -99,11 +99,11 @@ def write_trn(
         tokens = [tokens] if isinstance(tokens, str) else list(tokens)
         label = f"{utt2spk[utterance]}-{utterance}"
         if set(label) & set(ASCII_SPACE + "()"):
-            raise ValueError(f"{path}: id '{label}' holds white space or parentheses; rename it")
+            raise ValueError(f"{path}: id '{label}' has white space or parentheses; rename it")
         for token in tokens:
             if not token or set(token) & set(ASCII_SPACE + "\0"):
                 raise ValueError(
-                    f"{path}: {utterance}: token {token!r} is empty or holds white space; "
+                    f"{path}: {utterance}: token {token!r} is empty or has white space; "
                     f"split the text into tokens first"
                 )
         text = " ".join(tokens)

@@ -8,7 +8,10 @@ from types import ModuleType
 
 from espnet_medusa.upstream import quiet, replaced
 
-LOADERS: dict[str, type[SourceFileLoader]] = {**quiet.LOADERS, **replaced.LOADERS}
+LOADERS: dict[str, type[SourceFileLoader]] = {
+    **quiet.LOADERS,
+    **dict.fromkeys(replaced.CHANGES, replaced.ChangingLoader),
+}
 
 
 class Finder(MetaPathFinder):
@@ -27,16 +30,16 @@ class Finder(MetaPathFinder):
 
 
 def install(register: Callable[[], None]) -> None:
-    """Install the import hook, and change modules of ``replaced`` that are imported already.
+    """Install the import hook, and change modules that are imported already.
 
     Args:
         register: Adds the plugin's classes to ESPnet's tables after its ASR task is imported.
     """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    replaced.Registering.register = staticmethod(register)
+    replaced.CHANGES[replaced.ASR_TASK] = lambda module: register()
     sys.meta_path.insert(0, Finder())
     quiet.drop_warnings()
-    for name, loader in replaced.LOADERS.items():
+    for name, change in replaced.CHANGES.items():
         if name in sys.modules:
-            loader.change(sys.modules[name])
+            change(sys.modules[name])

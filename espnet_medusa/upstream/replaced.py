@@ -1,4 +1,4 @@
-"""Replacements in ESPnet's modules after they are loaded; no file is changed."""
+"""Changes of ESPnet's modules after they are loaded; no file is changed."""
 
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
@@ -12,42 +12,22 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_yaml
 
-REMEDY = "correct the file or its path"
+ASR_TASK = "espnet2.tasks.asr"
 
 
-class Changing(SourceFileLoader):
-    """Run a module, then change it."""
+class ChangingLoader(SourceFileLoader):
+    """Run a module of ``CHANGES``, then change it."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Importlib's interface."""
         super().exec_module(module)
-        self.change(module)
-
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Change the module."""
-        raise NotImplementedError
+        CHANGES[module.__name__](module)
 
 
-class Registering(Changing):
-    """Register the plugin's classes in the tables of ESPnet's ASR task."""
-
-    register: Callable[[], None]  # set by ``hooks.install``
-
-    @classmethod
-    def change(cls, module: ModuleType) -> None:
-        """Call ``register``."""
-        cls.register()
-
-
-class WithOurYAML(Changing):
-    """Replace PyYAML in ESPnet's tasks, which read and write configs with long token lists."""
-
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Read and write YAML in C, with one-line errors."""
-        _replace_safe_load(module, lambda stream: read_yaml(Path(stream.name), REMEDY))
-        module.yaml_no_alias_safe_dump = _dump_without_aliases
+def _replace_task_yaml(module: ModuleType) -> None:
+    """Read and write an experiment's config, which has a long token list, in C."""
+    _replace_safe_load(module, _load_yaml)
+    module.yaml_no_alias_safe_dump = _dump_without_aliases
 
 
 class _WithoutAliases(DUMPER):
@@ -61,46 +41,38 @@ def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: An
     return yaml.dump(data, stream, Dumper=_WithoutAliases, allow_unicode=True, **options)
 
 
-class WithOurYAMLInParsers(Changing):
-    """Replace PyYAML in ESPnet's parser, which reads ``--config`` and catches no error."""
+def _replace_parser_yaml(module: ModuleType) -> None:
+    """Read ``--config`` in C; ESPnet's parser catches no error, so an error ends the command."""
 
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Read YAML in C; an error ends the command."""
+    def load(stream: TextIO) -> Any:
+        try:
+            return _load_yaml(stream)
+        except InputError as error:
+            raise SystemExit(f"error: {error}") from error
 
-        def load(stream: TextIO) -> Any:
-            try:
-                return read_yaml(Path(stream.name), REMEDY)
-            except InputError as error:
-                raise SystemExit(f"error: {error}") from error
+    _replace_safe_load(module, load)
 
-        _replace_safe_load(module, load)
+
+def _load_yaml(stream: TextIO) -> Any:
+    return read_yaml(Path(stream.name), "correct the file or its path")
 
 
 def _replace_safe_load(module: ModuleType, load: Callable[[TextIO], Any]) -> None:
     module.yaml = SimpleNamespace(**vars(yaml) | {"safe_load": load})
 
 
-class WithOurTokenizer(Changing):
+def _replace_tokenizer(module: ModuleType) -> None:
     """Replace ESPnet's Whisper tokenizer, which fails with current openai-whisper."""
+    from espnet_medusa.whisper.espnet_text import WhisperTokenizer
 
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Replace the methods of the class."""
-        from espnet_medusa.whisper.espnet_text import WhisperTokenizer
-
-        replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
+    replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
 
 
-class WithOurConverter(Changing):
+def _replace_converter(module: ModuleType) -> None:
     """Replace ESPnet's converter of Whisper's tokens and ids, which fails for the same reason."""
+    from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter
 
-    @staticmethod
-    def change(module: ModuleType) -> None:
-        """Replace the methods of the class."""
-        from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter
-
-        replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
+    replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
 
 
 def replace_methods(theirs: type, ours: type) -> None:
@@ -110,10 +82,10 @@ def replace_methods(theirs: type, ours: type) -> None:
             setattr(theirs, name, value)
 
 
-LOADERS: dict[str, type[Changing]] = {
-    "espnet2.tasks.asr": Registering,
-    "espnet2.tasks.abs_task": WithOurYAML,
-    "espnet2.utils.config_argparse": WithOurYAMLInParsers,
-    "espnet2.text.whisper_tokenizer": WithOurTokenizer,
-    "espnet2.text.whisper_token_id_converter": WithOurConverter,
+CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    ASR_TASK: lambda module: None,  # ``hooks.install`` sets it
+    "espnet2.tasks.abs_task": _replace_task_yaml,
+    "espnet2.utils.config_argparse": _replace_parser_yaml,
+    "espnet2.text.whisper_tokenizer": _replace_tokenizer,
+    "espnet2.text.whisper_token_id_converter": _replace_converter,
 }

@@ -1,14 +1,14 @@
-"""The first tokens of a byte-pair vocabulary, which are a smaller one; any of its texts in them.
+"""Smaller byte-pair vocabularies: the first tokens of a larger one.
 
 Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers its merges in the order in which it
-applies them. So the first N tokens are what it stops at after N - 256 merges, and all later merges
-only join them: no tokenizer needs training, and each token is spelt once and for all.
+applies them. The first N tokens are therefore the vocabulary after N - 256 merges, and every later
+token is a sequence of them. No tokenizer needs training.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from espnet_medusa.errors import InputError
@@ -18,7 +18,7 @@ SPECIAL = re.compile(r"<\|.*\|>")
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Characters of byte-level BPE to bytes: printable ones stand for themselves."""
+    """Map the characters of byte-level BPE to bytes; printable ones map to themselves."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(BYTES) if byte not in printable]
     signs = [*map(chr, printable), *(chr(BYTES + number) for number in range(len(others)))]
@@ -26,18 +26,18 @@ def byte_alphabet() -> dict[str, int]:
 
 
 class BytePairUnits:
-    """The first tokens of a byte-level vocabulary, as units of all of it.
+    """The first tokens of a byte-level vocabulary, and every token as a sequence of them.
 
     Args:
-        tokens: V names as token lists have them, by id: the 256 bytes, then merges in their order;
-            special ones in ``<|`` and ``|>``.
-        size: N, of the units; 256: bytes.
+        tokens: V names by id: the 256 bytes, then merges in their order; special tokens in ``<|``
+            and ``|>``.
+        size: N, number of units; 256: bytes.
 
     Raises:
         InputError: Another kind of vocabulary, or more units than it has tokens.
 
     Attributes:
-        contents: Per unit the bytes that it writes.
+        contents: The bytes of each unit.
     """
 
     def __init__(self, tokens: Sequence[str], size: int):
@@ -57,7 +57,7 @@ class BytePairUnits:
         if not BYTES <= size <= ordinary or None in self.tokens[:size]:
             raise InputError(f"{size} byte-pair units; allowed: {BYTES} (bytes) to {ordinary}")
         self.contents: list[bytes] = self.tokens[:size]
-        self._spelt: dict[int, tuple[int, ...]] = {}
+        self._known: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -66,20 +66,18 @@ class BytePairUnits:
     def _ranks(self) -> dict[bytes, int]:
         return {content: number for number, content in enumerate(self.contents)}
 
-    def spell(self, tokens: Iterable[int]) -> list[int]:
-        """Units of a text of the whole vocabulary; special tokens have none."""
-        return [unit for token in tokens for unit in self._spell(token)]
-
-    def _spell(self, token: int) -> tuple[int, ...]:
-        if token not in self._spelt:
-            self._spelt[token] = self._merge(self.tokens[token] or b"")
-        return self._spelt[token]
+    def spell(self, tokens: Sequence[int]) -> list[int]:
+        """Convert tokens of the whole vocabulary to units; special tokens have none."""
+        for token in tokens:
+            if token not in self._known:
+                self._known[token] = self._merge(self.tokens[token] or b"")
+        return [unit for token in tokens for unit in self._known[token]]
 
     def _merge(self, content: bytes) -> tuple[int, ...]:
-        """Join neighbours, the pair of the first merge first, until no merge is left."""
+        """Join the pair of neighbors with the lowest merge number until no merge applies."""
         parts = [content[place : place + 1] for place in range(len(content))]
         while len(parts) > 1:
-            pairs = (one + other for one, other in zip(parts, parts[1:], strict=False))
+            pairs = (left + right for left, right in zip(parts, parts[1:], strict=False))
             ranks = [self._ranks.get(pair, len(self)) for pair in pairs]
             first = min(ranks)
             if first == len(self):

@@ -1,4 +1,4 @@
-"""Tokens of one vocabulary as tokens of another, and a running text of one as one of the other."""
+"""Map the tokens of one vocabulary to another, and convert a growing text between them."""
 
 import codecs
 import re
@@ -10,103 +10,87 @@ from torch import Tensor
 
 from espnet_medusa.vocabulary.vocabulary import Vocabulary, bare
 
-# Where a text may be cut so that its parts are spelt as the whole: before a word.
+# Places where tokenizing the parts of a text equals tokenizing the whole: before a word.
 BEFORE_WORD = re.compile(rb"(?<=\S)(?= )")
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a vocabulary another one holds.
+    """Counts of how the tokens of a vocabulary map to another."""
 
-    Attributes:
-        exact: Ordinary tokens with a token of the same bytes.
-        multi_token: Ordinary tokens with several.
-        unmapped: Ordinary tokens with none.
-        unused: Ids that are no token.
-        special: Names of special tokens to their names there; None for those unmapped.
-    """
-
-    exact: int
-    multi_token: int
-    unmapped: int
-    unused: int
-    special: dict[str, str | None]
+    exact: int  # ordinary tokens with a token of the same bytes
+    multi_token: int  # ordinary tokens that several tokens write
+    unmapped: int  # ordinary tokens that no tokens write
+    unused: int  # ids without a token
+    special: dict[str, str | None]  # names of special tokens to target names; None: unmapped
 
 
 @dataclass(frozen=True)
 class VocabularyMap:
-    """From one vocabulary to another.
-
-    Attributes:
-        source, target: The two vocabularies.
-        exact: (V,) the token of the same bytes or the same special name; -1 where there is none.
-        pieces: Token to all tokens that together write its bytes, where there is no exact one.
-        unmapped: Tokens with neither.
-    """
+    """A map from one vocabulary to another."""
 
     source: Vocabulary
     target: Vocabulary
-    exact: Tensor = field(repr=False)
-    pieces: dict[int, tuple[int, ...]] = field(repr=False)
-    unmapped: tuple[int, ...] = field(repr=False)
+    exact: Tensor = field(repr=False)  # (V,) target token of the same bytes or special name, or -1
+    pieces: dict[int, tuple[int, ...]] = field(repr=False)  # other tokens to their parts
+    unmapped: tuple[int, ...] = field(repr=False)  # tokens without either
 
     @cached_property
     def first(self) -> Tensor:
-        """(V,) the first token of the other vocabulary; -1 where there is none."""
-        found = self.exact.clone()
+        """(V,) first target token of each source token, or -1."""
+        first = self.exact.clone()
         for token, pieces in self.pieces.items():
-            found[token] = pieces[0]
-        return found
+            first[token] = pieces[0]
+        return first
 
     @cached_property
-    def beginnings(self) -> Tensor:
-        """(V',) tokens of the other vocabulary that something here begins with, ascending."""
+    def first_tokens(self) -> Tensor:
+        """(V',) target tokens that some source token begins with, ascending."""
         return self.first[self.first >= 0].unique()
 
-    def carry(self, logits: Tensor) -> Tensor:
-        """Logits of the source as logits of ``beginnings``.
+    def map_logits(self, logits: Tensor) -> Tensor:
+        """Convert logits of the source to logits of ``first_tokens``.
 
         Args:
-            logits: (R, V) or more columns, which are left out.
+            logits: (R, V); further columns are ignored.
 
         Returns:
-            (R, V') where tokens that begin with the same one add up their probabilities.
+            (R, V'); the probabilities of source tokens with the same first token are added.
         """
         if self._one_to_one is not None:
             return logits[:, self._one_to_one.to(logits.device)]
-        known, columns = self._columns
-        logits = logits[:, known.to(logits.device)]
+        mapped, columns = self._columns
+        logits = logits[:, mapped.to(logits.device)]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        # Of a row of -inf alone not nan.
-        most = logits.amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
-        added = logits.new_zeros(len(logits), len(self.beginnings))
-        added.index_add_(1, columns.to(logits.device), (logits - most).exp())
-        return added.log() + most
+        # Clamped: a row of -inf must not become nan.
+        largest = logits.amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
+        added = logits.new_zeros(len(logits), len(self.first_tokens))
+        added.index_add_(1, columns.to(logits.device), (logits - largest).exp())
+        return added.log() + largest
 
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor]:
-        """Mapped tokens of the source, and the place of each among ``beginnings``."""
-        known = (self.first >= 0).nonzero().squeeze(1)
-        return known, torch.searchsorted(self.beginnings, self.first[known])
+        """Mapped tokens of the source, and the place of each in ``first_tokens``."""
+        mapped = (self.first >= 0).nonzero().squeeze(1)
+        return mapped, torch.searchsorted(self.first_tokens, self.first[mapped])
 
     @cached_property
     def _one_to_one(self) -> Tensor | None:
-        """The source's token for each of ``beginnings``; None where several share one."""
-        known, columns = self._columns
-        return known[columns.argsort()] if len(known) == len(self.beginnings) else None
+        """The source token of each of ``first_tokens``; None if several share one."""
+        mapped, columns = self._columns
+        return mapped[columns.argsort()] if len(mapped) == len(self.first_tokens) else None
 
     @cached_property
     def same_text(self) -> bool:
-        """Whether the ordinary tokens of both write the same: then texts go token by token."""
+        """Whether both have the same ordinary tokens: then texts convert token by token."""
         return self.source.ids.keys() == self.target.ids.keys()
 
     def coverage(self) -> Coverage:
-        """Count what is mapped how."""
+        """Count the exact, split and unmapped tokens."""
         names = self.source.names
-        found = dict(zip(names, self.exact.tolist(), strict=True))
         special = {
-            name: self.target.names[found[name]] if found[name] >= 0 else None
-            for name in names
+            name: self.target.names[number] if number >= 0 else None
+            for name, number in zip(names, self._exact_ids, strict=True)
             if name is not None
         }
         ordinary = [number for number, text in enumerate(self.source.contents) if text is not None]
@@ -120,11 +104,11 @@ class VocabularyMap:
         )
 
     def follow(self, skip: bytes | None = None) -> "Follower":
-        """Follow a text of the source from here.
+        """Start to convert a text of the source.
 
         Args:
-            skip: None at the start of a text. Within one the bytes, often none, that the target's
-                text is ahead: what comes is to begin with them and is followed from behind them.
+            skip: None at the start of a text. Within a text, the bytes (often none) that the
+                target's text already contains: the source must begin with them.
         """
         return Follower(self, begun=skip is not None, skip=skip or b"")
 
@@ -134,30 +118,30 @@ class VocabularyMap:
 
     @cached_property
     def _spell(self):
-        # Words come again, in other hypotheses and at every token that goes on with them.
+        # Words recur: in other hypotheses, and at every token that extends them.
         return lru_cache(maxsize=65536)(lambda text: tuple(self.target.encode(text)))
 
 
 def map_vocabularies(source: Vocabulary, target: Vocabulary) -> VocabularyMap:
-    """Map by bytes and by special names; what remains by spelling it in the target's tokens.
+    """Map tokens by their bytes or special names, and otherwise tokenize their bytes.
 
-    A special token goes to the one of the same name, or else the end of a text to the end and the
-    start to the start (Whisper's `<|endoftext|>` and ESPnet's `<sos/eos>`).
+    A special token maps to the one of the same name. Without one, the end of a text maps to the
+    end, and the start to the start (Whisper's `<|endoftext|>` and ESPnet's `<sos/eos>`).
     """
     exact, pieces, unmapped = [-1] * len(source), {}, []
     for token, text in enumerate(source.contents):
         name = source.names[token]
         if name is not None:
-            found = _map_special(source, target, token, name)
+            equal = _map_special(source, target, token, name)
         else:
-            found = target.ids.get(text)
-        if found is not None:
-            exact[token] = found
+            equal = target.ids.get(text)
+        if equal is not None:
+            exact[token] = equal
             continue
-        spelt = target.encode(text) if text else []
-        # A tokenizer that normalizes may write something else.
-        if spelt and None not in spelt and target.write(spelt) == text:
-            pieces[token] = tuple(spelt)
+        encoded = target.encode(text) if text else []
+        # A tokenizer that normalizes may write other bytes.
+        if encoded and None not in encoded and target.write(encoded) == text:
+            pieces[token] = tuple(encoded)
         else:
             unmapped.append(token)
     return VocabularyMap(source, target, torch.tensor(exact), pieces, tuple(unmapped))
@@ -174,41 +158,32 @@ def _map_special(source: Vocabulary, target: Vocabulary, token: int, name: str) 
 
 @dataclass(frozen=True)
 class Follower:
-    """A running text of the source, in tokens of the target; `push` gives the next state.
+    """A growing text of the source in tokens of the target; `push` returns the next state.
 
-    Where both vocabularies write the same, tokens go one to one. Otherwise the text is spelt as
-    the target's tokenizer would, and the last word only for now: when it goes on, its tokens may
-    become others. So of two states that follow each other, the tokens share a prefix, no more.
-
-    Attributes:
-        map: From source to target.
-        settled: Target tokens that stay.
-        word: Bytes behind them, of whole characters: a word that may go on.
-        pending: Bytes of an unfinished character.
-        begun: Whether the text has begun: the first word may gain or lose its space.
-        skip: Bytes to leave out of what comes; None: what came contradicts them, nothing follows.
+    If both vocabularies have the same ordinary tokens, they convert one to one. Otherwise the
+    target's tokenizer encodes the text. The tokens of the last word may change when it grows.
     """
 
     map: VocabularyMap = field(repr=False)
-    settled: tuple[int, ...] = ()
-    word: bytes = b""
-    pending: bytes = b""
-    begun: bool = False
-    skip: bytes | None = b""
+    settled: tuple[int, ...] = ()  # target tokens that no longer change
+    word: bytes = b""  # the last word, whole characters
+    pending: bytes = b""  # bytes of an incomplete character
+    begun: bool = False  # whether the text has begun: the first word may gain or lose its space
+    skip: bytes | None = b""  # expected bytes to omit; None: others came, so nothing follows
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The text so far; of the last word only what tokens of the target write."""
+        """The tokens of the text so far, without characters that no target token contains."""
         if not self.word:
             return self.settled
         return self.settled + tuple(t for t in self.map._spell(self.word) if t is not None)
 
     def push(self, token: int) -> "Follower":
-        """Go on by a token of the source; special ones without counterpart leave no trace."""
+        """Add a token of the source; special tokens without counterpart are ignored."""
         source = self.map.source
         if source.names[token] is not None:
-            ended, found = self.end(), self.map._exact_ids[token]
-            return replace(ended, settled=ended.settled + (found,)) if found >= 0 else ended
+            ended, equal = self.end(), self.map._exact_ids[token]
+            return replace(ended, settled=ended.settled + (equal,)) if equal >= 0 else ended
         text = source.contents[token]
         if not text or self.skip is None:
             return self
@@ -230,18 +205,18 @@ class Follower:
         return replace(self, settled=self._settle(words), word=last, pending=pending, begun=True)
 
     def _begin(self, text: bytes) -> bytes:
-        wanted = self.map.target.leading_space
-        if wanted is None:
+        leading_space = self.map.target.leading_space
+        if leading_space is None:
             return text
-        return (b" " if wanted else b"") + text.removeprefix(b" ")
+        return (b" " if leading_space else b"") + text.removeprefix(b" ")
 
     def _settle(self, words: list[bytes]) -> tuple[int, ...]:
         unknown = self.map.target.unknown
-        found = [unknown if t is None else t for word in words for t in self.map._spell(word)]
-        return self.settled + tuple(token for token in found if token is not None)
+        tokens = [unknown if t is None else t for word in words for t in self.map._spell(word)]
+        return self.settled + tuple(token for token in tokens if token is not None)
 
     def end(self) -> "Follower":
-        """The text ends here: its last word, and an unfinished character, go no further."""
+        """End the text: its last word and an incomplete character become settled."""
         rest = self.word + self.pending
         if not rest:
             return self
@@ -250,7 +225,7 @@ class Follower:
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """Split off the beginning of a UTF-8 character that may still become whole."""
+    """Split off an incomplete UTF-8 character at the end."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     decoder.decode(data)
     rest = decoder.getstate()[0]

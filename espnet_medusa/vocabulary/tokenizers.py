@@ -1,4 +1,4 @@
-"""Whose vocabulary: of Hugging Face's tokenizers, sentencepiece models, ESPnet's token lists."""
+"""Vocabularies of Hugging Face's tokenizers, sentencepiece models and ESPnet's token lists."""
 
 import re
 import reprlib
@@ -14,7 +14,7 @@ from espnet_medusa.vocabulary.byte_pairs import byte_alphabet
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE, WHISPER_TYPES
 
-# Names that openai-whisper ships, to the sizes of their vocabularies.
+# Vocabularies of openai-whisper and their sizes.
 BUNDLED = {**VOCAB_SIZE_OF_TYPE, "whisper_large_v3": 51866}
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face", *WHISPER_TYPES)
 STARTS = ("<|startoftranscript|>", "<sos/eos>", "<s>", "<|begin_of_text|>")
@@ -24,18 +24,18 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPECIAL = re.compile(r"<[^<>\s]+>")
 
 
-def _find(names: Sequence[str | None], wanted: Sequence[str], default: int | None) -> int | None:
-    return next((names.index(name) for name in wanted if name in names), default)
+def _find(names: Sequence[str | None], options: Sequence[str], default: int | None) -> int | None:
+    return next((names.index(name) for name in options if name in names), default)
 
 
 def _byte_ids(contents: Sequence[bytes | None]) -> Callable[[bytes], list[int | None]]:
-    """Spell byte by byte."""
+    """Return a function that converts bytes to single-byte tokens."""
     single = {text: number for number, text in enumerate(contents) if text and len(text) == 1}
     return lambda data: [single.get(data[place : place + 1]) for place in range(len(data))]
 
 
 def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
-    """That of a fast tokenizer: byte-level BPE, or BPE converted from sentencepiece.
+    """Convert a fast tokenizer: byte-level BPE, or BPE converted from sentencepiece.
 
     Args:
         tokenizer: transformers' ``PreTrainedTokenizerFast``.
@@ -49,7 +49,7 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
     if kind != "BPE" or not (byte_level or backend.token_to_id(BOUNDARY) is not None):
         raise InputError(
             f"tokenizer of kind {kind}: allowed are byte-level BPE and BPE with word boundaries "
-            f"'{BOUNDARY}'; of sentencepiece give the .model file"
+            f"'{BOUNDARY}'; for sentencepiece give the .model file"
         )
     alphabet = byte_alphabet()
     vocabulary = tokenizer.get_vocab()
@@ -70,15 +70,15 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
     unknown = backend.model.unk_token
 
     def tokenize(text: str) -> list[int | None]:
-        found = backend.model.tokenize(text)
-        return [None if token.value == unknown else token.id for token in found]
+        tokens = backend.model.tokenize(text)
+        return [None if token.value == unknown else token.id for token in tokens]
 
     def spell(text: str) -> list[int | None]:
         if backend.normalizer is not None and byte_level:
             text = backend.normalizer.normalize_str(text)
         if not byte_level:
             return tokenize(text.replace(" ", BOUNDARY))
-        # Not the tokenizer as a whole: it would take names of special tokens for these tokens.
+        # Not the whole tokenizer: it would parse names of special tokens.
         pieces = backend.pre_tokenizer.pre_tokenize_str(text)
         return [number for piece, _ in pieces for number in tokenize(piece)]
 
@@ -97,7 +97,7 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def piece_bytes(piece: str) -> bytes:
-    """What a sentencepiece piece writes."""
+    """Return the bytes of a sentencepiece piece."""
     byte = _BYTE.fullmatch(piece)
     return bytes([int(byte[1], 16)]) if byte else piece.replace(BOUNDARY, " ").encode()
 
@@ -116,8 +116,8 @@ def _open_sentencepiece(model: str | Path) -> Any:
 
 
 def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
-    """Spell within a text: no word boundary before it, spaces as they are."""
-    # Kept in the closure alone, as nobody else may see the changed one.
+    """Return a tokenizer of text within a text: no word boundary added, spaces unchanged."""
+    # A copy: the changed normalizer must not affect other users.
     inside = type(processor)()
     inside.load_from_serialized_proto(processor.serialized_model_proto())
     inside.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
@@ -130,7 +130,7 @@ def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
 
 
 def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
-    """That of a sentencepiece model: unigram or BPE, with or without byte fallback.
+    """Read a sentencepiece model: unigram or BPE, with or without byte fallback.
 
     Raises:
         InputError: It cannot be read.
@@ -142,8 +142,8 @@ def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
         piece = processor.id_to_piece(number)
         special = processor.is_control(number) or processor.is_unknown(number)
         names.append(piece if special else None)
-        silent = special or processor.is_unused(number)
-        contents.append(None if silent else piece_bytes(piece))
+        is_text = not (special or processor.is_unused(number))
+        contents.append(piece_bytes(piece) if is_text else None)
     return Vocabulary(
         tuple(contents),
         tuple(names),
@@ -158,10 +158,10 @@ def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
 def token_list_vocabulary(
     tokens: Sequence[str], token_type: str, bpemodel: str | Path | None = None
 ) -> Vocabulary:
-    """That of an ESPnet model: ``token_list``, ``token_type`` and ``bpemodel`` of its config.
+    """Build the vocabulary of an ESPnet model from three values of its config.
 
     Raises:
-        InputError: Another token type than those of ``TOKEN_TYPES``, or no ``bpemodel``.
+        InputError: The token type is not in ``TOKEN_TYPES``, or ``bpemodel`` is missing.
     """
     if token_type not in TOKEN_TYPES:
         raise InputError(f"token_type: {token_type}; allowed: {', '.join(TOKEN_TYPES)}")
@@ -175,37 +175,22 @@ def token_list_vocabulary(
         _SPECIAL.fullmatch(token) and token != SPACE and not _BYTE.fullmatch(token)
         for token in tokens
     ]
-    names = tuple(token if silent else None for token, silent in zip(tokens, special, strict=True))
+    names = tuple(
+        token if is_special else None for token, is_special in zip(tokens, special, strict=True)
+    )
     write = {
         "bpe": piece_bytes,
         "char": lambda token: b" " if token == SPACE else token.encode(),
         "word": lambda token: f" {token}".encode(),
     }[token_type]
     contents = tuple(
-        None if silent else write(token) for token, silent in zip(tokens, special, strict=True)
+        None if name is not None else write(token)
+        for token, name in zip(tokens, names, strict=True)
     )
-    numbers = {text: number for number, text in enumerate(contents) if text is not None}
-
-    def by_characters(text: str) -> list[int | None]:
-        return [numbers.get(sign.encode()) for sign in text]
-
-    def by_words(text: str) -> list[int | None]:
-        # What comes before the first space goes on with a word: no token does.
-        first, *words = text.split(" ")
-        found = [numbers.get(f" {word}".encode()) for word in words if word]
-        return [None, *found] if first else found
-
-    spell = by_characters if token_type == "char" else by_words
     if token_type == "bpe":
-        processor = _open_sentencepiece(bpemodel)
-        spell_pieces = _sentencepiece_speller(processor)
-        # ESPnet's ids are lines of its list, not those of the sentencepiece model.
-        lines = {token: number for number, token in enumerate(tokens)}
-
-        def spell(text: str) -> list[int | None]:
-            pieces = spell_pieces(text)
-            return [None if n is None else lines.get(processor.id_to_piece(n)) for n in pieces]
-
+        spell = _bpe_speller(tokens, bpemodel)
+    else:
+        spell = _list_speller(contents, token_type)
     return Vocabulary(
         contents,
         names,
@@ -217,16 +202,46 @@ def token_list_vocabulary(
     )
 
 
+def _list_speller(
+    contents: Sequence[bytes | None], token_type: str
+) -> Callable[[str], list[int | None]]:
+    ids = {text: number for number, text in enumerate(contents) if text is not None}
+
+    def spell_characters(text: str) -> list[int | None]:
+        return [ids.get(character.encode()) for character in text]
+
+    def spell_words(text: str) -> list[int | None]:
+        # Text before the first space continues a word, which no token does.
+        first, *words = text.split(" ")
+        numbers = [ids.get(f" {word}".encode()) for word in words if word]
+        return [None, *numbers] if first else numbers
+
+    return spell_characters if token_type == "char" else spell_words
+
+
+def _bpe_speller(tokens: Sequence[str], bpemodel: str | Path) -> Callable[[str], list[int | None]]:
+    processor = _open_sentencepiece(bpemodel)
+    spell_pieces = _sentencepiece_speller(processor)
+    # ESPnet's ids are lines of its list, not ids of the sentencepiece model.
+    lines = {token: number for number, token in enumerate(tokens)}
+
+    def spell(text: str) -> list[int | None]:
+        pieces = spell_pieces(text)
+        return [None if n is None else lines.get(processor.id_to_piece(n)) for n in pieces]
+
+    return spell
+
+
 def open_vocabulary(source: str | Path) -> Vocabulary:
-    """Find a vocabulary by name or path.
+    """Open a vocabulary by name or path.
 
     Args:
-        source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (for bpe with
-            ``bpe.model`` beside it), an ESPnet config or its folder, a Hugging Face tokenizer's
-            folder or hub name.
+        source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (of bpe, next
+            to its ``bpe.model``), an ESPnet config or its folder, or the folder or hub name of a
+            Hugging Face tokenizer.
 
     Raises:
-        InputError: There is none.
+        InputError: It cannot be read.
     """
     from espnet_medusa.whisper.tokens import load_tokenizer, make_tokenizer  # Slow to import.
 
@@ -259,7 +274,7 @@ def _config_vocabulary(path: Path) -> Vocabulary:
 
 
 def _token_list_file(path: Path) -> Vocabulary:
-    """Tell the type of a list by its tokens."""
+    """Read a token list and infer its type from its tokens."""
     tokens = read_token_list(path)
     ordinary = [token for token in tokens if not _SPECIAL.fullmatch(token)]
     if any(BOUNDARY in token for token in ordinary):

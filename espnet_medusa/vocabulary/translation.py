@@ -1,4 +1,4 @@
-"""Tokens of a vocabulary by how they begin."""
+"""The vocabularies of a main model and of its draft model, mapped both ways."""
 
 from __future__ import annotations
 
@@ -13,52 +13,42 @@ from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 
 
-class ByteOrder:
-    """Tokens of a vocabulary by how they begin.
-
-    Args:
-        vocabulary: Any.
-    """
+class PrefixIndex:
+    """Tokens of a vocabulary by the bytes that they begin with."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.ids = vocabulary.ids
         self.texts = sorted(self.ids)
         self.longest = max(map(len, self.texts), default=0)
 
-    def longer(self, ahead: bytes) -> list[int]:
-        """Tokens that begin with these bytes, of which there is one, and have more."""
-        first, last = self._longer(ahead)
+    def extensions(self, prefix: bytes) -> list[int]:
+        """Return the tokens that begin with these bytes and have more."""
+        first, last = self._extensions(prefix)
         return [self.ids[text] for text in self.texts[first:last]]
 
-    def goes_on(self, ahead: bytes) -> bool:
-        """Whether there are any."""
-        first, last = self._longer(ahead)
+    def has_extensions(self, prefix: bytes) -> bool:
+        """Return whether a token begins with these bytes and has more."""
+        first, last = self._extensions(prefix)
         return first < last
 
-    def _longer(self, ahead: bytes) -> tuple[int, int]:
-        first = bisect_right(self.texts, ahead)
-        return first, bisect_left(self.texts, ahead + b"\xff" * (self.longest + 1))
+    def _extensions(self, prefix: bytes) -> tuple[int, int]:
+        first = bisect_right(self.texts, prefix)
+        return first, bisect_left(self.texts, prefix + b"\xff" * (self.longest + 1))
 
-    def agreeing(self, ahead: bytes) -> list[int]:
-        """Those, and tokens that these bytes begin with."""
-        beginnings = (ahead[:size] for size in range(1, len(ahead) + 1))
-        return [self.ids[text] for text in beginnings if text in self.ids] + self.longer(ahead)
+    def compatible(self, prefix: bytes) -> list[int]:
+        """Return ``extensions``, and the tokens that these bytes begin with."""
+        beginnings = (prefix[:size] for size in range(1, len(prefix) + 1))
+        shorter = [self.ids[text] for text in beginnings if text in self.ids]
+        return shorter + self.extensions(prefix)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """Between the vocabularies of a main model and of its draft model.
+    """The vocabularies of a main model and of its draft model, mapped both ways."""
 
-    Attributes:
-        forth: From the main model to the draft model.
-        back: From the draft model to the main model.
-        size: V, columns of the main model's logits, where they are more than its vocabulary has
-            tokens.
-    """
-
-    forth: VocabularyMap
-    back: VocabularyMap
-    size: int | None = None
+    to_draft: VocabularyMap
+    to_main: VocabularyMap
+    size: int | None = None  # V, columns of the main model's logits; None: its tokens
 
     @staticmethod
     def between(main: Vocabulary, draft: Vocabulary, size: int | None = None) -> Translation:
@@ -69,38 +59,38 @@ class Translation:
         """
         if size is not None and size < len(main):
             raise InputError(
-                f"the model writes {size} tokens, its tokenizer knows {len(main)}; give the token "
+                f"the model has {size} output tokens, its tokenizer {len(main)}; give the token "
                 "list and the tokenizer that it was trained with"
             )
         return Translation(map_vocabularies(main, draft), map_vocabularies(draft, main), size)
 
     @property
     def vocab_size(self) -> int:
-        """Columns of the main model's logits."""
-        return len(self.forth.source) if self.size is None else self.size
+        """V, columns of the main model's logits."""
+        return len(self.to_draft.source) if self.size is None else self.size
 
     @cached_property
-    def main_order(self) -> ByteOrder:
-        """The main model's tokens by their beginnings."""
-        return ByteOrder(self.forth.source)
+    def main_index(self) -> PrefixIndex:
+        """The main model's tokens by their first bytes."""
+        return PrefixIndex(self.to_draft.source)
 
     @cached_property
-    def draft_order(self) -> ByteOrder:
-        """The draft model's."""
-        return ByteOrder(self.back.source)
+    def draft_index(self) -> PrefixIndex:
+        """The draft model's tokens by their first bytes."""
+        return PrefixIndex(self.to_main.source)
 
     @cached_property
     def feed(self) -> list[int]:
-        """Of each token of the main model the draft model's, -1 for none."""
-        missing = max(0, self.vocab_size - len(self.forth.source))
-        return self.forth.exact.tolist() + [-1] * missing
+        """For each token of the main model the equal token of the draft model, or -1."""
+        missing = max(0, self.vocab_size - len(self.to_draft.source))
+        return self.to_draft.exact.tolist() + [-1] * missing
 
     @cached_property
     def columns(self) -> torch.Tensor:
-        """(V,) of each token of the main model the one that stands for it in logits, or -1."""
-        columns, end = [-1] * self.vocab_size, self.back.source.end
-        for token, found in enumerate(self.back.exact.tolist()):
-            # Where start and end are one symbol, it is the end that follows a text.
-            if 0 <= found < len(columns) and (columns[found] != end or end is None):
-                columns[found] = token
+        """(V,) for each token of the main model its column in the draft's logits, or -1."""
+        columns, end = [-1] * self.vocab_size, self.to_main.source.end
+        for token, main_token in enumerate(self.to_main.exact.tolist()):
+            # If start and end are one symbol, the draft's end maps to it: it follows a text.
+            if 0 <= main_token < len(columns) and (columns[main_token] != end or end is None):
+                columns[main_token] = token
         return torch.tensor(columns)

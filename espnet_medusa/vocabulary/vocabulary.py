@@ -1,6 +1,6 @@
-"""One view of every tokenizer: what bytes each token writes, and which tokens write given bytes.
+"""A common interface of all tokenizers: from tokens to bytes, and from bytes to tokens.
 
-A space belongs to the word behind it: Whisper's leading space and sentencepiece's word boundary
+A space belongs to the word that follows: Whisper's leading space and sentencepiece's word boundary
 are the same byte.
 """
 
@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 UNKNOWN = "<unk>"
-# The same token under two names.
-_ALIASES = {"nocaptions": "nospeech"}
-# What stays of bytes that are no UTF-8 after decoding with surrogateescape.
+_ALIASES = {"nocaptions": "nospeech"}  # two names of one token
+# Bytes that are not UTF-8, after decoding with surrogateescape.
 _INVALID = re.compile("([\udc80-\udcff]+)")
 
 
@@ -21,10 +20,10 @@ class Vocabulary:
     """The tokens of a model.
 
     Attributes:
-        contents: Per id the bytes that it writes; None where it writes none.
-        names: Per id the name of a special token; None for ordinary and unused ones.
-        spell: Valid UTF-8 within a text, to ids; None stands for what no token writes.
-        spell_bytes: The same for bytes that are no UTF-8.
+        contents: The bytes of each token by id; None for special and unused tokens.
+        names: The name of each special token by id; None for ordinary and unused tokens.
+        spell: Tokenize valid UTF-8 within a text; None for parts that no token contains.
+        spell_bytes: The same for bytes that are not UTF-8.
         leading_space: Whether a text's first word has a space before it; None: either.
         start, end: Ids of the special tokens around a text, if any.
     """
@@ -42,48 +41,42 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
-        """Bytes to the token that writes them; of several the last."""
+        """Bytes to token; of several equal tokens the last."""
         return {text: number for number, text in enumerate(self.contents) if text is not None}
 
     @cached_property
     def special(self) -> dict[str, int]:
-        """Bare names of special tokens to their ids."""
-        found: dict[str, int] = {}
-        for number, name in enumerate(self.names):
-            if name is not None:
-                found.setdefault(bare(name), number)
-        return found
+        """Bare names of special tokens to their ids; of several the first."""
+        named = [(bare(name), number) for number, name in enumerate(self.names) if name is not None]
+        return dict(reversed(named))
 
     @property
     def unknown(self) -> int | None:
-        """The token for what no other token writes."""
+        """The token for text that no other token contains."""
         return self.special.get(bare(UNKNOWN))
 
     def write(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of tokens; special ones write none."""
+        """Return the bytes of tokens; special ones have none."""
         return b"".join(self.contents[token] or b"" for token in tokens)
 
     def encode(self, text: bytes | str) -> list[int | None]:
-        """Tokens of a piece of text, as they come within a longer one.
-
-        Args:
-            text: Any bytes; names of special tokens are text here.
+        """Tokenize text as a part of a longer text; names of special tokens are text.
 
         Returns:
-            Ids; None stands for something that no token writes.
+            Ids; None for parts that no token contains.
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", "surrogateescape")
-        found: list[int | None] = []
+        ids: list[int | None] = []
         for number, part in enumerate(_INVALID.split(text)):
             if number % 2:
-                found += self.spell_bytes(part.encode("utf-8", "surrogateescape"))
+                ids += self.spell_bytes(part.encode("utf-8", "surrogateescape"))
             elif part:
-                found += self.spell(part)
-        return found
+                ids += self.spell(part)
+        return ids
 
 
 def bare(name: str) -> str:
-    """A special token's name without brackets: `<|en|>` and `<en>` are the same."""
+    """Return a special token's name without brackets: `<|en|>` and `<en>` are the same."""
     inner = name.removeprefix("<").removesuffix(">").removeprefix("|").removesuffix("|")
     return _ALIASES.get(inner, inner)

@@ -1,6 +1,6 @@
-"""CTranslate2's ``model.bin``: variables by name, checked in full before a value is read.
+"""Read CTranslate2's ``model.bin``: named variables; the whole structure is checked first.
 
-Numbers are little-endian; a string is the number of its bytes (u16), then these, the last one 0::
+Numbers are little-endian. A string is its number of bytes (u16) and the bytes, the last one 0::
 
     u32 6, the format | string, specification | u32, its revision
     u32, number of variables; of each: string, name | u8, rank | u32 each, dimensions
@@ -21,31 +21,25 @@ from espnet_medusa.errors import InputError
 
 BINARY = "model.bin"
 FORMAT = 6
-# By type number. numpy has no bfloat16: the upper half of a float32.
+# By type number. numpy has no bfloat16, which is the upper half of a float32.
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.values()}
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
-MAX_NAME = 256  # bytes; Whisper's longest is of 60
-MAX_REUSE = 3  # times the file's size; Whisper's is below 2, as its embeddings serve twice
+MAX_NAME = 256  # bytes; Whisper's longest name has 60
+MAX_REUSE = 3  # limit of the values with aliases, as a multiple of the file's size; Whisper: < 2
 NAME = re.compile(rb"[\w./-]+\0")
 SCALE = "_scale"
-DO = "fetch it again, or convert the model again with a current ctranslate2"
+REMEDY = "fetch it again, or convert the model again with a current ctranslate2"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """Where values lie in a file.
+    """Type and place of values in a file."""
 
-    Attributes:
-        type: One of ``TYPES``.
-        shape: Empty for a scalar.
-        start: Of its first byte.
-    """
-
-    type: str
-    shape: tuple[int, ...]
-    start: int
+    type: str  # one of ``TYPES``
+    shape: tuple[int, ...]  # empty for a scalar
+    start: int  # offset of the first byte
 
     @property
     def stored_as(self) -> np.dtype:
@@ -54,33 +48,25 @@ class Variable:
 
     @property
     def num_bytes(self) -> int:
-        """That its values take."""
+        """Size of its values."""
         return math.prod(self.shape) * self.stored_as.itemsize
 
 
 @dataclass(frozen=True)
 class BinaryFile:
-    """A ``model.bin`` whose structure is sound.
-
-    Attributes:
-        path: Of the file.
-        specification: Kind of model, such as ``WhisperSpec``.
-        revision: Of the specification.
-        variables: By name; an alias has the same ``Variable`` as what it stands for.
-        data: (bytes of the file,), mapped rather than read.
-    """
+    """A ``model.bin`` with a valid structure."""
 
     path: Path
-    specification: str
-    revision: int
-    variables: Mapping[str, Variable]
-    data: np.ndarray
+    specification: str  # kind of model, such as ``WhisperSpec``
+    revision: int  # of the specification
+    variables: Mapping[str, Variable]  # by name; an alias has the ``Variable`` of its target
+    data: np.ndarray  # (bytes of the file,), memory-mapped
 
     def read(self, name: str) -> np.ndarray:
-        """Values in float32, in the variable's shape; integers with a scale are divided by it.
+        """Return a variable's values in float32, dequantized.
 
         Raises:
-            InputError: A scale is no number above 0.
+            InputError: A scale is not a number above 0.
         """
         variable = self.variables[name]
         values = self._floats(variable)
@@ -88,7 +74,7 @@ class BinaryFile:
             return values
         scale = self._floats(self.variables[name + SCALE])
         if not (np.isfinite(scale) & (scale > 0)).all():
-            raise InputError(f"{self.path}: {name + SCALE}: not all above 0; {DO}")
+            raise InputError(f"{self.path}: {name + SCALE}: not all above 0; {REMEDY}")
         return values / scale.reshape(*scale.shape, *[1] * (values.ndim - scale.ndim))
 
     def _floats(self, variable: Variable) -> np.ndarray:
@@ -100,15 +86,15 @@ class BinaryFile:
 
 
 def open_binary(path: Path) -> BinaryFile:
-    """Map a ``model.bin`` and check its structure; values are not looked at.
+    """Map a ``model.bin`` into memory and check its structure, but not its values.
 
     Raises:
-        InputError: It cannot be read, is of another format, is cut short, or contradicts itself.
+        InputError: It cannot be read, has another format, is truncated, or is inconsistent.
     """
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); {DO}") from error
+        raise InputError(f"{path}: cannot be read ({error}); {REMEDY}") from error
     cursor = _Cursor(path, data)
     version = cursor.number("I", "format")
     if version != FORMAT:
@@ -123,7 +109,7 @@ def open_binary(path: Path) -> BinaryFile:
         alias = _new_name(cursor, variables)
         name = cursor.string(f"alias {alias}")
         if name not in variables:
-            raise cursor.refusal(f"alias {alias} stands for {name}, which is not there")
+            raise cursor.refusal(f"alias {alias} refers to {name}, which does not exist")
         variables[alias] = variables[name]
         if name + SCALE in variables:
             variables.setdefault(alias + SCALE, variables[name + SCALE])
@@ -139,7 +125,7 @@ def open_binary(path: Path) -> BinaryFile:
 def _new_name(cursor: "_Cursor", variables: Mapping[str, Variable]) -> str:
     name = cursor.string("name of a variable")
     if name in variables:
-        raise cursor.refusal(f"{name} is there twice")
+        raise cursor.refusal(f"{name} occurs twice")
     return name
 
 
@@ -171,27 +157,27 @@ def _check_scales(cursor: "_Cursor", variables: Mapping[str, Variable]) -> None:
         if variable.type == "int32":
             raise cursor.refusal(f"{name}: int32; allowed: float32, float16, bfloat16, int8, int16")
         scale = variables.get(name + SCALE)
-        # One a row; of int16 one for all.
+        # One scale per row; int16: one scale for all.
         shape = variable.shape[:1] if variable.type == "int8" else ()
         if scale is None or scale.shape != shape or scale.type not in FLOATS:
             raise cursor.refusal(f"{name}: {variable.type} without {name + SCALE} of shape {shape}")
 
 
 class _Cursor:
-    """A place in a file; never goes beyond its end."""
+    """A position in a file that never passes its end."""
 
     def __init__(self, path: Path, data: np.ndarray):
         self.path, self.data, self.position = path, data, 0
 
     def refusal(self, problem: str) -> InputError:
-        return InputError(f"{self.path}: {problem}; {DO}")
+        return InputError(f"{self.path}: {problem}; {REMEDY}")
 
     def skip(self, count: int, what: str) -> int:
-        """Go on behind so many bytes; where they start."""
+        """Skip ``count`` bytes and return where they start."""
         start, left = self.position, len(self.data) - self.position
         if count > left:
             raise self.refusal(
-                f"ends early: {what} takes {count} bytes at {start}, {left} are left"
+                f"is truncated: {what} takes {count} bytes at {start}, {left} remain"
             )
         self.position += count
         return start

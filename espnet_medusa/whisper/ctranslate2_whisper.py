@@ -1,4 +1,4 @@
-"""Whisper in CTranslate2's ``model.bin``: its sizes, and which variable holds which tensors."""
+"""Whisper in CTranslate2's ``model.bin``: its sizes, and the tensors in each variable."""
 
 import re
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ import torch
 from transformers import WhisperConfig
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.whisper.ctranslate2_file import DO, SCALE, BinaryFile, open_binary
+from espnet_medusa.whisper.ctranslate2_file import REMEDY, SCALE, BinaryFile, open_binary
 from espnet_medusa.whisper.sizes import check_sizes, scratch_config
 
 SPECIFICATION, REVISION = "WhisperSpec", 3
 EMBEDDINGS, PROJECTION = "decoder/embeddings/weight", "decoder/projection/weight"
 HEADS = {side: f"{side}/num_heads" for side in ("encoder", "decoder")}
-# Scalars that say how the decoder is computed, and what they are in every Whisper.
+# Scalars of the decoder's computation, with their values in every Whisper.
 FIXED = {"decoder/activation": 3, "decoder/scale_embeddings": 0}  # 3: GELU
-FIXED_IF_THERE = {"decoder/pre_norm": 1, "decoder/start_from_zero_embedding": 0, "decoder/alibi": 0}
-# Whisper's alignment heads are in config.json; the others matter with alibi alone.
+FIXED_OPTIONAL = {"decoder/pre_norm": 1, "decoder/start_from_zero_embedding": 0, "decoder/alibi": 0}
+# Ignored: config.json has Whisper's alignment heads, and the others only affect alibi.
 NOT_USED = (
     "decoder/alignment_layer",
     "decoder/alignment_heads",
@@ -31,13 +31,12 @@ LAYER = re.compile(r"(encoder|decoder)/layer_\d+/ffn/linear_0/weight")
 
 @dataclass(frozen=True)
 class Stored:
-    """What a variable holds.
+    """The tensors in a variable.
 
     Attributes:
-        shape: Of all parts together.
-        parts: transformers' names (``encoder.`` or ``decoder.``, then the name in this half) of
-            tensors of as many rows each, one behind the other; None: of a bias that transformers
-            does not have.
+        shape: Shape of the concatenated parts.
+        parts: transformers' names of tensors with equal numbers of rows, concatenated; None for
+            a bias that transformers does not have.
     """
 
     shape: tuple[int, ...]
@@ -45,31 +44,31 @@ class Stored:
 
 
 def layout(config: WhisperConfig) -> dict[str, Stored]:
-    """CTranslate2's variables of a Whisper by name, without scalars and the tied projection."""
+    """Return a Whisper's variables by name, without scalars and the tied projection."""
     size, mels = config.d_model, config.num_mel_bins
-    found = {EMBEDDINGS: Stored((config.vocab_size, size), ("decoder.embed_tokens.weight",))}
+    variables = {EMBEDDINGS: Stored((config.vocab_size, size), ("decoder.embed_tokens.weight",))}
     for number, channels in ((1, mels), (2, size)):
         there, here = f"encoder/conv{number}", f"encoder.conv{number}"
-        found[f"{there}/weight"] = Stored((size, channels, 3), (f"{here}.weight",))
-        found[f"{there}/bias"] = Stored((size,), (f"{here}.bias",))
+        variables[f"{there}/weight"] = Stored((size, channels, 3), (f"{here}.weight",))
+        variables[f"{there}/bias"] = Stored((size,), (f"{here}.bias",))
     sides = {
         "encoder": (config.max_source_positions, config.encoder_layers, config.encoder_ffn_dim),
         "decoder": (config.max_target_positions, config.decoder_layers, config.decoder_ffn_dim),
     }
     for side, (positions, layers, ffn) in sides.items():
         encodings = Stored((positions, size), (f"{side}.embed_positions.weight",))
-        found[f"{side}/position_encodings/encodings"] = encodings
-        found |= _norm(f"{side}/layer_norm", f"{side}.layer_norm", size)
+        variables[f"{side}/position_encodings/encodings"] = encodings
+        variables |= _norm(f"{side}/layer_norm", f"{side}.layer_norm", size)
         for layer in range(layers):
-            found |= _layer(side, layer, size, ffn)
-    return found
+            variables |= _layer(side, layer, size, ffn)
+    return variables
 
 
 def _layer(side: str, layer: int, size: int, ffn: int) -> dict[str, Stored]:
     there, here = f"{side}/layer_{layer}", f"{side}.layers.{layer}"
     attention = f"{here}.self_attn"
     fused = [f"{attention}.{part}_proj" for part in "qkv"]
-    found = {
+    variables = {
         **_norm(f"{there}/self_attention/layer_norm", f"{attention}_layer_norm", size),
         **_linear(f"{there}/self_attention/linear_0", (size, size), *fused),
         **_linear(f"{there}/self_attention/linear_1", (size, size), f"{attention}.out_proj"),
@@ -78,14 +77,14 @@ def _layer(side: str, layer: int, size: int, ffn: int) -> dict[str, Stored]:
         **_linear(f"{there}/ffn/linear_1", (size, ffn), f"{here}.fc2"),
     }
     if side == "encoder":
-        return found
-    seen = f"{here}.encoder_attn"
-    fused = [f"{seen}.{part}_proj" for part in "kv"]
-    return found | {
-        **_norm(f"{there}/attention/layer_norm", f"{seen}_layer_norm", size),
-        **_linear(f"{there}/attention/linear_0", (size, size), f"{seen}.q_proj"),
+        return variables
+    cross = f"{here}.encoder_attn"
+    fused = [f"{cross}.{part}_proj" for part in "kv"]
+    return variables | {
+        **_norm(f"{there}/attention/layer_norm", f"{cross}_layer_norm", size),
+        **_linear(f"{there}/attention/linear_0", (size, size), f"{cross}.q_proj"),
         **_linear(f"{there}/attention/linear_1", (size, size), *fused),
-        **_linear(f"{there}/attention/linear_2", (size, size), f"{seen}.out_proj"),
+        **_linear(f"{there}/attention/linear_2", (size, size), f"{cross}.out_proj"),
     }
 
 
@@ -96,7 +95,7 @@ def _norm(there: str, here: str, size: int) -> dict[str, Stored]:
 
 def _linear(there: str, shape: tuple[int, int], *here: str) -> dict[str, Stored]:
     rows, columns = shape
-    # Whisper's keys have no bias; one would add the same to all scores of a query.
+    # Whisper's keys have no bias: it would add a constant to all scores of a query.
     biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in here)
     return {
         f"{there}/weight": Stored(
@@ -107,23 +106,16 @@ def _linear(there: str, shape: tuple[int, int], *here: str) -> dict[str, Stored]
 
 
 def read_config(path: Path) -> WhisperConfig:
-    """Sizes of a Whisper, after a check that the file holds all of it and nothing else.
-
-    Args:
-        path: ``model.bin``.
+    """Return the sizes of a Whisper after checking all names and shapes of its ``model.bin``.
 
     Raises:
-        InputError: It is damaged, no Whisper, or one that is computed otherwise than all.
+        InputError: It is damaged, or not a Whisper with the usual computation.
     """
     return _open(path)[1]
 
 
 def read_half(path: Path, half: str) -> dict[str, torch.Tensor]:
-    """Tensors of a half by transformers' names within it, in float32.
-
-    Args:
-        path: ``model.bin``.
-        half: ``encoder`` or ``decoder``.
+    """Return the tensors of ``encoder`` or ``decoder`` by transformers' names, in float32.
 
     Raises:
         InputError: As ``read_config``.
@@ -136,7 +128,7 @@ def read_half(path: Path, half: str) -> dict[str, torch.Tensor]:
         parts = torch.from_numpy(stored.read(name)).chunk(len(variable.parts))
         for ours, part in zip(variable.parts, parts, strict=True):
             if ours is not None:
-                # A view would keep all parts where one is kept.
+                # Cloned: a view would keep all parts in memory.
                 weights[ours.removeprefix(f"{half}.")] = part.clone() if len(parts) > 1 else part
     return weights
 
@@ -155,7 +147,7 @@ def _open(path: Path) -> tuple[BinaryFile, WhisperConfig]:
 
 
 def _sizes(stored: BinaryFile) -> WhisperConfig:
-    """What the shapes of a few variables say; the others are checked against it."""
+    """Read the sizes from the shapes of a few variables."""
     vocab_size, size = _shape(stored, EMBEDDINGS, 2)
     layers = [match[1] for match in map(LAYER.fullmatch, stored.variables) if match]
     sizes = {"vocab_size": vocab_size, "d_model": size}
@@ -167,7 +159,7 @@ def _sizes(stored: BinaryFile) -> WhisperConfig:
         heads = _scalar(stored, HEADS[side])
         if heads < 1 or heads % 1 or size % heads:
             raise InputError(
-                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: what divides {size}; {DO}"
+                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: what divides {size}; {REMEDY}"
             )
         sizes[f"{side}_attention_heads"] = int(heads)
     check_sizes(sizes, str(stored.path))
@@ -177,8 +169,8 @@ def _sizes(stored: BinaryFile) -> WhisperConfig:
 def _shape(stored: BinaryFile, name: str, rank: int) -> tuple[int, ...]:
     variable = stored.variables.get(name)
     if variable is None or len(variable.shape) != rank:
-        found = "missing" if variable is None else f"of shape {variable.shape}"
-        raise InputError(f"{stored.path}: {name} is {found}; allowed: of rank {rank}; {DO}")
+        problem = "missing" if variable is None else f"of shape {variable.shape}"
+        raise InputError(f"{stored.path}: {name} is {problem}; allowed: of rank {rank}; {REMEDY}")
     return variable.shape
 
 
@@ -188,34 +180,34 @@ def _scalar(stored: BinaryFile, name: str) -> float:
 
 
 def _check_layout(stored: BinaryFile, expected: Mapping[str, Stored]) -> None:
-    found = stored.variables
-    fixed = FIXED | {name: value for name, value in FIXED_IF_THERE.items() if name in found}
-    scalars = {*HEADS.values(), *fixed, *(name for name in NOT_USED if name in found)}
+    variables = stored.variables
+    fixed = FIXED | {name: value for name, value in FIXED_OPTIONAL.items() if name in variables}
+    scalars = {*HEADS.values(), *fixed, *(name for name in NOT_USED if name in variables)}
     shapes = {name: variable.shape for name, variable in expected.items()}
     shapes |= {PROJECTION: shapes[EMBEDDINGS]} | dict.fromkeys(scalars, ())
-    # Integers have scales, whose shapes are checked with the file's structure.
+    # Integers have scales; open_binary has checked their shapes.
     shapes |= {
-        name + SCALE: found[name + SCALE].shape
+        name + SCALE: variables[name + SCALE].shape
         for name in [*shapes]
-        if name in found and found[name].shape and found[name].type.startswith("int")
+        if name in variables and variables[name].shape and variables[name].type.startswith("int")
     }
-    problems = [f"{name} is missing" for name in shapes if name not in found]
-    problems += [f"{name} is no variable of Whisper" for name in found if name not in shapes]
+    problems = [f"{name} is missing" for name in shapes if name not in variables]
+    problems += [f"{name} is no variable of Whisper" for name in variables if name not in shapes]
     problems += [
-        f"{name} is {found[name].shape} instead of {shape}"
+        f"{name} is {variables[name].shape} instead of {shape}"
         for name, shape in shapes.items()
-        if name in found and found[name].shape != shape
+        if name in variables and variables[name].shape != shape
     ]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise InputError(f"{stored.path}: {'; '.join(problems[:3])}{more}; {DO}")
+        raise InputError(f"{stored.path}: {'; '.join(problems[:3])}{more}; {REMEDY}")
     for name, value in fixed.items():
         if _scalar(stored, name) != value:
             raise InputError(
                 f"{stored.path}: {name}: {_scalar(stored, name):g}; allowed: {value}, as every "
                 "Whisper has it; give another model"
             )
-    if found[PROJECTION] is not found[EMBEDDINGS]:
+    if variables[PROJECTION] is not variables[EMBEDDINGS]:
         raise InputError(
             f"{stored.path}: {PROJECTION} is not an alias of {EMBEDDINGS}; allowed: tied weights, "
             "as every Whisper has them; give another model"

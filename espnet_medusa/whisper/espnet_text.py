@@ -1,7 +1,7 @@
-"""Whisper's text for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
+"""Tokenizer and converter for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
 
-ESPnet 202511's own classes ask openai-whisper for a tokenizer in a form that it has had no more
-since 2023. These take their place and need no network.
+ESPnet 202511's classes need an interface that openai-whisper removed in 2023. These replace them
+and need no network.
 """
 
 from collections.abc import Iterable
@@ -15,23 +15,17 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.token_list import read_token_list
 from espnet_medusa.whisper.token_types import VOCAB_SIZE_OF_TYPE
 
-# What ESPnet's recipes call languages beside Whisper's own codes.
+# Language names in ESPnet's recipes that are not Whisper's codes.
 LANGUAGES = {"noinfo": "en", "jpn": "ja", "kr": "ko", "zh-TW": "zh", "zh-CN": "zh", "zh-HK": "zh"}
 
 
 @dataclass(frozen=True)
 class Prompted:
-    """A tokenizer and the prompt of its texts; names are those that ESPnet's commands read.
+    """A tokenizer and its prompt, with the attribute names that ESPnet's commands read."""
 
-    Attributes:
-        tokenizer: Of Hugging Face's kind.
-        sot_sequence_including_notimestamps: Ids of start, language, task and no timestamps.
-        symbols: Ids that are no text.
-    """
-
-    tokenizer: Any
-    sot_sequence_including_notimestamps: tuple[int, ...]
-    symbols: range
+    tokenizer: Any  # Hugging Face tokenizer
+    sot_sequence_including_notimestamps: tuple[int, ...]  # start, language, task, no timestamps
+    symbols: range  # ids of special tokens
 
 
 def build(
@@ -41,17 +35,17 @@ def build(
     added_tokens: str | Path | None = None,
     speaker_change: str | None = None,
 ) -> Prompted:
-    """Whisper's tokenizer as ESPnet's options describe it.
+    """Build Whisper's tokenizer from ESPnet's options.
 
     Args:
         model_type: ``whisper_en`` or ``whisper_multilingual``.
         language: Code, or ESPnet's name for it; None: English.
-        task: ``transcribe`` or ``translate``; None: the former.
-        added_tokens: File with a token a line; they come behind Whisper's.
-        speaker_change: One more, of serialized output training.
+        task: ``transcribe`` (also None) or ``translate``.
+        added_tokens: File with one token per line; their ids follow Whisper's.
+        speaker_change: One more token, for serialized output training.
 
     Raises:
-        InputError: One of them is not known, or the file cannot be read.
+        InputError: An option is unknown, or the file cannot be read.
     """
     from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens  # slow to import
 
@@ -62,14 +56,14 @@ def build(
     tokenizer.add_tokens([*added, *([speaker_change] if speaker_change else [])])
     code = LANGUAGES.get(language or "en", language or "en")
     tokens = read_whisper_tokens(tokenizer)
-    if not tokens.languages:  # of English alone: asr.sh gives any --lang
+    if not tokens.languages:  # English-only: asr.sh passes any --lang
         code = None
     prompt = tokens.prompt(code, task or TRANSCRIBE)
     return Prompted(tokenizer, tuple(prompt), range(tokens.end, VOCAB_SIZE_OF_TYPE[model_type]))
 
 
 class WhisperTokenizer:
-    """Text to tokens: the methods of ESPnet's ``OpenAIWhisperTokenizer``.
+    """Convert text to tokens, with the methods of ESPnet's ``OpenAIWhisperTokenizer``.
 
     Raises:
         InputError: As ``build``.
@@ -92,17 +86,17 @@ class WhisperTokenizer:
         return f"{type(self).__name__}(model_type={self.model}, language={self.language})"
 
     def text2tokens(self, line: str) -> list[str]:
-        """Tokens of a text; Whisper's own texts begin with a space."""
+        """Tokenize a text; Whisper's texts begin with a space."""
         text = line if line.startswith(" ") or not line else f" {line}"
         return self.tokenizer.tokenizer.tokenize(text)
 
     def tokens2text(self, tokens: Iterable[str]) -> str:
-        """Text of tokens, without the space that it begins with."""
+        """Return the text of tokens without its leading space."""
         return self.tokenizer.tokenizer.convert_tokens_to_string([*tokens]).removeprefix(" ")
 
 
 class WhisperTokenIDConverter:
-    """Tokens to ids: the methods of ESPnet's ``OpenAIWhisperTokenIDConverter``.
+    """Convert tokens to ids, with the methods of ESPnet's ``OpenAIWhisperTokenIDConverter``.
 
     Raises:
         InputError: As ``build``.
@@ -121,16 +115,16 @@ class WhisperTokenIDConverter:
         self.tokenizer = build(model_type, language, task, added_tokens_txt, change)
 
     def get_num_vocabulary_size(self) -> int:
-        """V, added tokens included."""
+        """Return V, including added tokens."""
         return len(self.tokenizer.tokenizer)
 
     def ids2tokens(self, integers: Iterable[int]) -> list[str]:
-        """Tokens of ids; those that are no text are left out."""
+        """Return the tokens of ids without special tokens."""
         ids = [int(number) for number in integers if int(number) not in self.tokenizer.symbols]
         return self.tokenizer.tokenizer.convert_ids_to_tokens(ids)
 
     def tokens2ids(self, tokens: Iterable[str]) -> list[int]:
-        """Ids of a label: the prompt without its start, then the tokens."""
+        """Return the ids of a label: the prompt without its start, then the tokens."""
         ids = self.tokenizer.tokenizer.convert_tokens_to_ids([*tokens])
         return [*self.tokenizer.sot_sequence_including_notimestamps[1:], *ids]
 

@@ -1,4 +1,4 @@
-"""Which Whisper weights are, whatever file and precision they came in."""
+"""Identify Whisper weights independently of file format and precision."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,18 +7,18 @@ import numpy as np
 import torch
 
 PREFIXES = ("encoder.whisper.", "decoder.whisper.")
-# Sinusoids, the same in every Whisper: whoever writes a file may have computed them anew.
+# Sinusoids, equal in every Whisper: a converter may have recomputed them.
 NOT_LEARNED = "encoder.whisper.embed_positions.weight"
 
 
 def digests(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """SHA-256 of each learned tensor of encoder and decoder: shape and values in float16.
+    """Return SHA-256 of each learned tensor of encoder and decoder: shape and values in float16.
 
-    Whispers were published in float16. Files in float32 hold the same values, and so have the same
-    digests; weights that were trained on, or multiplied out of int8, have others.
+    Whisper was published in float16. Files in float32 with the same values have the same digests;
+    fine-tuned or dequantized weights have others.
 
     Args:
-        weights: By an experiment's names; what belongs to neither half, such as heads, is ignored.
+        weights: By an experiment's names; other tensors, such as heads, are ignored.
     """
     return {
         name: _digest(weights[name])
@@ -28,7 +28,7 @@ def digests(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
-    """One SHA-256 of all ``digests`` with their names, in hexadecimal."""
+    """Return SHA-256 of all ``digests`` with their names, in hexadecimal."""
     lines = (f"{name} {digest}\n" for name, digest in digests(weights).items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Whisper's log-mel spectrogram, batched, each utterance as if it were alone."""
+"""Whisper's log-mel spectrogram for batches; each utterance is independent of the others."""
 
 import torch
 from transformers import WhisperFeatureExtractor
@@ -12,9 +12,8 @@ BLOCK_FRAMES = 6000
 class LogMel(torch.nn.Module):
     """Log-mel features equal to ``transformers.WhisperFeatureExtractor``'s.
 
-    Padding never reaches a frame: samples behind an utterance's end count as zeros, and the
-    dynamic range is clipped by the maximum over the utterance's own frames. So a batch gives what
-    single utterances give.
+    Samples after an utterance's end count as zeros, and the maximum over the utterance's frames
+    limits the dynamic range. Therefore a batch equals single utterances.
 
     Args:
         num_mel_bins: 80, or 128 for large-v3.
@@ -34,21 +33,20 @@ class LogMel(torch.nn.Module):
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
             lengths: (B,) samples.
-            window_frames: The most that an utterance may have; Whisper's 30 s are 3000.
-            padded: Give every utterance so many, silence included; otherwise its own, which are
-                those that it has in the window.
+            window_frames: Maximal number of frames; Whisper's 30 s are 3000.
+            padded: Pad every utterance with silence to ``window_frames``.
 
         Returns:
-            Features (B, num_mel_bins, frames), zero behind the end, and frames (B,).
+            Features (B, num_mel_bins, frames), zero after the end, and frames (B,).
         """
         positions = torch.arange(samples.size(1), device=samples.device)
         samples = samples.float().masked_fill(positions >= lengths[:, None], 0.0)
         frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
-        most = int(frames.max())
-        width = most * HOP_SAMPLES
-        # Centring reflects only zeros, but where the audio fills the window, as Whisper has it.
-        tail = 0 if most == window_frames else FFT_SAMPLES
-        # A negative pad cuts samples that fill no whole frame.
+        longest = int(frames.max())
+        width = longest * HOP_SAMPLES
+        # stft reflects zeros at the end, except in a full window, as in Whisper.
+        tail = 0 if longest == window_frames else FFT_SAMPLES
+        # A negative pad removes the samples of an incomplete frame.
         samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
         log_mel = self._log_mel(samples, width // HOP_SAMPLES)
         inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
@@ -58,24 +56,23 @@ class LogMel(torch.nn.Module):
         return log_mel.masked_fill(~inside, 0.0), frames
 
     def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
-        """Features of audio of any length, as openai-whisper has them.
+        """Compute features of audio of any length, as openai-whisper does.
 
-        The dynamic range is clipped by the maximum over all of it, so that a window's features
-        depend on the rest.
+        The maximum over all of the audio limits the dynamic range of each window.
 
         Args:
             samples: (samples,) in [-1, 1], 16 kHz.
-            silence_frames: Frames of silence that are added to it.
+            silence_frames: Frames of silence to append.
 
         Returns:
-            (frames, num_mel_bins), the silence's the last.
+            (frames, num_mel_bins), including the silence.
         """
         frames, margin = len(samples) // HOP_SAMPLES + silence_frames, FFT_SAMPLES // 2
         room = max((silence_frames + 2) * HOP_SAMPLES, FFT_SAMPLES)
         samples = torch.nn.functional.pad(samples.float(), (0, room))
         samples = torch.cat([samples[1 : margin + 1].flip(0), samples])
         parts = []
-        for first in range(0, frames, BLOCK_FRAMES):  # spectra take ten times the room of features
+        for first in range(0, frames, BLOCK_FRAMES):  # spectra are ten times larger than features
             count = min(BLOCK_FRAMES, frames - first)
             begin, size = first * HOP_SAMPLES, (count - 1) * HOP_SAMPLES + FFT_SAMPLES
             parts.append(self._log_mel(samples[begin : begin + size], count, center=False).t())
@@ -83,7 +80,7 @@ class LogMel(torch.nn.Module):
         return _normalized(log_mel, log_mel.max())
 
     def _log_mel(self, samples: torch.Tensor, frames: int, center: bool = True) -> torch.Tensor:
-        """(..., samples) to (..., num_mel_bins, frames), the range not clipped."""
+        """Convert (..., samples) to (..., num_mel_bins, frames) with full dynamic range."""
         spectrum = torch.stft(
             samples,
             FFT_SAMPLES,

@@ -1,6 +1,6 @@
-"""Pretrained Whispers: a hub name, a folder (Hugging Face, CTranslate2), or an OpenAI ``.pt`` file.
+"""Pretrained Whisper: a hub name, a folder (Hugging Face, CTranslate2), or an OpenAI ``.pt`` file.
 
-Encoder and decoder are built apart, so each reads its own half of the weights, once.
+Encoder and decoder are built separately, and each reads only its half of the weights.
 """
 
 import json
@@ -27,12 +27,12 @@ from espnet_medusa.whisper.sizes import config_of_hugging_face, config_of_openai
 ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = re.compile(r"[\w-][\w.-]{,200}\.safetensors", re.ASCII)  # file systems take 255 bytes
+SHARD = re.compile(r"[\w-][\w.-]{,200}\.safetensors", re.ASCII)  # file names have at most 255 bytes
 HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
-HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # of nothing but Whispers
-OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # where there are no safetensors
+HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # all models are Whisper
+OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # without safetensors
 
-# OpenAI's names of a half's tensors, and transformers'; applied one after the other.
+# From OpenAI's names of a half's tensors to transformers' names; applied in this order.
 OPENAI_NAMES = [
     (r"^token_embedding\.", "embed_tokens."),
     (r"^positional_embedding$", "embed_positions.weight"),
@@ -54,33 +54,27 @@ OPENAI_NAMES = [
 
 @dataclass(frozen=True)
 class PretrainedWhisper:
-    """A Whisper whose weights are read when asked for.
+    """A Whisper model whose weights are read on demand."""
 
-    Attributes:
-        name: As given.
-        config: Its sizes.
-        files: Where its weights are.
-    """
-
-    name: str
-    config: WhisperConfig
-    files: tuple[Path, ...]
+    name: str  # as given
+    config: WhisperConfig  # its sizes
+    files: tuple[Path, ...]  # of its weights
 
     @property
     def is_ctranslate2(self) -> bool:
-        """Whether its folder is in CTranslate2's format, ``config.json`` too."""
+        """Whether its folder, including ``config.json``, has CTranslate2's format."""
         return self.files[0].name == BINARY
 
     def build(self, kind: type[torch.nn.Module], config: WhisperConfig, half: str):
-        """A half with its weights, in float32.
+        """Build a half with its weights, in float32.
 
         Args:
             kind: transformers' ``WhisperEncoder`` or ``WhisperDecoder``.
-            config: To build it with.
+            config: Config of this half.
             half: ``ENCODER`` or ``DECODER``.
 
         Raises:
-            InputError: A file cannot be read, holds more than weights, or has other tensors.
+            InputError: A file cannot be read, contains more than weights, or has other tensors.
         """
         with torch.device("meta"):
             module = kind(config)
@@ -90,7 +84,7 @@ class PretrainedWhisper:
         return module
 
     def weights(self, half: str) -> dict[str, torch.Tensor]:
-        """Tensors of a half by transformers' names within it, in float32."""
+        """Read the tensors of a half by transformers' names within it, in float32."""
         if self.is_ctranslate2:
             return read_half(self.files[0], half)
         weights = {}
@@ -101,7 +95,7 @@ class PretrainedWhisper:
 
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
-    """Find a Whisper and read its config.
+    """Find a Whisper model and read its config.
 
     Args:
         whisper_model: A hub name such as ``openai/whisper-large-v3`` or
@@ -109,7 +103,7 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
             OpenAI ``.pt`` file.
 
     Raises:
-        InputError: There is no such model, or it is no Whisper.
+        InputError: There is no such model, or it is not Whisper.
     """
     path = Path(whisper_model).expanduser()
     if path.is_file() or path.suffix == ".pt":
@@ -117,7 +111,7 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     folder = path if is_local(whisper_model) else _download(whisper_model)
     if not (folder / CONFIG).is_file():
         raise InputError(
-            f"whisper_model: {whisper_model!r} holds no {CONFIG}; give a folder in Hugging Face "
+            f"whisper_model: {whisper_model!r} has no {CONFIG}; give a folder in Hugging Face "
             "format (save_pretrained) or faster-whisper's, an OpenAI .pt file or a name such as "
             "openai/whisper-base"
         )
@@ -135,15 +129,15 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
 
 
 def is_local(name: str) -> bool:
-    """Whether a name means a file or folder here, rather than a hub's."""
+    """Return whether a name is a local file or folder instead of a hub name."""
     return name.startswith((".", "/", "~")) or Path(name).exists()
 
 
 def is_whisper(name: str) -> bool:
-    """Whether a name means a Whisper, as ``open_whisper`` takes it, rather than another model.
+    """Return whether a name is a Whisper model for ``open_whisper``.
 
-    Of a hub model nothing but ``config.json`` is fetched for that. True of paths that are nowhere,
-    too: ``open_whisper`` says what is wrong with them.
+    Fetches only ``config.json`` of a hub model. Also True for paths that do not exist:
+    ``open_whisper`` then raises the error.
     """
     path = Path(name).expanduser()
     if path.suffix == ".pt" or (path / CONFIG).is_file():
@@ -163,28 +157,28 @@ def is_whisper(name: str) -> bool:
 
 def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
     if (folder / SAFE_INDEX).is_file():
-        found = [folder / file for file in _indexed_files(folder / SAFE_INDEX)]
+        files = [folder / file for file in _indexed_files(folder / SAFE_INDEX)]
     else:
-        found = _hugging_face_files(folder)[:1]
-    missing = [path for path in found if not path.is_file()]
-    if missing or not found:
+        files = _hugging_face_files(folder)[:1]
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
         raise InputError(
             f"whisper_model: {name!r} lacks {missing[0].name if missing else SAFE}; fetch the "
             "model again"
         )
-    return tuple(found)
+    return tuple(files)
 
 
 def _indexed_files(path: Path) -> list[str]:
-    """Names of files beside an index, which may be a stranger's."""
+    """Return the file names in an index, which is untrusted: only names in its own folder."""
     files = read_json(path).get("weight_map")
     if not isinstance(files, dict) or not files:
-        raise InputError(f"{path}: weight_map names no files; fetch it again")
+        raise InputError(f"{path}: weight_map lists no files; fetch it again")
     for file in files.values():
         if not isinstance(file, str) or SHARD.fullmatch(file) is None:
             raise InputError(
                 f"{path}: weight_map: {reprlib.repr(file)}; allowed: names of .safetensors files "
-                "beside it"
+                "next to it"
             )
     return sorted({*files.values()})
 
@@ -195,7 +189,7 @@ def _hugging_face_files(folder: Path) -> list[Path]:
 
 
 def _download(name: str) -> Path:
-    """The folder of a hub model in the local cache, fetched where it is not there yet."""
+    """Return the folder of a hub model in the local cache, after fetching it if necessary."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -224,12 +218,14 @@ def _open_openai(name: str, path: Path) -> PretrainedWhisper:
 
 
 def _load_pickled(path: Path) -> Mapping:
-    """A ``.pt`` or ``.bin`` file, mapped rather than read."""
+    """Map a ``.pt`` or ``.bin`` file into memory."""
     if not path.is_file():
-        raise InputError(f"whisper_model: {path}: no such file; mend the path")
+        raise InputError(f"whisper_model: {path}: no such file; correct the path")
     loaded = load_pickled(path, mmap=True)
     if not isinstance(loaded, Mapping):
-        raise InputError(f"whisper_model: {path}: holds no names to tensors; fetch it again")
+        raise InputError(
+            f"whisper_model: {path}: is no mapping of names to tensors; fetch it again"
+        )
     return loaded
 
 
@@ -254,7 +250,7 @@ def _read_safetensors(path: Path, half: str) -> dict[str, torch.Tensor]:
 
 
 def _name_within(name: str, half: str) -> str | None:
-    """``model.decoder.layers...`` to ``layers...``; None for tensors of something else."""
+    """Convert ``model.decoder.layers...`` to ``layers...``; None for tensors of other modules."""
     inner = name.removeprefix("model.").removeprefix(f"{half}.")
     return inner if inner != name.removeprefix("model.") else None
 
@@ -266,15 +262,15 @@ def _from_openai(name: str) -> str:
 
 
 def read_json(path: Path) -> dict:
-    """A JSON file that holds names and values.
+    """Read a JSON file with an object.
 
     Raises:
-        InputError: It cannot be read, or holds something else.
+        InputError: It cannot be read, or contains something else.
     """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
     if not isinstance(fields, dict):
-        raise InputError(f"{path}: holds no names with values; fetch it again")
+        raise InputError(f"{path}: is no JSON object; fetch it again")
     return fields

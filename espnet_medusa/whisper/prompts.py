@@ -1,6 +1,6 @@
-"""Which language an utterance is in: one decoder call behind the start token."""
+"""Whisper's prompt of each utterance: in a given, a detected or the default language."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,49 +10,17 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.whisper.tokens import DETECT, WhisperTokens
 
 
-def detect_languages(
-    decoder: TreeDecoder,
-    memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
-    start: int,
-    languages: Mapping[str, int],
-) -> list[str]:
-    """The most probable language token of each utterance (Radford et al., arXiv 2212.04356, 2.3).
-
-    Args:
-        decoder: Of a multilingual Whisper.
-        memory: (U, S, D) encoder output.
-        memory_lengths: (U,) frames.
-        start: Start token.
-        languages: Code to token.
-
-    Returns:
-        U codes.
-    """
-    num_utterances = len(memory)
-    state = decoder.start(memory, memory_lengths, with_heads=False)
-    outputs = decoder.extend(state, [[start]] * num_utterances, [[ROOT]] * num_utterances)
-    codes = [*languages]
-    scores = decoder.logits(outputs.hidden)[:, [languages[code] for code in codes]]
-    return [codes[best] for best in scores.argmax(dim=-1).tolist()]
-
-
 @dataclass(frozen=True)
 class WhisperPrompts:
-    """Prompts of a Whisper.
-
-    Attributes:
-        tokens: Its special tokens.
-        language: Code, ``detect``, or None with models of English alone.
-        task: ``transcribe`` or ``translate``.
+    """Prompts of a Whisper model.
 
     Raises:
         InputError: The model does not have the language or the task.
     """
 
-    tokens: WhisperTokens
-    language: str | None
-    task: str
+    tokens: WhisperTokens  # its special tokens
+    language: str | None  # default: code, ``detect``, or None with English-only models
+    task: str  # ``transcribe`` or ``translate``
 
     def __post_init__(self):
         self.tokens.prompt(self.known(self.language), self.task)
@@ -64,7 +32,7 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
-        """U prompts of P tokens; arguments and errors as ``choose_languages``'s."""
+        """Return U prompts of P tokens; arguments and errors as ``choose_languages``."""
         chosen = self.choose_languages(decoder, memory, memory_lengths, languages)
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
@@ -75,13 +43,13 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[str | None]:
-        """U codes; None with models of English alone.
+        """Return U language codes; None with English-only models.
 
         Args:
-            decoder: Detects.
+            decoder: For language detection.
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
-            languages: U codes or ``detect``; None: the search's own.
+            languages: U codes or ``detect``; None: the default.
 
         Raises:
             InputError: The model does not have a language.
@@ -89,19 +57,27 @@ class WhisperPrompts:
         chosen = [language or self.language for language in languages]
         rows = [row for row, language in enumerate(chosen) if language == DETECT]
         if rows and self.tokens.languages:
-            found = detect_languages(
-                decoder,
-                memory[rows],
-                memory_lengths[rows],
-                self.tokens.start,
-                self.tokens.languages,
-            )
-            for row, language in zip(rows, found, strict=True):
+            detected = self._detect(decoder, memory[rows], memory_lengths[rows])
+            for row, language in zip(rows, detected, strict=True):
                 chosen[row] = language
         return [self.known(code) for code in chosen]
 
+    def _detect(
+        self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> list[str]:
+        """Return the most probable languages after the start token.
+
+        Source: Radford et al., arXiv 2212.04356, section 2.3.
+        """
+        num_utterances, codes = len(memory), [*self.tokens.languages]
+        state = decoder.start(memory, memory_lengths, with_heads=False)
+        starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances
+        logits = decoder.logits(decoder.extend(state, starts, roots).hidden)
+        best = logits[:, [*self.tokens.languages.values()]].argmax(dim=-1)
+        return [codes[number] for number in best.tolist()]
+
     def known(self, language: str | None) -> str | None:
-        """A code in place of ``detect``, which models of English alone need not do."""
+        """Replace ``detect`` by any code of the model; None with English-only models."""
         if language != DETECT:
             return language
         return next(iter(self.tokens.languages), None)

@@ -1,4 +1,4 @@
-"""Whisper's sizes: ESPnet-style options, transformers' config, OpenAI's ``dims``."""
+"""Whisper's sizes as ESPnet options, transformers' config and OpenAI's ``dims``."""
 
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from transformers import WhisperConfig
 
 from espnet_medusa.errors import InputError
 
-# ESPnet-style options, and transformers' names of the same sizes.
+# ESPnet options to transformers' names.
 ENCODER_SIZES = {
     "num_mel_bins": "num_mel_bins",
     "output_size": "d_model",
@@ -24,18 +24,13 @@ DECODER_SIZES = {
     "max_target_positions": "max_target_positions",
 }
 
-# All of transformers' names, and the largest that are taken: the network is built by them.
+# All of transformers' names, and the largest allowed sizes of a network.
 SIZES = tuple(dict.fromkeys(["vocab_size", *ENCODER_SIZES.values(), *DECODER_SIZES.values()]))
 MAX_SIZE, MAX_LAYERS = 10_000_000, 1000
 
 
 def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
-    """Config of a network from its sizes.
-
-    Args:
-        dropout_rate: For hidden states, attention and activations.
-        sizes: ``WhisperConfig``'s own names.
-    """
+    """Build the config of a network from its sizes by ``WhisperConfig``'s names."""
     return WhisperConfig(
         **sizes,
         dropout=dropout_rate,
@@ -44,43 +39,43 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
         pad_token_id=None,  # an id would freeze that token's embedding
         bos_token_id=None,
         eos_token_id=None,
-        decoder_start_token_id=0,  # not used; any vocabulary has it
+        decoder_start_token_id=0,  # unused; valid in any vocabulary
     )
 
 
 def config_of_options(
     options: object, names: Mapping[str, str], dropout_rate: float, **sizes: int
 ) -> WhisperConfig:
-    """Config of a half from its options.
+    """Build the config of a half from its options, and from further sizes.
 
     Args:
-        options: Has the attributes that ``names`` lists.
+        options: Object with the attributes in ``names``.
         names: ``ENCODER_SIZES`` or ``DECODER_SIZES``.
         dropout_rate: For hidden states, attention and activations.
-        sizes: What the options do not say, by ``WhisperConfig``'s own names.
+        sizes: Further sizes, by ``WhisperConfig``'s names.
     """
-    said = {name: getattr(options, option) for option, name in names.items()}
-    return scratch_config(dropout_rate, **said, **sizes)
+    own_sizes = {name: getattr(options, option) for option, name in names.items()}
+    return scratch_config(dropout_rate, **own_sizes, **sizes)
 
 
 def encoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
-    """Of the encoder alone, with the dropout of this training."""
+    """Return the config of the encoder, with another dropout rate."""
     return _config_of_half(config, dropout_rate, ENCODER_SIZES.values())
 
 
 def decoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
-    """Of the decoder alone, with the dropout of this training."""
+    """Return the config of the decoder, with another dropout rate."""
     names = ["vocab_size", "d_model", "scale_embedding", *DECODER_SIZES.values()]
     return _config_of_half(config, dropout_rate, names)
 
 
 def encoder_sizes(config: WhisperConfig) -> dict[str, int]:
-    """``encoder_conf`` of ``encoder: hf_whisper`` that makes this encoder without its folder."""
+    """Return the ``encoder_conf`` of ``encoder: hf_whisper`` that builds this encoder."""
     return {option: getattr(config, name) for option, name in ENCODER_SIZES.items()}
 
 
 def decoder_sizes(config: WhisperConfig) -> dict[str, int]:
-    """``decoder_conf`` of ``decoder: whisper_medusa``, likewise."""
+    """Return the ``decoder_conf`` of ``decoder: whisper_medusa`` that builds this decoder."""
     return {option: getattr(config, name) for option, name in DECODER_SIZES.items()}
 
 
@@ -90,52 +85,51 @@ def _config_of_half(
     return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
 
 
-def check_sizes(said: Mapping[str, Any], where: str) -> None:
+def check_sizes(fields: Mapping[str, Any], where: str) -> None:
     """Refuse sizes that no Whisper has.
 
     Args:
-        said: Sizes by transformers' names, and anything else; some may be missing.
-        where: They stand, for messages.
+        fields: Sizes by transformers' names, some may be missing; other fields are ignored.
+        where: Source of the fields, for messages.
 
     Raises:
-        InputError: Names the size.
+        InputError: With the name of the size.
     """
     for name in SIZES:
-        most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
-        if name in said and not (type(said[name]) is int and 1 <= said[name] <= most):
-            raise InputError(
-                f"{where}: {name}: {reprlib.repr(said[name])}; allowed: 1 to {most}; fetch it again"
-            )
-    width = said.get("d_model", 4)
-    if width < 4 or width % 2:  # half of it sines, half cosines, of two frequencies or more
+        limit = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
+        if name in fields and not (type(fields[name]) is int and 1 <= fields[name] <= limit):
+            shown = reprlib.repr(fields[name])
+            raise InputError(f"{where}: {name}: {shown}; allowed: 1 to {limit}; fetch it again")
+    width = fields.get("d_model", 4)
+    if width < 4 or width % 2:  # half sines, half cosines, of two frequencies or more
         raise InputError(f"{where}: d_model: {width}; allowed: an even number, 4 or more")
     for name in ("encoder_attention_heads", "decoder_attention_heads"):
-        if {name, "d_model"} <= {*said} and said["d_model"] % said[name]:
+        if {name, "d_model"} <= {*fields} and width % fields[name]:
             raise InputError(
-                f"{where}: {name}: {said[name]}; allowed: what divides d_model, {said['d_model']}"
+                f"{where}: {name}: {fields[name]}; allowed: what divides d_model, {width}"
             )
 
 
 def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConfig:
-    """Config from the fields of a ``config.json``.
+    """Build the config from the fields of a ``config.json``.
 
     Raises:
-        InputError: They are not those of a Whisper.
+        InputError: They do not describe a Whisper.
     """
     check_sizes(fields, where)
     try:
         return WhisperConfig.from_dict({**fields})
-    except Exception as error:  # transformers checks fields in many ways
+    except Exception as error:  # transformers raises many kinds of errors
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{where}: {reason}; mend it, or fetch it again") from error
+        raise InputError(f"{where}: {reason}; correct it, or fetch it again") from error
 
 
 def config_of_openai(dims: Mapping[str, int], where: str) -> WhisperConfig:
-    """Config from ``dims`` of an OpenAI ``.pt`` file.
+    """Build the config from ``dims`` of an OpenAI ``.pt`` file.
 
     Raises:
         KeyError: A size is missing.
-        InputError: A size is not one of a Whisper.
+        InputError: A size is not allowed.
     """
     sizes = dict(
         vocab_size=dims["n_vocab"],

@@ -1,4 +1,4 @@
-"""The vocabulary that belongs to a model: its own tokenizer, a given one, or OpenAI's."""
+"""The tokenizer and token list of a model: from its folder, from an option, or OpenAI's."""
 
 import shutil
 from collections.abc import Mapping
@@ -24,37 +24,30 @@ TOKENIZER_FILES = (
     TOKENIZER_CONFIG, "tokenizer.json", "vocab.json", "merges.txt", "normalizer.json",
     "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
-HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with a token a line"
+HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with one token per line"
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Where the vocabulary comes from; all None: the model's own folder, or OpenAI's."""
+    """Source of the vocabulary; both None: the model's folder, or OpenAI's files."""
 
     tokenizer: str | None = None  # folder or hub name
-    token_list: Path | None = None  # one token a line, in the order of ids
+    token_list: Path | None = None  # one token per line, in the order of ids
 
 
 @dataclass(frozen=True)
 class Text:
-    """Vocabulary and tokenizer.
+    """Vocabulary and tokenizer."""
 
-    Attributes:
-        tokens: V names, by id.
-        start, end: Ids of the symbols around a transcript.
-        tokenizer: None where text is not in a tokenizer of Hugging Face's kind.
-        folder: Files to copy as they are; None: they are made from ``tokenizer``.
-    """
-
-    tokens: tuple[str, ...]
-    start: int
-    end: int
-    tokenizer: PreTrainedTokenizerBase | None = None
-    folder: Path | None = None
+    tokens: tuple[str, ...]  # V names, by id
+    start: int  # id of the symbol before a transcript
+    end: int  # id of the symbol after a transcript
+    tokenizer: PreTrainedTokenizerBase | None = None  # None: not a Hugging Face tokenizer
+    folder: Path | None = None  # files that `save` copies; None: written by `tokenizer`
 
     @property
     def whisper(self) -> WhisperTokens | None:
-        """Whisper's special tokens; None where the vocabulary is not Whisper's."""
+        """Whisper's special tokens; None for other vocabularies."""
         if self.tokenizer is None:
             return None
         try:
@@ -77,32 +70,32 @@ class Text:
 def find_text(
     vocab_size: int, folder: Path | None, options: TextOptions, ids: Mapping[str, object]
 ) -> Text:
-    """The vocabulary of a model.
+    """Find the vocabulary of a model.
 
     Args:
         vocab_size: V.
-        folder: The model's own, or None.
-        options: What to take instead.
+        folder: The model's folder, or None.
+        options: Another source.
         ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
-            where it lacks them, they are Whisper's.
+            by default Whisper's.
 
     Raises:
-        InputError: There is none, or one that does not fit; says what to give.
+        InputError: There is none, or it does not fit the model.
     """
-    kept = None
+    copied = None
     if options.token_list is not None:
         tokenizer = _word_level(options.token_list, vocab_size, ids)
     elif options.tokenizer is not None:
         tokenizer = load_safely(options.tokenizer)
-        kept = Path(options.tokenizer)
+        copied = Path(options.tokenizer)
     elif folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES):
-        tokenizer, kept = load_safely(folder), folder
+        tokenizer, copied = load_safely(folder), folder
     elif vocab_size in VOCABULARIES:
         tokenizer = make_tokenizer(vocab_size)
     else:
         allowed = ", ".join(map(str, VOCABULARIES))
         raise InputError(
-            f"vocab_size: {vocab_size}; the model brings no tokenizer, and OpenAI's have {allowed} "
+            f"vocab_size: {vocab_size}; the model has no tokenizer, and OpenAI's have {allowed} "
             f"tokens; {HOW_TO_GIVE}"
         )
     tokens = list_tokens(tokenizer, vocab_size)
@@ -110,31 +103,30 @@ def find_text(
     for symbol in (start, end):
         if not 0 <= symbol < vocab_size:
             raise InputError(f"token id {symbol}: out of the vocabulary of {vocab_size} tokens")
-    if kept is not None and not (kept / TOKENIZER_CONFIG).is_file():
-        kept = None  # without it nobody can tell what kind of tokenizer the files make
-    return Text(tokens, start, end, tokenizer, kept)
+    if copied is not None and not (copied / TOKENIZER_CONFIG).is_file():
+        copied = None  # without the config, copied files have no kind of tokenizer
+    return Text(tokens, start, end, tokenizer, copied)
 
 
 def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load a tokenizer that brings no code.
+    """Load a tokenizer without running its code.
 
     Raises:
-        InputError: There is none, or it names code of its own.
+        InputError: There is none, or it requires code of its own.
     """
     config = Path(name) / TOKENIZER_CONFIG
     if config.is_file() and "auto_map" in read_json(config):
         raise InputError(
-            f"{config}: auto_map names code that comes with the tokenizer; it is not run; "
-            f"{HOW_TO_GIVE}"
+            f"{config}: auto_map requires code of the tokenizer, which is never run; {HOW_TO_GIVE}"
         )
     return load_tokenizer(name)
 
 
 def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of an ESPnet config: of ``hugging_face`` its folder, or Whisper's own.
+    """Load the tokenizer of an ESPnet config: Whisper's, or ``bpemodel`` of ``hugging_face``.
 
     Raises:
-        InputError: There is none, or it brings code.
+        InputError: There is none, or it requires code of its own.
     """
     if token_type in VOCAB_SIZE_OF_TYPE:
         return make_tokenizer(VOCAB_SIZE_OF_TYPE[token_type])
@@ -142,7 +134,7 @@ def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokeni
 
 
 def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
-    """Names of V ids; an id that the tokenizer does not use still has its place.
+    """Return the names of V ids; unused ids get a placeholder.
 
     Raises:
         InputError: The tokenizer has more tokens than the model.
@@ -167,14 +159,14 @@ def _find_id(which: str, ids: Mapping[str, object], tokenizer: PreTrainedTokeniz
 
 
 def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTrainedTokenizerFast:
-    """A tokenizer of whole words from a token list; tokens with a role are no text."""
+    """Build a tokenizer of whole words from a token list; tokens with a role are special."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = read_token_list(path)
     if len(words) != vocab_size or len(set(words)) != vocab_size:
         raise InputError(
             f"--token_list {path}: {len(words)} lines, {len(set(words))} different; the model has "
-            f"{vocab_size} tokens: give one a line, in the order of ids"
+            f"{vocab_size} tokens: give one per line, in the order of ids"
         )
     roles = {ids[name] for name in ids if name.endswith("_token_id") and type(ids[name]) is int}
     special = [words[number] for number in sorted(roles & {*range(vocab_size)})]
@@ -185,7 +177,7 @@ def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTr
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, additional_special_tokens=special)
 
 
-# Vocabularies of OpenAI's models and of those distilled from them: no need to fetch the model.
+# Vocabulary sizes of hub models with OpenAI's tokenizers: the model need not be fetched.
 _ENGLISH_SIZES = ("tiny", "base", "small", "medium")
 _SIZES = (*_ENGLISH_SIZES, "large", "large-v2")
 VOCAB_SIZES = (
@@ -201,10 +193,7 @@ VOCAB_SIZES = (
 
 
 def read_text(whisper_model: str) -> Text:
-    """Vocabulary and tokenizer of a Whisper: the folder's own, or else OpenAI's.
-
-    Args:
-        whisper_model: As ``open_whisper``.
+    """Return vocabulary and tokenizer of a Whisper model: from its folder, or else OpenAI's.
 
     Raises:
         InputError: There is no such model, or no tokenizer for its vocabulary.
@@ -222,8 +211,8 @@ def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, f
 
     Args:
         whisper_model: As ``read_text``.
-        token_type: ``whisper_en`` or ``whisper_multilingual``, which must be the model's.
-        token_list: File to write, one token a line; line numbers are ids.
+        token_type: ``whisper_en`` or ``whisper_multilingual``, as the model requires.
+        token_list: File to write, one token per line; line numbers are ids.
         folder: For ``bpemodel`` of ``token_type: hugging_face``.
 
     Returns:

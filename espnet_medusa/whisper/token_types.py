@@ -7,12 +7,7 @@ VOCAB_SIZE_OF_TYPE = {ENGLISH: 51864, MULTILINGUAL: 51865}  # large-v3 has one m
 
 
 def asr_sh_options(vocab_size: int, model: str) -> str:
-    """What makes ``asr.sh`` list a Whisper's tokens.
-
-    Args:
-        vocab_size: V of the model.
-        model: Hub name or folder.
-    """
+    """Return the options of ``asr.sh`` for the token list of a Whisper model (name or folder)."""
     for name, size in VOCAB_SIZE_OF_TYPE.items():
         if size == vocab_size:
             return f"--token_type {name}"

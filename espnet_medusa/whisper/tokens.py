@@ -1,6 +1,6 @@
-"""Whisper's text: its tokenizer without a network, its prompt, and the tokens that it suppresses.
+"""Whisper's tokenizer, special tokens, prompts, and suppressed tokens.
 
-Vocabulary and languages are those that openai-whisper carries.
+Vocabulary and languages come from openai-whisper's files; no network is needed.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
 START, END = "<|startoftranscript|>", "<|endoftext|>"
-# Vocabulary size to openai-whisper's file and its number of languages.
+# Vocabulary size to openai-whisper's file and number of languages.
 VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
 
-# What OpenAI suppresses (Radford et al., arXiv 2212.04356; whisper/decoding.py): annotations of
-# speakers and sounds. One symbol that takes several tokens is suppressed by its first.
+# Symbols that OpenAI suppresses, as they annotate speakers and sounds (Radford et al., arXiv
+# 2212.04356; whisper/decoding.py). For MUSIC symbols of several tokens, only the first token.
 QUOTES_AND_BRACKETS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
 ANNOTATIONS = [
     *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))"),
@@ -35,7 +35,7 @@ NOT_BEFORE_A_WORD = [" -", " '"]
 
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
-    """Whisper's tokenizer from openai-whisper's files; ``save_pretrained`` makes a folder of it.
+    """Build Whisper's tokenizer from openai-whisper's files.
 
     Args:
         vocab_size: 51864 (English only), 51865 (99 languages) or 51866 (100, large-v3).
@@ -48,12 +48,11 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
             f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
             f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
         )
-    return _with_end(_openais(vocab_size))  # which copies it
+    return _fast_tokenizer(_convert_openai_files(vocab_size))  # copies the cached one
 
 
 @cache
-def _openais(vocab_size: int) -> Tokenizer:
-    """Of openai-whisper's files: a second of work."""
+def _convert_openai_files(vocab_size: int) -> Tokenizer:
     from transformers.convert_slow_tokenizer import TikTokenConverter
     from whisper import tokenizer as openai  # Slow to import.
 
@@ -68,8 +67,8 @@ def _openais(vocab_size: int) -> Tokenizer:
     return converter.converted()
 
 
-def _with_end(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """transformers' tokenizer around that of ``tokenizers``; a name not in it would be added."""
+def _fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Wrap a tokenizer for transformers, with ``END`` only if it has this token."""
     roles = ("bos_token", "eos_token", "unk_token", "pad_token")
     known = tokenizer.token_to_id(END) is not None
     return PreTrainedTokenizerFast(
@@ -81,44 +80,32 @@ def _with_end(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 @dataclass(frozen=True)
 class WhisperTokens:
-    """Ids of what is no text.
+    """Ids of Whisper's special tokens, and of the suppressed text tokens."""
 
-    Attributes:
-        start, end: Of a transcript.
-        languages: Code to id; empty for models of English alone.
-        transcribe, translate: Tasks.
-        no_timestamps: The last of the prompt; the times follow it, from 0 s on.
-        language_model: Of prompts that nobody uses.
-        previous: Before the text of the window before.
-        no_speech: What the decoder knows silence by.
-        annotations: Text tokens that OpenAI suppresses.
-        blank: Text tokens that do not come first.
-    """
-
-    start: int
-    end: int
-    languages: dict[str, int]
-    transcribe: int
-    translate: int
-    no_timestamps: int
-    language_model: int
-    previous: int
-    no_speech: int
-    annotations: tuple[int, ...]
-    blank: tuple[int, ...]
+    start: int  # of a transcript
+    end: int  # of a transcript
+    languages: dict[str, int]  # code to id; empty for English-only models
+    transcribe: int  # task
+    translate: int  # task
+    no_timestamps: int  # last token of a prompt; the next ids are times from 0 s
+    language_model: int  # <|startoflm|>, unused
+    previous: int  # precedes the previous window's text
+    no_speech: int  # its probability at the start detects silence
+    annotations: tuple[int, ...]  # text tokens that OpenAI suppresses
+    blank: tuple[int, ...]  # text tokens that are suppressed at the start
 
     def prompt(
         self, language: str | None, task: str = TRANSCRIBE, timestamps: bool = False
     ) -> list[int]:
-        """What a transcript starts from.
+        """Return the prompt of a transcript.
 
         Args:
-            language: Its code; not looked at by models of English alone.
+            language: Its code; None or ``en`` for English-only models.
             task: ``transcribe``, or ``translate`` into English.
-            timestamps: Whether it has timestamps.
+            timestamps: Whether the transcript has timestamps.
 
         Raises:
-            InputError: A language or task that the model does not have.
+            InputError: The model does not have the language or the task.
         """
         if task not in TASKS:
             raise InputError(f"task: {task!r}; allowed: {', '.join(TASKS)}")
@@ -126,7 +113,7 @@ class WhisperTokens:
         if not self.languages:
             if task != TRANSCRIBE or language not in (None, "en"):
                 raise InputError(
-                    f"language: {language!r}, task: {task!r}; this model knows English alone: "
+                    f"language: {language!r}, task: {task!r}; this model is English-only: "
                     "allowed are en and transcribe"
                 )
             return [self.start, *last]
@@ -145,30 +132,30 @@ class WhisperTokens:
 
     @cached_property
     def prompts(self) -> list[int]:
-        """Ids of all that prompts are made of."""
+        """Ids of all prompt tokens."""
         known = {self.start, self.transcribe, self.translate, self.no_timestamps}
         return sorted(known | {*self.languages.values()})
 
     @cached_property
     def suppressed(self) -> list[int]:
-        """Ids that never come, as OpenAI's generation configs list them."""
+        """Ids that are always suppressed, as in OpenAI's generation configs."""
         others = self.language_model, self.previous, self.no_speech
         tasks = (self.transcribe, self.translate)
         return sorted({*self.annotations, *others, *tasks, self.start})
 
     @cached_property
     def begin_suppressed(self) -> list[int]:
-        """Ids that do not come first."""
+        """Ids that are suppressed at the start."""
         return sorted({*self.blank, self.end})
 
 
 def default_symbols(token_list: Sequence[str]) -> tuple[str, str]:
-    """Start and end of a text where no option names them: Whisper's, or ESPnet's own."""
+    """Return the default start and end symbols: Whisper's, or ESPnet's."""
     return (START, END) if START in token_list else ("<sos/eos>", "<sos/eos>")
 
 
 def hugging_face_tokenizer(converter: Any) -> Any:
-    """The tokenizer behind ESPnet's converter of ids, of token type hugging_face or Whisper's."""
+    """Return the tokenizer of ESPnet's converter, of token type hugging_face or Whisper's."""
     return getattr(converter.tokenizer, "tokenizer", converter.tokenizer)
 
 
@@ -176,7 +163,7 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
     """Find Whisper's special tokens in a tokenizer.
 
     Raises:
-        InputError: It lacks one.
+        InputError: A token is missing.
     """
     from whisper.tokenizer import LANGUAGES
 
@@ -186,11 +173,11 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
         for name in names:
             if name in vocabulary:
                 return vocabulary[name]
-        raise InputError(f"tokenizer: no token {names[0]}; give that of a Whisper model")
+        raise InputError(f"tokenizer: no token {names[0]}; give the tokenizer of a Whisper model")
 
     ids = {code: vocabulary.get(f"<|{code}|>") for code in LANGUAGES}
     languages = {code: number for code, number in ids.items() if number is not None}
-    # English models have the languages' ids, too, and never saw them.
+    # English-only models have the languages' ids, too, but were not trained on them.
     multilingual = find(START) != 50257
     return WhisperTokens(
         start=find(START),
@@ -208,13 +195,13 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
 
 
 def _annotations(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    found = {_encode(tokenizer, text)[0] for text in NOT_BEFORE_A_WORD}
+    suppressed = {_encode(tokenizer, text)[0] for text in NOT_BEFORE_A_WORD}
     for symbol in (*QUOTES_AND_BRACKETS, *ANNOTATIONS, *MUSIC):
         for text in (symbol, " " + symbol):
             tokens = _encode(tokenizer, text)
             if len(tokens) == 1 or symbol in MUSIC:
-                found.add(tokens[0])
-    return sorted(found)
+                suppressed.add(tokens[0])
+    return sorted(suppressed)
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
@@ -222,21 +209,21 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def load_tokenizer(folder: str | Path) -> Any:
-    """A tokenizer folder, or a hub name.
+    """Load the tokenizer of a folder or hub name.
 
     Raises:
-        InputError: There is none.
+        InputError: It cannot be loaded.
     """
     from transformers import AutoTokenizer
 
     own = Path(folder) / TOKENIZER
     try:
         if (own.parent / BINARY).is_file() and own.is_file():
-            # CTranslate2's config.json does not say what kind of tokenizer it is.
-            return _with_end(Tokenizer.from_buffer(own.read_bytes()))
+            # CTranslate2's config.json does not contain the kind of tokenizer.
+            return _fast_tokenizer(Tokenizer.from_buffer(own.read_bytes()))
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    except Exception as error:  # tokenizers raises nothing more special
+    except Exception as error:  # tokenizers raises plain Exception
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(
-            f"tokenizer '{folder}': {reason}; run stage 5, or mend the path"
+            f"tokenizer '{folder}': {reason}; run stage 5, or correct the path"
         ) from error

@@ -1,4 +1,4 @@
-"""Tokens of a transcript with timestamps as text, and text as tokens of a prompt."""
+"""Whisper's transcripts with timestamps: from tokens to text and words, and back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 
 from espnet_medusa.whisper.tokens import WhisperTokens
 
+UNSPACED = frozenset(["zh", "ja", "th", "lo", "my", "yue"])  # languages without word separators
+BROKEN = "�"  # decoded from bytes that are no character
+
+WordTokens = tuple[str, list[int]]
+
 
 class TranscriptText:
-    """Whisper's tokenizer where timestamps stand among the tokens.
+    """Convert transcripts with timestamps between tokens and text.
 
     Args:
-        tokenizer: Of Hugging Face's kind.
+        tokenizer: Hugging Face tokenizer of a Whisper model.
         tokens: Its special tokens.
     """
 
@@ -21,34 +26,28 @@ class TranscriptText:
         self.tokenizer, self.tokens = tokenizer, tokens
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text that stands before a transcript."""
+        """Tokenize a text that precedes a transcript."""
         encoded = self.tokenizer(" " + text.strip(), add_special_tokens=False)
         return [*encoded["input_ids"]]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of tokens, timestamps left out."""
-        kept = [token for token in tokens if token < self.tokens.first_time]
-        return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        """Return the text of tokens without timestamps."""
+        untimed = [token for token in tokens if token < self.tokens.first_time]
+        return self.tokenizer.decode(untimed, clean_up_tokenization_spaces=False)
 
     def words_alone(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens that are text."""
+        """Return the text tokens."""
         return [token for token in tokens if token < self.tokens.end]
-
-
-UNSPACED = frozenset(["zh", "ja", "th", "lo", "my", "yue"])  # languages that part no words
-BROKEN = "�"  # what bytes that are no character decode to
-
-WordTokens = tuple[str, list[int]]
 
 
 def split_words(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str], end: int, language: str | None
 ) -> list[WordTokens]:
-    """Words with their tokens, as openai-whisper's tokenizer splits them.
+    """Group tokens into words, as openai-whisper's tokenizer does.
 
     Args:
-        tokens: Of a text; those from ``end`` on are a word each.
-        decode: Tokens to text.
+        tokens: Tokens of a text; each one from ``end`` on is a word.
+        decode: Convert tokens to text.
         end: End symbol.
         language: Code; None: English.
     """
@@ -59,26 +58,26 @@ def split_words(
 def split_characters(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[WordTokens]:
-    """The shortest runs of tokens that are whole characters."""
-    whole, found, current, place = decode(tokens), [], [], 0
+    """Group tokens into the shortest runs that decode to whole characters."""
+    whole, runs, current, place = decode(tokens), [], [], 0
     for token in tokens:
         current.append(token)
         text = decode(current)
-        # A text may hold the sign for broken characters itself.
+        # The text itself may contain the replacement character.
         if BROKEN not in text or whole[place + text.index(BROKEN)] == BROKEN:
-            found.append((text, current))
+            runs.append((text, current))
             current = []
             place += len(text)
-    return found
+    return runs
 
 
 def _join_at_spaces(characters: Sequence[WordTokens], end: int) -> list[WordTokens]:
     words: list[WordTokens] = []
     for text, tokens in characters:
-        alone = tokens[0] >= end or text.strip() in string.punctuation
-        if alone or text.startswith(" ") or not words:
+        is_symbol = tokens[0] >= end or text.strip() in string.punctuation
+        if is_symbol or text.startswith(" ") or not words:
             words.append((text, [*tokens]))
         else:
-            before, known = words[-1]
-            words[-1] = before + text, known + tokens
+            last_text, last_tokens = words[-1]
+            words[-1] = last_text + text, last_tokens + tokens
     return words

@@ -1,4 +1,4 @@
-"""Files that libsndfile does not read: the samples that went in, or one line on what is wrong."""
+"""Files that only FFmpeg reads: the written samples, or a one-line error."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def make(path, seconds=2.0, channels=1, seed=0, **options):
 
 
 def alignment(samples, found, rate_hz) -> tuple[float, float]:
-    """Correlation of what was read with what was written, and its delay in s, up to 80 ms."""
+    """Correlation of the read with the written samples, and the delay in s, up to 80 ms."""
     most = round(0.08 * rate_hz)
     inner = samples[most : len(samples) - 2 * most]
     scores = np.correlate(found[: len(inner) + 2 * most], inner, mode="valid")
@@ -32,7 +32,7 @@ def alignment(samples, found, rate_hz) -> tuple[float, float]:
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("suffix", CODECS)
-def test_samples_are_those_that_were_written(tmp_path, suffix, channels):
+def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
     path = tmp_path / f"talk{suffix}"
     samples, rate_hz = make(path, 2.0, channels)
     with pytest.raises(soundfile.SoundFileError):
@@ -64,7 +64,7 @@ def test_eight_channels_are_averaged(tmp_path):
     assert correlation > 0.9
 
 
-def test_a_part_is_that_of_the_whole(tmp_path):
+def test_parts_equal_those_of_the_whole(tmp_path):
     path = tmp_path / "talk.m4a"
     _, rate_hz = make(path, 3.0)
     whole, _ = read_audio(str(path))
@@ -130,7 +130,7 @@ def test_truncated_files_are_refused_by_name(tmp_path, suffix, options, part):
         (b"\0\0\0\x20ftypM4A \0\0\0\0", "is a damaged or truncated MP4 file"),
     ],
 )
-def test_what_is_no_sound_is_explained(tmp_path, content, message):
+def test_files_without_audio_are_explained(tmp_path, content, message):
     write_media(tmp_path / "talk.m4a", speechlike(1.0))
     path = tmp_path / "talk.mp4"
     path.write_bytes(content)
@@ -141,7 +141,7 @@ def test_what_is_no_sound_is_explained(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_noise_of_bytes_is_no_audio(tmp_path, seed):
+def test_random_bytes_are_refused(tmp_path, seed):
     path = tmp_path / "talk.mp4"
     path.write_bytes(np.random.default_rng(seed).bytes(30000))
     with pytest.raises(AudioError, match="is no audio that libsndfile or FFmpeg reads"):
@@ -155,8 +155,8 @@ def test_a_video_without_sound_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_damage_is_refused_or_read_in_full(tmp_path, seed):
-    """Bytes that are overwritten: never a shorter text without a word."""
+def test_damaged_files_are_refused_or_read_completely(tmp_path, seed):
+    """Overwritten bytes never shorten the audio silently."""
     path = tmp_path / "talk.m4a"
     make(path, 4.0, movflags="faststart")
     data, rng = bytearray(path.read_bytes()), np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Silero's detector finds speech where it was put."""
+"""Silero's detector on synthesized speech with known pauses."""
 
 import numpy as np
 import pytest
@@ -20,14 +20,14 @@ def talk():
     return lay_out([say(text) for text in texts], [2.0, 3.0, 1.5, 2.0])
 
 
-def test_speech_is_found_where_it_is(talk):
+def test_speech_is_detected(talk):
     samples, places = talk
     for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
         found = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)(given)
         assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
 
 
-def test_threads_stay(talk):
+def test_number_of_threads_is_unchanged(talk):
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -37,7 +37,7 @@ def test_threads_stay(talk):
         torch.set_num_threads(before)
 
 
-def test_parameters_have_their_effect(talk):
+def test_each_parameter_has_an_effect(talk):
     samples, places = talk
 
     def found(longest_s=30.0, **parameters):
@@ -53,7 +53,7 @@ def test_parameters_have_their_effect(talk):
     assert all(end - start <= 1.0 for start, end in short) and len(short) > len(places)
 
 
-def test_nothing_is_speech_in_silence_noise_and_chords():
+def test_silence_noise_and_chords_are_no_speech():
     find = SpeechDetector(VadParameters(), 30.0)
     rng = np.random.default_rng(0)
     for samples in (

@@ -166,7 +166,7 @@ def test_pickled_code_does_not_run(tmp_path, tokens, capsys):
     with open(folder / "pytorch_model.bin", "wb") as stream:
         pickle.dump({"weight": Pickled(tmp_path / "mark")}, stream)
     line = refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
-    assert "not a checkpoint of weights alone" in line
+    assert "not a checkpoint with weights only" in line
     assert not (tmp_path / "mark").exists()
 
 

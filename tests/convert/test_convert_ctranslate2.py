@@ -130,7 +130,7 @@ def test_damaged_files(folder, tmp_path, capsys):
     config.write_text("[" * 100000)
     assert "config.json: no JSON" in refused(capsys, folder, target)
     config.write_text("[1]")
-    assert "config.json: holds no names with values" in refused(capsys, folder, target)
+    assert "config.json: is no JSON object" in refused(capsys, folder, target)
     config.write_text(json.dumps(CONFIG))
     whole = tokenizer.read_bytes()
     for part in (whole[:1000], b"", b"{}"):
@@ -139,7 +139,7 @@ def test_damaged_files(folder, tmp_path, capsys):
     make_tokenizer(51866).backend_tokenizer.save(str(tokenizer))
     assert "tokenizer of 51866 tokens" in refused(capsys, folder, target)
     config.unlink()
-    assert "holds no config.json" in refused(capsys, folder, target)
+    assert "has no config.json" in refused(capsys, folder, target)
 
 
 def test_export_that_cannot_be(tmp_path, capsys, monkeypatch):

@@ -40,7 +40,7 @@ from espnet_medusa.vocabulary.tokenizers import (
     open_vocabulary,
     token_list_vocabulary,
 )
-from espnet_medusa.vocabulary.translation import ByteOrder, Translation
+from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
 
 END = "<|endoftext|>"
 # Merges in order; tokens are signs, merges, the end symbol.
@@ -137,7 +137,7 @@ def needed(tokens, depth):
 
 def run_scripted(translation, texts, depth, width=1):
     """Both models write these texts; the calls and what the draft model was asked."""
-    main, draft = translation.forth.source, translation.forth.target
+    main, draft = translation.to_draft.source, translation.to_draft.target
     ours = [main.encode(begin(main, text)) for text in texts]
     theirs = [draft.encode(begin(draft, text)) for text in texts]
     assert None not in sum(ours + theirs, [])
@@ -306,7 +306,7 @@ def test_the_same_signs_under_other_numbers(translations, vocabularies):
     """The main model itself, its tokens elsewhere, has all its drafts accepted."""
     main, draft = vocabularies["signs"], vocabularies["shuffled signs"]
     translation = translations("signs", "shuffled signs")
-    assert translation.forth.same_text
+    assert translation.to_draft.same_text
     for seed in range(3):
         module = tiny_decoder(seed, "none")
         twin = tiny_decoder(seed, "none", vocab_size=len(draft))
@@ -321,7 +321,7 @@ def test_the_same_signs_under_other_numbers(translations, vocabularies):
         twin.load_state_dict(weights)
         proposer = DraftModelProposer(build_runtime(twin), EOS, translation)
         memory, lengths = random_memory(seed, [6, 9])
-        prompts = [main.special["sos/eos"], 3], [draft.end, translation.forth.exact[3]]
+        prompts = [main.special["sos/eos"], 3], [draft.end, translation.to_draft.exact[3]]
         inputs = [
             DraftInput(row[:size], [*map(int, prompts[1])])
             for row, size in zip(memory, lengths, strict=True)
@@ -378,7 +378,7 @@ def random_case(seed, main, translation):
     """A random main model of VOCAB_SIZE tokens, a random draft model of the other vocabulary."""
     rng = random.Random(f"{seed} {main}")
     module = tiny_decoder(seed, "none")
-    draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.forth.target))
+    draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.to_draft.target))
     proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
     memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
     inputs = [DraftInput(row[:size], [1, 2]) for row, size in zip(memory, lengths, strict=True)]
@@ -473,7 +473,7 @@ def test_a_draft_model_with_few_positions_or_few_signs(translations):
     for draft in ("fine", "few"):
         translation = translations("coarse", draft)
         module = tiny_decoder(6, "none")
-        short = tiny_decoder(7, "none", vocab_size=len(translation.forth.target),
+        short = tiny_decoder(7, "none", vocab_size=len(translation.to_draft.target),
                              max_target_positions=9)  # fmt: skip
         proposer = DraftModelProposer(build_runtime(short), EOS, translation)
         memory, lengths = random_memory(6, [6, 4])
@@ -488,12 +488,12 @@ def test_a_draft_model_with_few_positions_or_few_signs(translations):
 @torch.no_grad()
 def test_what_is_settled_takes_no_memory(translations):
     """Of words that are over nobody asks again; the tree is the text and the last drafts."""
-    vocabulary = translations("whisper_en", "whisper_multilingual").forth.source
+    vocabulary = translations("whisper_en", "whisper_multilingual").to_draft.source
     [sentence] = make_sentences(1, seed=7)
     text = vocabulary.encode(f" {sentence} {sentence} {sentence}")
     translation = translations("whisper_en", "whisper_multilingual")
-    spelt = translation.forth.target.encode(f" {sentence} {sentence} {sentence}")
-    drafter = scripted([spelt], len(translation.forth.target), translation.forth.target.end)
+    spelt = translation.to_draft.target.encode(f" {sentence} {sentence} {sentence}")
+    drafter = scripted([spelt], len(translation.to_draft.target), translation.to_draft.target.end)
     proposer = DraftModelProposer(drafter, vocabulary.end, translation)
     proposer, [root] = begun(proposer, prompt=(0, 1))
     tip, sizes = root, []
@@ -511,18 +511,18 @@ def test_what_is_settled_takes_no_memory(translations):
 
 def test_tokens_by_how_they_begin(vocabularies):
     vocabulary = vocabularies["fallback"]
-    order = ByteOrder(vocabulary)
+    order = PrefixIndex(vocabulary)
     for ahead in (b" b", b" ba", b"\xff", "ü".encode(), b" bako", b"zz"):
         longer = {
             n for text, n in vocabulary.ids.items() if text.startswith(ahead) and text != ahead
         }
         begins = {n for text, n in vocabulary.ids.items() if text and ahead.startswith(text)}
-        assert set(order.longer(ahead)) == longer
-        assert set(order.agreeing(ahead)) == longer | begins
-        assert len(order.agreeing(ahead)) == len(longer | begins)
+        assert set(order.extensions(ahead)) == longer
+        assert set(order.compatible(ahead)) == longer | begins
+        assert len(order.compatible(ahead)) == len(longer | begins)
 
 
 def test_a_tokenizer_that_is_not_the_models_is_refused(vocabularies):
     main, draft = vocabularies["coarse"], vocabularies["fine"]
-    with pytest.raises(InputError, match=f"writes 3 tokens, its tokenizer knows {len(main)}"):
+    with pytest.raises(InputError, match=f"3 output tokens, its tokenizer {len(main)}"):
         Translation.between(main, draft, size=3)

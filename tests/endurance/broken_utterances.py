@@ -80,7 +80,7 @@ BAD_LINES: dict[str, tuple[Callable[[Path, str, str], BadLine], str]] = {
     "folder": (_folder, "is a folder"),
     "wrong_magic": (_wrong_magic, "is no audio that"),
     "too_long": (_too_long, "more than the 30 s"),
-    "behind_the_ark": (_behind_the_ark, "holds no wav or flac audio at that offset"),
+    "behind_the_ark": (_behind_the_ark, "contains no wav or flac audio at that offset"),
     "behind_the_end": (
         lambda folder, name, good: BadLine(good, "0.5 3600"),
         "the segment ends at 3600.0 s but",

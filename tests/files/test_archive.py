@@ -1,4 +1,4 @@
-"""Archives that would escape, grow or are damaged leave nothing behind."""
+"""Unsafe and damaged archives are refused and leave no files."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from espnet_medusa.files.archive import unpack
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_archives_of_one_corpus_are_joined(tmp_path, mode):
+def test_archives_of_one_corpus_are_merged(tmp_path, mode):
     first = {"Corpus/a/1.txt": b"one", "Corpus/README": b"old"}
     second = {"Corpus/b/2.txt": b"two", "Corpus/README": b"new"}
     for members in (first, second):
@@ -34,7 +34,7 @@ def test_archives_of_one_corpus_are_joined(tmp_path, mode):
         ("device", tarfile.TarInfo("device")),
     ],
 )
-def test_archive_that_would_escape_is_refused_whole(tmp_path, name, member):
+def test_tar_archive_that_would_escape_is_refused(tmp_path, name, member):
     if name == "device":
         member.type = tarfile.CHRTYPE
     archive = make_tar(tmp_path / "bad.tar.gz", {"good.txt": b"x", name: member})
@@ -48,7 +48,7 @@ def test_archive_that_would_escape_is_refused_whole(tmp_path, name, member):
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/outside.txt", "a/../../b", "a\\..\\b"])
-def test_zip_archive_that_would_escape_is_refused_whole(tmp_path, name):
+def test_zip_archive_that_would_escape_is_refused(tmp_path, name):
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
         packed.writestr("good.txt", "x")
         packed.writestr(name, "x")
@@ -58,7 +58,7 @@ def test_zip_archive_that_would_escape_is_refused_whole(tmp_path, name):
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "bad.zip", tmp_path / "out"]
 
 
-def test_zip_archives_hold_no_links(tmp_path):
+def test_links_in_zip_archives_are_refused(tmp_path):
     member = zipfile.ZipInfo("link")
     member.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
@@ -68,7 +68,7 @@ def test_zip_archives_hold_no_links(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_archive_that_grows_beyond_measure_is_refused(tmp_path, monkeypatch, kind):
+def test_archive_that_grows_too_much_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(module, "ANY_SIZE_BYTES", 10_000)
     members, path = {f"{n}.bin": bytes(100_000) for n in range(9)}, tmp_path / "bomb"
     if kind == "tar":
@@ -129,7 +129,7 @@ def test_damaged_gzip_archive_is_refused(tmp_path):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
-def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch):
+def test_interrupted_unpacking_leaves_no_partial_output(tmp_path, monkeypatch):
     archive = make_tar(tmp_path / "a.tar.gz", {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"})
     moved = []
 
@@ -146,8 +146,8 @@ def test_work_cut_off_while_unpacking_leaves_nothing_half(tmp_path, monkeypatch)
     assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}
 
 
-def test_odd_archives_are_damaged_ones(tmp_path):
-    """What zipfile, bz2 and the file system say of them, in one line."""
+def test_unusual_damage_is_refused_in_one_line(tmp_path):
+    """Errors of zipfile, bz2 and the file system."""
     with zipfile.ZipFile(tmp_path / "name.zip", "w") as packed:
         packed.writestr("abc", "x")
     whole = (tmp_path / "name.zip").read_bytes()
@@ -168,7 +168,7 @@ def test_odd_archives_are_damaged_ones(tmp_path):
         assert not list((tmp_path / "out").iterdir())
 
 
-def test_names_that_are_longer_than_any_take_no_memory(tmp_path):
+def test_too_long_names_allocate_no_memory(tmp_path):
     member = tarfile.TarInfo("././@LongLink")
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
     (tmp_path / "a.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
@@ -180,10 +180,10 @@ def test_names_that_are_longer_than_any_take_no_memory(tmp_path):
     assert peak < 1_000_000
 
 
-def test_xz_that_asks_for_too_much_memory_is_refused(tmp_path, monkeypatch):
+def test_xz_that_needs_too_much_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "XZ_MEMORY_BYTES", 1 << 20)
     make_tar(tmp_path / "a.tar.xz", {"a": b"x"}, "w:xz")
-    with pytest.raises(InputError, match="a.tar.xz: is not safe to unpack .xz asks for more than"):
+    with pytest.raises(InputError, match="a.tar.xz: is not safe to unpack .xz needs more than"):
         unpack(tmp_path / "a.tar.xz", tmp_path / "out")
     header = b"\x5d" + struct.pack("<I", 1 << 31) + b"\xff" * 8  # of the format before xz
     (tmp_path / "a.tar.lzma").write_bytes(header + bytes(40))

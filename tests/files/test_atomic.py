@@ -1,4 +1,4 @@
-"""What is written is there as a whole or not at all, and errors name it."""
+"""Files are written completely or not at all, and errors name the file."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from espnet_medusa.files import atomic
 from espnet_medusa.files.atomic import is_full, naming, write_atomically
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "folder" / "text"
     write_atomically(path, "a one\n")
 
@@ -23,7 +23,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     assert [*path.parent.iterdir()] == [path], "nothing half-written stays"
 
 
-def test_what_is_no_file_stays(tmp_path):
+def test_pipes_and_streams_are_not_replaced(tmp_path):
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -40,7 +40,7 @@ def test_what_is_no_file_stays(tmp_path):
     assert not link.is_symlink(), "what it led to may be another's"
 
 
-def test_a_full_device_is_named():
+def test_error_of_a_full_device_names_the_file():
     said = "No space left on device: 'out/speech.flac'"
     with (
         pytest.raises(OSError, match=said) as caught,
@@ -51,7 +51,7 @@ def test_a_full_device_is_named():
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_errors_that_say_nothing_of_a_full_disk(tmp_path, monkeypatch):
+def test_other_errors_on_a_full_disk_name_the_file(tmp_path, monkeypatch):
     def write():
         with naming(tmp_path / "missing" / "model.pth"):
             raise RuntimeError("basic_ios::clear: iostream error")
@@ -64,6 +64,6 @@ def test_errors_that_say_nothing_of_a_full_disk(tmp_path, monkeypatch):
         write()
 
 
-def test_errors_with_a_name_stay():
+def test_errors_with_a_file_name_are_unchanged():
     with pytest.raises(FileNotFoundError, match="/nowhere/at/all"), naming("other"):
         os.stat("/nowhere/at/all")

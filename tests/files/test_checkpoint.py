@@ -1,4 +1,4 @@
-"""Checkpoints of anybody's hold weights alone, all of them, or are refused in one line."""
+"""Untrusted checkpoints: only complete weights are read, others refused in one line."""
 
 import io
 import pickle
@@ -54,32 +54,35 @@ class Calls:
 
 
 CONTENTS = {
-    "code": ({"a": Calls(print, "hello")}, "not a checkpoint of weights alone"),
+    "code": ({"a": Calls(print, "hello")}, "not a checkpoint with weights only"),
     "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
-    "without values": ({"a": torch.empty(10**9, device="meta")}, "it holds torch._utils._rebuild"),
-    "sparse": ({"a": torch.eye(3).to_sparse()}, "it holds torch._utils._rebuild_sparse"),
-    "zeros": ({"a": Calls(bytearray, 10**10)}, "it holds __builtin__.bytearray"),
-    "numbers for names": ({1: torch.ones(1)}, "holds no state dict"),
-    "a number": ({"a": 1.0}, "holds no state dict"),
-    "a list": ([torch.ones(1)], "holds no state dict"),
+    "without values": (
+        {"a": torch.empty(10**9, device="meta")},
+        "it contains torch._utils._rebuild",
+    ),
+    "sparse": ({"a": torch.eye(3).to_sparse()}, "it contains torch._utils._rebuild_sparse"),
+    "zeros": ({"a": Calls(bytearray, 10**10)}, "it contains __builtin__.bytearray"),
+    "numbers for names": ({1: torch.ones(1)}, "contains no state dict"),
+    "a number": ({"a": 1.0}, "contains no state dict"),
+    "a list": ([torch.ones(1)], "contains no state dict"),
 }
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_what_is_no_state_dict(tmp_path, kind, capfd):
+def test_other_contents_are_refused(tmp_path, kind, capfd):
     content, message = CONTENTS[kind]
     torch.save(content, tmp_path / "model.pth")
     assert message in refused(tmp_path / "model.pth")
     assert "hello" not in capfd.readouterr().out
 
 
-def test_what_torch_did_not_write(tmp_path):
+def test_files_not_written_by_torch_are_refused(tmp_path):
     path = tmp_path / "model.pth"
     compressed(path)
     assert path.stat().st_size < 10_000 and "is compressed" in refused(path)
     for content in (b"", b"PK\x03\x04", b"\x80\x02.", b"\x80\x02}K\x01R.", pickle.dumps(STATE)):
         path.write_bytes(content)
-        assert "not a checkpoint of weights alone" in refused(path)
+        assert "not a checkpoint with weights only" in refused(path)
 
 
 def test_records_that_are_longer_than_the_file(tmp_path):
@@ -101,11 +104,11 @@ def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
     whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
     assert whole.count(count) == 2  # of the storage, and of the tensor
     path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
-    assert "it asks for 2147483647 values" in refused(path)
+    assert "it declares 2147483647 values" in refused(path)
 
 
 def test_storages_that_are_longer_than_their_records(tmp_path):
-    """What lies behind a record in memory is not the file's."""
+    """Reading must not pass the end of a record."""
     path = tmp_path / "model.pth"
     torch.save({"a": torch.zeros(4)}, path)
     whole = path.read_bytes()

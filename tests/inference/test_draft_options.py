@@ -238,7 +238,7 @@ def test_unverified_drafts_of_others_than_heads(models, search, options):
         (
             "main",
             {"drafter": "model", "draft_model": "./nowhere"},
-            "draft_model: .*'./nowhere' holds no config.json.*experiment of ESPnet is allowed, too",
+            "draft_model: .*'./nowhere' has no config.json.*experiment of ESPnet is allowed, too",
         ),
         (
             "main",
@@ -268,7 +268,7 @@ def test_an_experiment_without_weights_is_refused(models, tmp_path):
     (tmp_path / "12epoch.pth").write_bytes(b"")
     with pytest.raises(InputError, match="give draft_model_file; .pth files there: 12epoch.pth"):
         open_draft_model(str(tmp_path), None, "cpu", torch.float32)
-    with pytest.raises(InputError, match="12epoch.pth: not a checkpoint of weights alone"):
+    with pytest.raises(InputError, match="12epoch.pth: not a checkpoint with weights only"):
         weights = str(tmp_path / "12epoch.pth")
         open_draft_model(str(tmp_path), weights, "cpu", torch.float32)
     with pytest.raises(InputError, match="does not fit the model"):

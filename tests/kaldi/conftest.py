@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from kaldi_builders import RATE_HZ, tone
+from tones import RATE_HZ, tone
 
 
 @pytest.fixture
 def make_data_dir(tmp_path: Path) -> Callable[..., Path]:
-    """Give a builder of valid data directories; utterance i is a tone of 200 + 10 i Hz."""
+    """A builder of valid data directories; utterance i is a tone of 200 + 10 i Hz."""
 
     def build(n_utterances: int = 4, name: str = "data", duration_s: float = 0.2) -> Path:
         folder = tmp_path / name

@@ -1,7 +1,7 @@
-"""Data directories joined, such as a training set of two languages."""
+"""Combined data directories, such as a training set of two languages."""
 
 import pytest
-from kaldi_builders import edit
+from tones import edit
 
 from espnet_medusa import stages
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -37,7 +37,7 @@ def test_all_tables_are_joined_and_sorted(sources, tmp_path, capsys):
     assert not (output / "segments").exists()
 
 
-def test_a_second_run_takes_up_what_has_changed(sources, tmp_path):
+def test_changed_sources_are_combined_again(sources, tmp_path):
     output = tmp_path / "both"
     run(sources, output)
     assert not (output / "utt2lang").exists()
@@ -51,7 +51,7 @@ def test_a_second_run_takes_up_what_has_changed(sources, tmp_path):
     assert read_table(output / "text")["s0-u000"] == "another"
 
 
-def test_segments_need_them_everywhere(sources, tmp_path, capsys):
+def test_all_or_no_sources_have_segments(sources, tmp_path, capsys):
     output = tmp_path / "both"
     write_table(sources[0] / "segments", {f"s{i % 2}-u{i:03d}": "s0-u000 0 0.1" for i in range(4)})
     with pytest.raises(SystemExit):
@@ -63,7 +63,7 @@ def test_segments_need_them_everywhere(sources, tmp_path, capsys):
     assert len(read_table(output / "segments")) == 7
 
 
-def test_mistakes_are_named_and_nothing_is_written(sources, tmp_path, capsys):
+def test_bad_sources_are_refused(sources, tmp_path, capsys):
     def refused(*options: str, parts=sources) -> str:
         with pytest.raises(SystemExit) as stopped:
             run(parts, tmp_path / "both", *options)

@@ -1,10 +1,10 @@
-"""CSV files with aiola's columns: in as data directories, out with prediction, wer and cer."""
+"""CSV files with aiola's columns: converted to data directories, and results added to them."""
 
 import csv
 
 import pytest
 import soundfile
-from kaldi_builders import RATE_HZ, tone
+from tones import RATE_HZ, tone
 
 from espnet_medusa.bin import csv_to_data_dir, results_to_csv
 from espnet_medusa.errors import InputError
@@ -73,7 +73,7 @@ BAD_ROWS = [
     ("touch gone |,one,en,,", "audio: touch gone |: is no path"),
     ("~/a.wav,one,en,,", "'~' is not expanded"),
     ("audio/a.wav,  ,en,,", "sentence: is empty"),
-    ("audio/a.wav,<|endoftext|> one,en,,", "sentence: holds reserved symbols"),
+    ("audio/a.wav,<|endoftext|> one,en,,", "sentence: has reserved symbols"),
     ("audio/a.wav,one,klingon,,", "language: 'klingon'", "give a code"),
     ("audio/a.wav,one,en,140,", "regulation-factor: ''", "in neither"),
     ("audio/a.wav,one,en,1.5,1.01", "regulation-start: '1.5'", "whole number of 0"),
@@ -85,7 +85,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("row, parts", [(row, parts) for row, *parts in BAD_ROWS])
-def test_bad_row_is_named_and_the_others_go_on(corpus, capsys, row, parts):
+def test_bad_row_is_reported_and_the_others_converted(corpus, capsys, row, parts):
     header = "audio,sentence,language,regulation-start,regulation-factor"
     path = write_csv(corpus, header, "audio/a.wav,first,en,,", row, "audio/a.wav,last,en,,")
     assert convert(csv_to_data_dir, path, corpus / "data") == 1
@@ -96,7 +96,7 @@ def test_bad_row_is_named_and_the_others_go_on(corpus, capsys, row, parts):
     assert read_table(corpus / "data" / "text") == {"000001-a": "first", "000003-a": "last"}
 
 
-def test_bytes_that_are_no_utf8_cost_one_row(corpus, capsys):
+def test_a_row_that_is_not_utf8_is_skipped(corpus, capsys):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,na\xefve", encoding="latin-1")
     path.write_bytes(path.read_bytes() + "audio/a.wav,naïve\n".encode())
     assert convert(csv_to_data_dir, path, corpus / "data") == 1
@@ -104,7 +104,7 @@ def test_bytes_that_are_no_utf8_cost_one_row(corpus, capsys):
     assert read_table(corpus / "data" / "text") == {"000002-a": "naïve"}
 
 
-def test_quote_that_never_ends_is_named_where_it_starts(corpus):
+def test_unclosed_quote_is_reported_at_its_start(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one", 'audio/a.wav,"two', "x,y")
     rows = read_csv(path).rows
     assert [row.problem is None for row in rows] == [True, False]
@@ -117,35 +117,35 @@ def test_quote_that_never_ends_is_named_where_it_starts(corpus):
         ([], "is empty"),
         (["audio;sentence"], "no column audio and sentence; the columns found: audio;sentence"),
         (["audio,language"], "no column sentence"),
-        (["audio,sentence,audio"], "column 'audio' is there twice"),
+        (["audio,sentence,audio"], "column 'audio' occurs twice"),
         (['audio,"more', 'or less"'], "the columns found: audio, more or less;"),
     ],
 )
-def test_header_that_cannot_be_used(corpus, lines, message):
+def test_bad_header_is_refused(corpus, lines, message):
     with pytest.raises(InputError, match=message):
         read_csv(write_csv(corpus, *lines))
 
 
-def test_header_that_is_no_utf8(corpus):
+def test_header_that_is_not_utf8_is_refused(corpus):
     path = write_csv(corpus, "audio,sentence,caf\xe9", "a.wav,one,x", encoding="latin-1")
     with pytest.raises(InputError, match="line 1: is not UTF-8: convert the file with iconv"):
         read_csv(path)
 
 
-def test_a_column_may_be_named_in_two_lines(corpus):
+def test_a_column_name_may_have_two_lines(corpus):
     table = read_csv(write_csv(corpus, '"audio', '",sentence', "a.wav,one"))
     assert table.columns == ("audio", "sentence") and table.rows[0].fields["audio"] == "a.wav"
 
 
-def test_nothing_usable_writes_nothing(corpus, capsys):
+def test_without_usable_rows_nothing_is_written(corpus, capsys):
     path = write_csv(corpus, "audio,sentence", "audio/no.wav,one")
     assert convert(csv_to_data_dir, path, corpus / "data") == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "line 2: audio" in lines[0] and "holds no usable row" in lines[1]
+    assert "line 2: audio" in lines[0] and "has no usable row" in lines[1]
     assert not (corpus / "data").exists()
 
 
-def test_data_dir_of_somebody_else_stays(corpus, capsys):
+def test_other_data_dir_is_not_overwritten(corpus, capsys):
     (corpus / "data").mkdir()
     (corpus / "data" / "text").write_text("mine\n")
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one")
@@ -173,7 +173,7 @@ def decoded(corpus):
     return path, results, corpus / "out.csv"
 
 
-def test_every_row_is_written_with_its_rates(decoded, capsys):
+def test_every_row_is_written_with_its_error_rates(decoded, capsys):
     path, results, output = decoded
     capsys.readouterr()
     assert convert(results_to_csv, path, results, output, "--cleaner", "whisper_basic") == 1
@@ -194,7 +194,7 @@ def test_every_row_is_written_with_its_rates(decoded, capsys):
     assert "5 rows, 3 without hypothesis WER 60.00% CER 31.82%" in printed.err
 
 
-def test_whole_set_exits_with_zero(corpus):
+def test_complete_results_exit_with_zero(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one two")
     write_table(corpus / "results" / "text", {"000001-a": ""})
     assert convert(results_to_csv, path, corpus / "results", corpus / "out.csv") == 0
@@ -202,7 +202,7 @@ def test_whole_set_exits_with_zero(corpus):
     assert row == "audio/a.wav,one two,,1,1,"
 
 
-def test_rows_that_cannot_be_told_apart_are_written_too(corpus):
+def test_rows_that_cannot_be_parsed_are_written_too(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one, two", 'audio/a.wav,"x"y')
     write_table(corpus / "results" / "text", {})
     assert convert(results_to_csv, path, corpus / "results", corpus / "out.csv") == 1

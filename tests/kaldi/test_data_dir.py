@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from kaldi_builders import edit
+from tones import edit
 
 from espnet_medusa import stages
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -47,7 +47,7 @@ def drop_line(key):
         ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
     ],
 )
-def test_each_defect_is_named(make_data_dir, table, change, key, message):
+def test_each_defect_is_reported(make_data_dir, table, change, key, message):
     folder = make_data_dir()
     edit(folder / table, change)
     problems = validate_data_dir(folder)
@@ -65,7 +65,7 @@ def test_unreadable_line_is_one_problem(make_data_dir):
     assert [(problem.id, "UTF-8" in problem.message) for problem in problems] == [(FIRST, True)]
 
 
-def test_speaker_must_be_a_prefix_unless_told(make_data_dir, capsys):
+def test_speaker_must_be_a_prefix_by_default(make_data_dir, capsys):
     folder = make_data_dir()
     speakers = read_table(folder / "utt2spk")
     speakers[FIRST] = "z"
@@ -101,7 +101,7 @@ def test_segments_are_checked(make_data_dir, value, message):
     assert validate_data_dir(folder) == []
 
 
-def test_fix_keeps_the_intersection_and_names_the_rest(make_data_dir):
+def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     folder = make_data_dir(6)
     edit(folder / "text", lambda text: text.replace("word 0", "") + "lost words\n")
     edit(folder / "wav.scp", lambda text: "".join(reversed(text.splitlines(True))))
@@ -162,7 +162,7 @@ def test_command_fixes_and_then_succeeds(make_data_dir, capsys):
     assert "kept 3 utterances" in printed.err
 
 
-def test_text_is_optional_only_when_told(make_data_dir, capsys):
+def test_missing_text_needs_an_option(make_data_dir, capsys):
     folder = make_data_dir()
     (folder / "text").unlink()
     with pytest.raises(SystemExit):

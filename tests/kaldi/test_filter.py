@@ -1,6 +1,6 @@
 import pytest
 import soundfile
-from kaldi_builders import RATE_HZ, edit, tone
+from tones import RATE_HZ, edit, tone
 
 from espnet_medusa import stages
 from espnet_medusa.kaldi.audio_writer import AudioOptions
@@ -25,7 +25,7 @@ def run(formatted, output, *more):
     stages.main(["filter_data", "--input_dir", str(formatted), "--output_dir", str(output), *more])
 
 
-def test_long_short_and_empty_are_dropped_and_named(formatted, tmp_path, capsys):
+def test_long_short_and_empty_utterances_are_dropped(formatted, tmp_path, capsys):
     output = tmp_path / "train"
     run(formatted, output, "--min_wav_duration", "0.1", "--max_wav_duration", "3", "--fs", "16k")
     printed = capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_tables_that_disagree_are_an_error(formatted, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("count", ["\u00b2", "9" * 5000, "-1", "1.5"])
-def test_what_is_no_number_of_samples_is_named(formatted, count):
+def test_bad_numbers_of_samples_are_refused(formatted, count):
     table = read_table(formatted / "utt2num_samples") | {"s0-u000": count}
     write_table(formatted / "utt2num_samples", table)
     with pytest.raises(DataError, match=f"s0-u000: {count} is no number"):

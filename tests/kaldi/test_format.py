@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 from espnet2.train.dataset import ESPnetDataset
-from kaldi_builders import RATE_HZ, edit, peak_frequency_hz, tone
 from media_files import speechlike, write_media
+from tones import RATE_HZ, edit, peak_frequency_hz, tone
 from waiting import is_alive, wait_for
 
 from espnet_medusa import stages
@@ -59,7 +59,7 @@ def sixty(make_data_dir):
     return folder, break_twelve(folder)
 
 
-def test_skip_writes_48_and_names_12(sixty, tmp_path, capsys):
+def test_skip_writes_48_and_lists_12(sixty, tmp_path, capsys):
     folder, bad = sixty
     output = tmp_path / "dump"
     cmd = ["--data_dir", str(folder), "--output_dir", str(output), "--on_bad", "skip"]
@@ -80,7 +80,7 @@ def test_skip_writes_48_and_names_12(sixty, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == printed
 
 
-def test_stop_names_12_and_writes_nothing(sixty, tmp_path, capsys):
+def test_stop_lists_12_and_writes_nothing(sixty, tmp_path, capsys):
     folder, bad = sixty
     cmd = ["--data_dir", str(folder), "--output_dir", str(tmp_path / "dump")]
     with pytest.raises(SystemExit) as caught:
@@ -123,7 +123,7 @@ def test_killed_worker_is_an_error_not_a_hang(make_data_dir, tmp_path, capsys):
     assert not (tmp_path / "dump").exists()
 
 
-def test_killed_command_takes_its_workers_along(make_data_dir, tmp_path):
+def test_killed_command_ends_its_workers(make_data_dir, tmp_path):
     folder, output = make_data_dir(4), tmp_path / "dump"
     entries = read_table(folder / "wav.scp")
     # Each names the process that reads it, a worker, and ends when it may.
@@ -190,7 +190,7 @@ def test_rate_and_channels_are_converted(make_data_dir, tmp_path):
     assert abs(np.abs(samples[500:-500]).max() - 0.25) < 0.01
 
 
-def test_file_of_the_right_kind_is_named_not_copied(make_data_dir, tmp_path):
+def test_file_of_the_right_format_is_not_copied(make_data_dir, tmp_path):
     folder = make_data_dir(2)
     format_data_dir(folder, tmp_path / "dump", options(audio_format="wav"))
     assert read_table(tmp_path / "dump" / "wav.scp") == read_table(folder / "wav.scp")
@@ -266,7 +266,7 @@ def test_text_and_utt2spk_are_optional(make_data_dir, tmp_path):
     assert not (tmp_path / "dump" / "text").exists()
 
 
-def test_empty_text_passes_only_when_told(make_data_dir, tmp_path):
+def test_empty_text_needs_an_option(make_data_dir, tmp_path):
     folder = make_data_dir(2)
     edit(folder / "text", lambda text: text.replace("word 0", ""))
     with pytest.raises(DataError, match="s0-u000: has no value"):
@@ -312,7 +312,7 @@ def test_impossible_options_are_refused(make_data_dir, tmp_path, capsys, cmd, me
 
 
 def test_media_files_and_their_segments(make_data_dir, tmp_path):
-    """What libsndfile does not read, whole and cut by a segments file."""
+    """Files that only FFmpeg reads, whole and cut by a segments file."""
     folder = make_data_dir(4, "media")
     sources = {}
     for key, name in zip(read_table(folder / "wav.scp"), ("a.m4a", "b.mp4", "c.mov"), strict=False):

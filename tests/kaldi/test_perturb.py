@@ -1,6 +1,6 @@
 import pytest
 import soundfile
-from kaldi_builders import edit, peak_frequency_hz, tone
+from tones import edit, peak_frequency_hz, tone
 
 from espnet_medusa import stages
 from espnet_medusa.audio.reader import read_audio
@@ -13,7 +13,7 @@ def run(folder, output, *more):
     stages.main(["perturb_speed", "--data_dir", str(folder), "--output_dir", str(output), *more])
 
 
-def test_three_speeds_as_kaldi_names_them(make_data_dir, tmp_path):
+def test_three_speeds_with_kaldis_names(make_data_dir, tmp_path):
     folder, output = make_data_dir(3, duration_s=1.0), tmp_path / "sp"
     run(folder, output, "--factors", "0.9 1.0 1.1", "--nj", "2")
     assert validate_data_dir(output) == []
@@ -29,7 +29,7 @@ def test_three_speeds_as_kaldi_names_them(make_data_dir, tmp_path):
         assert abs(peak_frequency_hz(samples, rate_hz) - 200 * factor) < 2
 
 
-def test_languages_follow_their_utterances(make_data_dir, tmp_path):
+def test_copies_keep_the_language(make_data_dir, tmp_path):
     folder, output = make_data_dir(2), tmp_path / "sp"
     write_table(folder / "utt2lang", {"s0-u000": "en"})
     run(folder, output, "--factors", "0.9 1.0")
@@ -51,7 +51,7 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     assert lengths == {"s0-u000": (8000, 8000), "sp0.8-s0-u000": (10000, 8000)}
 
 
-def test_bad_utterance_is_named_once_and_nothing_is_written(make_data_dir, tmp_path, capsys):
+def test_bad_utterance_is_reported_once_and_nothing_is_written(make_data_dir, tmp_path, capsys):
     folder = make_data_dir(3)
     (folder / "audio" / "s0-u000.wav").write_bytes(b"")
     edit(folder / "text", lambda text: text.replace("s1-u001", "s1-u009"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.kaldi.table import DataError, read_table, scan_table, write_table
+from espnet_medusa.kaldi.table import DataError, read_table, scan_table, split_scp, write_table
 
 WORDS = st.text(st.characters(blacklist_categories=["Z", "C"]), min_size=1, max_size=5)
 
@@ -33,20 +33,18 @@ def test_every_problem_has_its_own_line(tmp_path):
     assert "line 3" in lines[1]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_empty_file_is_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "is empty"), (b"\n \n", "is empty"), (None, "No such file")]
+)
+def test_empty_and_missing_files_are_refused(tmp_path, content, message):
     path = tmp_path / "wav.scp"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="is empty"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
         read_table(path)
 
 
-def test_missing_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="No such file"):
-        read_table(tmp_path / "wav.scp")
-
-
-def test_value_is_needed_only_where_asked(tmp_path):
+def test_value_is_optional_on_request(tmp_path):
     path = tmp_path / "text"
     path.write_text("a\nb hello\n")
     assert read_table(path, require_value=False) == {"a": "", "b": "hello"}
@@ -54,7 +52,7 @@ def test_value_is_needed_only_where_asked(tmp_path):
         read_table(path)
 
 
-def test_sloppy_but_clear_files_read_well_with_warnings(tmp_path):
+def test_harmless_defects_are_warnings(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfb  two   words \r\n\na\tone")
     assert read_table(path) == {"b": "two   words", "a": "one"}
@@ -70,7 +68,7 @@ def test_line_separators_of_unicode_do_not_end_lines(tmp_path):
 
 
 @pytest.mark.parametrize("entries", [{"a b": "x"}, {"": "x"}, {"a": "x\ny"}])
-def test_what_cannot_be_read_back_is_not_written(tmp_path, entries):
+def test_entries_that_cannot_be_read_back_are_refused(tmp_path, entries):
     with pytest.raises(ValueError):
         write_table(tmp_path / "text", entries)
     assert list(tmp_path.iterdir()) == []
@@ -88,3 +86,19 @@ def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
         write_table(path, {"a": "new"})
     assert read_table(path) == {"a": "old"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["text"]
+
+
+@given(n_keys=st.integers(1, 50), nj=st.integers(1, 60))
+def test_parts_are_even_runs_that_join_to_the_whole(n_keys, nj):
+    keys = list(range(n_keys))
+    parts = split_scp(keys, nj)
+    assert len(parts) == min(n_keys, nj)
+    assert [key for part in parts for key in part] == keys
+    lengths = [len(part) for part in parts]
+    assert min(lengths) >= 1 and max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("keys, nj", [([], 1), ([1], 0)])
+def test_empty_splits_are_refused(keys, nj):
+    with pytest.raises(ValueError):
+        split_scp(keys, nj)

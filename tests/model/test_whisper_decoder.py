@@ -47,7 +47,7 @@ def test_hugging_face_folder_is_loaded(tmp_path):
         assert torch.equal(value, last[name]), name
     with pytest.raises(ValueError, match="token_list has 61 tokens.*60"):
         WhisperMedusaDecoder(61, HIDDEN_SIZE, whisper_model=str(tmp_path))
-    with pytest.raises(ValueError, match="holds no config.json"):
+    with pytest.raises(ValueError, match="has no config.json"):
         WhisperMedusaDecoder(60, HIDDEN_SIZE, whisper_model=str(tmp_path / "nothing"))
 
 

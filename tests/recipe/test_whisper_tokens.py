@@ -61,7 +61,7 @@ def test_local_model_says_its_size_and_brings_its_own_tokenizer(tmp_path):
     [
         ("openai/whisper-base", "whisper_en", "needs whisper_multilingual"),
         ("openai/whisper-base.en", "whisper_multilingual", "needs whisper_en"),
-        ("./nowhere", "whisper_en", "'./nowhere' holds no config.json"),
+        ("./nowhere", "whisper_en", "'./nowhere' has no config.json"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, model, token_type, message):

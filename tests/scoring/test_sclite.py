@@ -48,12 +48,12 @@ def test_case(score):
     assert exact.utterances[0].operations == "SS"
 
 
-def test_ids_that_differ_in_case_only_are_kept_apart(score):
+def test_ids_that_differ_in_case_only_are_distinct(score):
     result = score("a (s-X)\nb (s-x)\n", "b (s-x)\na (s-X)\n")
     assert result.total == Counts(correct=2, sentences=2)
 
 
-def test_words_as_sclite_reads_them(score):
+def test_words_are_parsed_as_in_sclite(score):
     result = score("a;b x* ** @ e\\f c\\;d (s-1)\n", "a x * ef c\\;d;tag @ (s-1)\n")
     assert result.utterances[0].operations == "CCCCC"
 
@@ -67,7 +67,7 @@ def test_characters(score):
         score(*texts, characters="some")
 
 
-def test_missing_hypotheses_are_named_or_count_as_deletions(score):
+def test_missing_hypotheses_are_refused_or_count_as_deletions(score):
     reference = "".join(f"a b (s-{n:02d})\n" for n in range(30))
     with pytest.raises(ValueError) as caught:
         score(reference, "a b (s-03)\n")
@@ -95,7 +95,7 @@ def test_missing_hypotheses_are_named_or_count_as_deletions(score):
         ("a (s-1)\n", "c a{b (s-1)\n", ["hyp.trn", "line 1", "s-1", "a{b"]),
     ],
 )
-def test_wrong_input_is_named(score, reference, hypothesis, words):
+def test_wrong_input_is_refused(score, reference, hypothesis, words):
     with pytest.raises(ValueError) as caught:
         score(reference, hypothesis)
     for word in words:

@@ -1,4 +1,4 @@
-"""Reports, byte for byte, against what NIST sclite printed."""
+"""Reports equal NIST sclite's output, byte for byte."""
 
 import random
 import shlex
@@ -95,7 +95,7 @@ def test_real_program_on_request(tmp_path, report):
 
 
 def test_words_too_long_for_sclites_row_of_stars(tmp_path, report):
-    """sclite has 40 stars and prints what lies in memory before them; ours has enough."""
+    """sclite has only 40 stars and then prints other memory; ours prints enough stars."""
     word = "w" * 130
     (tmp_path / "ref.trn").write_text(f"a {word} (s-1)\n", encoding="utf-8")
     (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")

@@ -60,7 +60,7 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path, content, words):
         ({"spk (1)": ["a"]}, ["spk (1)", "parentheses"]),
     ],
 )
-def test_what_the_format_cannot_hold_is_not_written(tmp_path, utterances, words):
+def test_entries_that_the_format_cannot_represent_are_refused(tmp_path, utterances, words):
     path = tmp_path / "out.trn"
     with pytest.raises(ValueError) as caught:
         write_trn(path, utterances, UTT2SPK | {"spk (1)": "spk"})

@@ -131,7 +131,7 @@ def test_last_layer_and_heads_with_divergence(corpus, base, tmp_path):
     ("init_param", "message"),
     [
         ("nowhere.pth", "nowhere.pth: no such checkpoint"),
-        ("{base}:nothing:decoder", "holds nothing under 'nothing'"),
+        ("{base}:nothing:decoder", "has no tensors under 'nothing'"),
         ("{base}:decoder:dekoder", "the model has no module 'dekoder'"),
         ("{base}:encoder:decoder", "whisper.conv1.weight is not in the model"),
     ],

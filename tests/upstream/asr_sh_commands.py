@@ -1,9 +1,7 @@
-"""The commands of ESPnet's own asr.sh that meet the plugin: stages 5 and 10 to 13.
+"""The commands of ESPnet's asr.sh that use the plugin: stages 5 and 10 to 13.
 
-Read in asr.sh of ESPnet 202402, 202503, December 2025 (after 202511) and June 2026: where these
-commands stand, the four have the same words in the same order. Names in braces are those of
-``PLACES``; ``{python}`` is what ``--python`` says. stage 3's calls of `python3` are not the
-plugin's.
+They are equal in asr.sh of ESPnet 202402, 202503, December 2025 (after 202511) and June 2026. Names
+in braces are keys of ``Recipe.places``; ``{python}`` is the value of ``--python``.
 """
 
 from dataclasses import dataclass
@@ -23,10 +21,10 @@ class Command:
     """One command.
 
     Attributes:
-        stage: Where it stands.
-        words: Of its command line, parted by spaces.
-        stdin, stdout: Files, where asr.sh redirects them.
-        log: File that run.pl writes its output into.
+        stage: Stage of asr.sh.
+        words: Command line, separated by spaces.
+        stdin, stdout: Files of redirections.
+        log: Output file of run.pl.
     """
 
     stage: int
@@ -115,7 +113,7 @@ SCLITE = Command(
     stdout="{decoded}/score_wer/result.txt",
 )
 
-# Options of asr.sh that docs/espnet_recipes.md names: all four have them.
+# Options of asr.sh in docs/espnet_recipes.md: all four versions have them.
 OPTIONS = {
     "stage", "stop_stage", "python", "token_type", "hugging_face_model_name_or_path", "cleaner",
     "lang", "fs", "feats_type", "feats_normalize", "max_wav_duration", "use_lm", "asr_config",

@@ -1,4 +1,4 @@
-"""What ESPnet's asr.sh runs in stages 5 and 10 to 13, with `--python espnet-medusa-python`."""
+"""Commands of ESPnet's asr.sh, stages 5 and 10 to 13, with `--python espnet-medusa-python`."""
 
 import functools
 import os
@@ -50,7 +50,7 @@ use_matplotlib: false
 best_model_criterion: [[valid, acc, max]]
 keep_nbest_models: 1
 """
-# Kaldi's run.pl as launch calls it: options with their values, a log, a command.
+# Kaldi's run.pl with the arguments of launch: options with values, a log, a command.
 RUN_PL = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; done
 log=$1; shift; "$@" > "$log" 2>&1
@@ -61,7 +61,7 @@ NAMES = ("train", "dev", "test")
 
 @dataclass
 class Recipe:
-    """A folder where asr.sh could run."""
+    """A folder of an ESPnet recipe."""
 
     folder: Path
     places: Mapping[str, str]
@@ -93,7 +93,7 @@ class Recipe:
 
 
 def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
-    """Data as stages 1 to 4 leave it, configs, and a Whisper where the tokens are Whisper's."""
+    """Write the data of stages 1 to 4, configs, and a Whisper model for Whisper's tokens."""
     for name, count in zip(NAMES, (4, 2, 4), strict=True):
         write_set(folder / "dump" / "raw" / name, count)
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
@@ -121,7 +121,7 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
 
 
 def split_keys(recipe: Recipe, name: str, target: str, jobs: int = 2) -> None:
-    """utils/split_scp.pl: a wav.scp in as many parts."""
+    """Split a wav.scp, as utils/split_scp.pl does."""
     lines = recipe.path(f"{{{name}}}/wav.scp").read_text().splitlines(keepends=True)
     share = len(lines) // jobs
     for job in range(jobs):
@@ -138,7 +138,7 @@ def train(recipe: Recipe) -> None:
         recipe.run(asr_sh.STATISTICS, job)
     recipe.run(asr_sh.AGGREGATION)
     tokens = len(recipe.path("{token_list}").read_text().splitlines())
-    for name in ("train", "valid"):  # its awk: the number of tokens behind each length
+    for name in ("train", "valid"):  # as its awk: append the number of tokens to each length
         shapes = recipe.path(f"{{stats}}/{name}/text_shape")
         lines = [f"{line},{tokens}\n" for line in shapes.read_text().splitlines()]
         shapes.with_name(f"text_shape.{recipe.places['token_type']}").write_text("".join(lines))
@@ -160,7 +160,7 @@ def decode(recipe: Recipe, tag: str = "decode", python: str = PYTHON, extra: str
 
 
 def score(recipe: Recipe) -> None:
-    """Stage 13: one error rate, with its paste of tokens and ids."""
+    """Stage 13: one error rate; tokens and ids are pasted as in asr.sh."""
     ids = recipe.path("{test}/utt2spk").read_text().splitlines()
     for command in (asr_sh.REFERENCES, asr_sh.HYPOTHESES):
         lines = recipe.run(command).splitlines()
@@ -182,7 +182,7 @@ LISTS = {
 
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory):
-    """Recipes by token type after stage 11, their Whispers' folders gone."""
+    """Recipes by token type after stage 11, without the folders of their Whisper models."""
 
     @functools.cache
     def trained(token_type: str) -> Recipe:
@@ -196,7 +196,7 @@ def recipes(tmp_path_factory):
 
 
 @pytest.mark.parametrize("token_type", LISTS)
-def test_training_takes_what_asr_sh_gives_and_stands_alone(recipes, token_type):
+def test_training_accepts_asr_sh_options_and_needs_no_other_model(recipes, token_type):
     trained = recipes(token_type)
     config = load_yaml(trained.path("{exp}/config.yaml").read_text())
     # Letters of the six words, blank, unknown, space and end; or all of Whisper's.
@@ -210,7 +210,7 @@ def test_training_takes_what_asr_sh_gives_and_stands_alone(recipes, token_type):
 
 
 @pytest.mark.parametrize("token_type", LISTS)
-def test_decoding_redirects_and_its_log_is_what_espnet_reads(recipes, token_type):
+def test_decoding_is_redirected_and_espnet_reads_its_log(recipes, token_type):
     trained = recipes(token_type)
     with_heads = decode(trained)
     keys = [line.split()[0] for line in trained.path("{test}/wav.scp").read_text().splitlines()]
@@ -240,8 +240,8 @@ def test_espnets_own_search_on_request(recipes):
     assert ours == theirs
 
 
-def test_stdout_of_a_command_is_its_own(tmp_path):
-    # Not forked: what ESPnet prints when it is imported must not be there, either.
+def test_stdout_has_only_the_commands_output(tmp_path):
+    # Not forked: the output must not have the messages of ESPnet's import either.
     words = shlex.split(asr_sh.REFERENCES.words)
     done = subprocess.run(
         [sys.executable, "-m", "espnet_medusa.bin.python", *words],
@@ -252,7 +252,7 @@ def test_stdout_of_a_command_is_its_own(tmp_path):
     assert "Warning" not in done.stderr
 
 
-def test_lines_of_the_page_have_options_that_there_are():
+def test_options_on_the_page_exist():
     commands = []
     for block in re.findall("^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         commands += block.replace("\\\n", " ").splitlines()
@@ -264,7 +264,7 @@ def test_lines_of_the_page_have_options_that_there_are():
             assert report.get_parser().parse_args(words).plain is not None
     names = [name for name, *_ in map(str.split, commands)]
     assert names.count("./run.sh") == 3 and names.count("espnet-medusa-report") == 1
-    # The link is the one that the check makes.
+    # tools/check_upstream.sh makes the same link.
     checked = (Path(__file__).resolve().parents[2] / "tools/check_upstream.sh").read_text()
     link = 'ln -s "$(command -v espnet-medusa-sclite)"'
     assert link in checked and any(command.startswith(link) for command in commands)

@@ -1,4 +1,4 @@
-"""ESPnet's noise is kept back, and nothing else."""
+"""ESPnet's import messages are silenced, and nothing else."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("command", ["asr_inference", "asr_train"])
-def test_commands_say_nothing_but_their_own(command):
+def test_commands_print_only_their_own_output(command):
     done = run("-m", f"espnet_medusa.bin.{command}", "--help")
     assert done.stdout.startswith("usage: ")
     for noise in NOISE:
@@ -45,7 +45,7 @@ except TypeCheckError:
 """
 
 
-def test_everybody_elses_warnings_and_checks_stay(tmp_path):
+def test_other_warnings_and_checks_are_unchanged(tmp_path):
     script = tmp_path / "script.py"  # typeguard reads what it checks
     script.write_text(CODE)
     done = run(str(script))
@@ -60,7 +60,7 @@ def load(path, loader):
     return module
 
 
-def test_a_module_on_demand_runs_once_something_is_asked_for(tmp_path, capsys):
+def test_a_module_on_demand_runs_when_an_attribute_is_read(tmp_path, capsys):
     path = tmp_path / "later.py"
     path.write_text("print('runs')\nvalue = 3\n")
     module = load(path, OnDemand)
@@ -71,7 +71,7 @@ def test_a_module_on_demand_runs_once_something_is_asked_for(tmp_path, capsys):
         _ = module.other
 
 
-def test_names_on_demand_are_what_they_stand_for_once_they_are_used(tmp_path, capsys):
+def test_names_on_demand_behave_like_the_real_objects(tmp_path, capsys):
     path = tmp_path / "names.py"
     path.write_text(
         "print('runs')\nclass Voice:\n    kind = 'tenor'\n    def __init__(self, n): self.n = n\n"
@@ -102,7 +102,7 @@ assert EnhS2TTask.class_choices_list and "numba" in sys.modules
 """
 
 
-def test_what_decoding_does_not_need_comes_when_it_is_used():
+def test_deferred_modules_are_imported_when_used():
     run("-c", KEPT_BACK)
 
 

@@ -1,4 +1,4 @@
-"""What the plugin puts into ESPnet's modules does what was there."""
+"""Replacements in ESPnet's modules behave like the originals."""
 
 import pytest
 import yaml
@@ -49,7 +49,7 @@ def test_tasks_write_yaml_as_before(tmp_path):
 
 
 @pytest.mark.parametrize("text", [BOMB, "a: [", "a: !!bool x", "\u00e9"])
-def test_commands_name_a_config_that_is_no_yaml(tmp_path, text):
+def test_commands_refuse_a_config_that_is_not_yaml(tmp_path, text):
     path = tmp_path / "decode.yaml"
     path.write_text(text, encoding="latin-1")
     parser = ArgumentParser()

@@ -28,7 +28,7 @@ def openais(model_type: str, language: str, task: str):
 
 
 @pytest.mark.parametrize(("model_type", "language", "task"), CASES)
-def test_labels_are_openais(model_type, language, task):
+def test_labels_equal_openais(model_type, language, task):
     oracle = openais(model_type, language, task)
     tokenizer = build_tokenizer(
         model_type, model_type, whisper_language=language, whisper_task=task
@@ -44,7 +44,7 @@ def test_labels_are_openais(model_type, language, task):
         assert tokenizer.tokens2text(tokens) == text.removeprefix(" ")
 
 
-def test_added_tokens_come_behind_whispers(tmp_path):
+def test_added_tokens_follow_whispers(tmp_path):
     path = tmp_path / "added.txt"
     path.write_text("<laugh>\n<cough>\n")
     options = {"added_tokens_txt": str(path), "sot": True}
@@ -55,7 +55,7 @@ def test_added_tokens_come_behind_whispers(tmp_path):
     assert [number for number in ids if number >= 51865] == [51865, 51867]
     assert converter.get_num_vocabulary_size() == 51868
     assert "<laugh>" in converter.ids2tokens(ids)
-    # A tokenizer with added tokens leaves the next one without.
+    # Added tokens do not affect the next tokenizer.
     assert OpenAIWhisperTokenIDConverter("whisper_multilingual").get_num_vocabulary_size() == 51865
 
 
@@ -68,7 +68,7 @@ def test_added_tokens_come_behind_whispers(tmp_path):
         (("whisper_multilingual", "en", "transcribe", False, "<sc>", "none.txt"), "none.txt: cann"),
     ],
 )
-def test_what_is_not_known_is_refused(arguments, told):
+def test_unknown_options_are_refused(arguments, told):
     with pytest.raises(InputError, match=told):
         OpenAIWhisperTokenizer(*arguments)
 
@@ -79,7 +79,7 @@ def export(output, kind: str, *more: str) -> list[str]:
     return output.read_text("utf-8").split("\n")[:-1]
 
 
-def test_lists_hold_every_token_at_its_id(tmp_path):
+def test_lists_have_every_token_at_its_id(tmp_path):
     for kind, size in (("whisper_en", 51864), ("whisper_multilingual", 51865)):
         tokens = export(tmp_path / kind / "tokens.txt", kind)
         oracle = openais(kind, "de", "transcribe")
@@ -104,7 +104,7 @@ def test_a_bad_language_is_one_line(tmp_path, capsys):
     assert not (tmp_path / "tokens.txt").exists()
 
 
-def test_hugging_faces_lists_have_their_added_tokens(tmp_path, capsys):
+def test_hugging_face_lists_have_added_tokens(tmp_path, capsys):
     folder = tmp_path / "tokenizer"
     find_text(51865, None, TextOptions(), {}).save(folder)
     output = tmp_path / "list" / "tokens.txt"
@@ -112,7 +112,7 @@ def test_hugging_faces_lists_have_their_added_tokens(tmp_path, capsys):
     hugging_face_export_vocabulary.main(options)
     tokens = output.read_text("utf-8").split("\n")[:-1]
     assert tokens == export(tmp_path / "ours.txt", "whisper_multilingual")
-    # As ESPnet inserts them: each into the list as it is then.
+    # As in ESPnet: each is inserted into the list after the previous ones.
     more = [f"--add_symbol={entry}" for entry in ("<blank>:0", "<unk>:1", "a:b:-1", "<x>:-2")]
     hugging_face_export_vocabulary.main([*options, *more])
     assert output.read_text("utf-8").split("\n")[:-1] == [

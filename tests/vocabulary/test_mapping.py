@@ -1,4 +1,4 @@
-"""Vocabularies mapped onto each other, and texts followed from one to the other."""
+"""Maps between vocabularies, and texts converted with them."""
 
 from functools import lru_cache
 
@@ -52,7 +52,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
-    """Every kind, by name, and the folder of the models trained."""
+    """All kinds of vocabularies by name, and the folder of the trained models."""
     folder = tmp_path_factory.mktemp("vocabularies")
     found = {name: open_bundled(name) for name in BUNDLED}
     found |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
@@ -62,13 +62,13 @@ def vocabularies(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def maps(vocabularies):
-    """Maps by two names, each made once."""
+    """A cached function from two names to a map."""
     found, _ = vocabularies
     return lru_cache(lambda one, other: map_vocabularies(found[one], found[other]))
 
 
 def begin(vocabulary, text, default=None):
-    """A sentence as texts of a vocabulary begin."""
+    """The bytes of a sentence at the beginning of a vocabulary's text."""
     if vocabulary.leading_space is None:
         return f" {text}".encode() if default is None else default
     return b" " * vocabulary.leading_space + text.encode()
@@ -81,7 +81,7 @@ def follow(mapped, tokens):
     return run.end().tokens
 
 
-def test_ordinary_tokens_of_v2_are_those_of_v3(vocabularies):
+def test_ordinary_tokens_of_v2_and_v3_are_equal(vocabularies):
     found, _ = vocabularies
     v2, v3 = found["whisper_multilingual"], found["whisper_large_v3"]
     forth, back = map_vocabularies(v2, v3), map_vocabularies(v3, v2)
@@ -94,7 +94,7 @@ def test_ordinary_tokens_of_v2_are_those_of_v3(vocabularies):
 
 @pytest.mark.parametrize("source", BUNDLED)
 @pytest.mark.parametrize("target", BUNDLED)
-def test_common_special_tokens_meet_by_name(vocabularies, source, target):
+def test_common_special_tokens_map_by_name(vocabularies, source, target):
     found, _ = vocabularies
     mapped = map_vocabularies(found[source], found[target])
     coverage = mapped.coverage()
@@ -106,8 +106,8 @@ def test_common_special_tokens_meet_by_name(vocabularies, source, target):
     )
 
 
-def test_all_tokens_of_english_text_as_openai_spells_them(vocabularies):
-    """The pieces of a token are what OpenAI's own merges make of its bytes."""
+def test_pieces_of_english_tokens_equal_openais_tokens(vocabularies):
+    """The pieces of a token equal OpenAI's tokens of its bytes."""
     found, _ = vocabularies
     mapped = map_vocabularies(found["whisper_en"], found["whisper_multilingual"])
     encoding = get_encoding("multilingual", 99)
@@ -150,7 +150,7 @@ def test_maps_write_the_same_bytes(maps, source, target):
         assert coverage.exact + coverage.multi_token + coverage.unmapped + special == sum(kinds)
 
 
-def test_a_sentencepiece_pair_takes_a_thousand_sentences_there_and_back(vocabularies):
+def test_a_thousand_sentences_between_two_sentencepiece_models(vocabularies):
     found, folder = vocabularies
     small, large = (
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{kind}.model"))
@@ -166,7 +166,7 @@ def test_a_sentencepiece_pair_takes_a_thousand_sentences_there_and_back(vocabula
 
 
 @pytest.mark.parametrize("source, target", PAIRS)
-def test_texts_go_to_every_other_kind_and_back(maps, source, target):
+def test_texts_convert_to_every_other_kind_and_back(maps, source, target):
     forth, back = maps(source, target), maps(target, source)
     for sentence in make_sentences(60, seed=0):
         text = begin(forth.source, sentence)
@@ -178,8 +178,8 @@ def test_texts_go_to_every_other_kind_and_back(maps, source, target):
 
 @PLAIN
 @given(data=st.data())
-def test_following_is_spelling_the_text_so_far(maps, data):
-    """After each token: the tokens of the text so far; those settled are never taken back."""
+def test_a_follower_has_the_tokens_of_the_text_so_far(maps, data):
+    """After each token: the tokens equal those of the text so far; settled tokens never change."""
     mapped = maps(*data.draw(st.sampled_from(PAIRS)))
     if mapped.source.leading_space is None and mapped.target.leading_space is None:
         text = data.draw(ANY_TEXT)
@@ -202,31 +202,31 @@ def test_following_is_spelling_the_text_so_far(maps, data):
 
 @PLAIN
 @given(text=ANY_TEXT)
-def test_english_tokens_become_what_openai_writes_for_the_text(maps, text):
+def test_english_tokens_convert_to_openais_tokens(maps, text):
     mapped = maps("whisper_en", "whisper_multilingual")
     over = follow(mapped, get_encoding("gpt2", 99).encode_ordinary(text))
     assert [*over] == get_encoding("multilingual", 99).encode_ordinary(text)
 
 
 @pytest.mark.parametrize("source, target", PAIRS)
-def test_a_token_is_as_probable_as_all_that_begin_with_it(maps, source, target):
+def test_probabilities_of_tokens_with_one_first_token_are_added(maps, source, target):
     mapped = maps(source, target)
     logits = torch.randn(3, len(mapped.source) + 3, generator=torch.manual_seed(0)).double()
     logits[2] = -torch.inf
-    ours = mapped.carry(logits).exp()
-    expected = [dict.fromkeys(mapped.beginnings.tolist(), 0.0) for _ in logits]
+    ours = mapped.map_logits(logits).exp()
+    expected = [dict.fromkeys(mapped.first_tokens.tolist(), 0.0) for _ in logits]
     for row, known in zip(logits.exp().tolist(), expected, strict=True):
         for token, first in enumerate(mapped.first.tolist()):
             if first >= 0:
                 known[first] += row[token]
     expected = torch.tensor([[*row.values()] for row in expected], dtype=torch.float64)
     torch.testing.assert_close(ours, expected)
-    assert len(mapped.beginnings) == len(set(mapped.first.tolist()) - {-1})
+    assert len(mapped.first_tokens) == len(set(mapped.first.tolist()) - {-1})
 
 
 @PLAIN
 @given(data=st.binary(max_size=12))
-def test_any_bytes_pass_through(maps, data):
+def test_any_bytes_are_converted(maps, data):
     """Byte by byte, valid UTF-8 or not, into byte-level BPE and into byte fallback."""
     mapped = maps("whisper_en", "whisper_multilingual")
     single = [mapped.source.ids[bytes([byte])] for byte in data]
@@ -238,8 +238,8 @@ def test_any_bytes_pass_through(maps, data):
 
 @PLAIN
 @given(text=ANY_TEXT, cut=st.integers(0, 60), pair=st.sampled_from(PAIRS[:2]))
-def test_what_a_draft_adds_goes_on_from_the_main_text(maps, text, cut, pair):
-    """A main model is `cut` bytes far, within a character or not; the draft knows whole ones."""
+def test_a_draft_continues_the_main_text(maps, text, cut, pair):
+    """The main text ends after `cut` bytes, maybe within a character; the draft has whole ones."""
     mapped = maps(*pair)
     written, ahead = text.encode()[:cut], b""
     while written and not is_utf8(written):
@@ -258,7 +258,7 @@ def is_utf8(data):
         return False
 
 
-def test_what_contradicts_the_main_text_leads_nowhere(maps):
+def test_a_draft_that_contradicts_the_main_text_ends(maps):
     mapped = maps("whisper_en", "whisper_multilingual")
     run = mapped.follow(skip="你".encode()[:2])
     for token in mapped.source.encode("好你"):
@@ -266,7 +266,7 @@ def test_what_contradicts_the_main_text_leads_nowhere(maps):
     assert run.skip is None and run.end().tokens == ()
 
 
-def test_an_unfinished_character_waits(maps):
+def test_an_incomplete_character_is_pending(maps):
     mapped = maps("whisper_en", "unigram")
     tokens = [mapped.source.ids[text] for text in (b" ba", b"\xc3", b"\x9f")]
     run = mapped.follow()
@@ -278,7 +278,7 @@ def test_an_unfinished_character_waits(maps):
     assert run.end().tokens == (*run.tokens, mapped.target.unknown)
 
 
-def test_the_last_word_is_spelt_anew_as_it_goes_on(maps):
+def test_the_last_word_is_tokenized_again_when_it_grows(maps):
     mapped = maps("char", "large")
     word = max((text.decode() for text in mapped.target.ids if text[:1] == b" "), key=len)[1:]
     run = mapped.follow()
@@ -303,7 +303,7 @@ def test_special_tokens_among_text(maps):
     assert run.tokens == run.settled == spelt
 
 
-def test_starts_and_ends_meet_across_families(maps):
+def test_starts_and_ends_map_between_families(maps):
     whisper = {"<|startoftranscript|>": "<sos/eos>", "<|endoftext|>": "<sos/eos>"}
     found = maps("whisper_en", "char").coverage().special
     assert {name: other for name, other in found.items() if other} == whisper
@@ -315,8 +315,8 @@ def test_starts_and_ends_meet_across_families(maps):
     assert found == {"<blank>": None, "<unk>": "<unk>", "<sos/eos>": "</s>"}
 
 
-def test_what_a_tokenizer_normalizes_away_is_unmapped(vocabularies):
-    """sentencepiece writes a for a full-width a: the bytes would be others."""
+def test_normalized_tokens_are_unmapped(vocabularies):
+    """sentencepiece replaces a full-width a by a, which has other bytes."""
     found, _ = vocabularies
     source = token_list_vocabulary(["<unk>", "a", "ａ"], "char")
     mapped = map_vocabularies(source, found["unigram"])
@@ -325,7 +325,7 @@ def test_what_a_tokenizer_normalizes_away_is_unmapped(vocabularies):
 
 
 def test_converted_sentencepiece(vocabularies):
-    """BPE with word boundaries and byte fallback in Hugging Face's form, as Llama's."""
+    """BPE with word boundaries and byte fallback in Hugging Face's format, as Llama's."""
     found, _ = vocabularies
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abc", "▁a"]
     vocabulary = {name: number for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""One view of all tokenizers, against the tokenizers themselves."""
+"""Vocabularies of all tokenizers, against the tokenizers."""
 
 import pytest
 import sentencepiece
@@ -36,7 +36,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bytes_of_whisper_are_openais(name):
+def test_bytes_of_whisper_equal_openais(name):
     ours, encoding = open_bundled(name), get_encoding(*FILES[name])
     special = {encoding.encode_single_token(token) for token in encoding.special_tokens_set}
     assert len(ours) == encoding.n_vocab == BUNDLED[name]
@@ -51,7 +51,7 @@ def test_bytes_of_whisper_are_openais(name):
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_parts_of_characters_are_merged_as_openai_merges_them(name):
+def test_parts_of_characters_are_merged_as_by_openai(name):
     encoding = get_encoding(*FILES[name])
     parts = [sign.encode()[:2] for sign in "你好こ♪“🙂"] + [b"\x99\x82", b"\xff"]
     ours = [open_bundled(name).encode(part) for part in parts]
@@ -61,7 +61,7 @@ def test_parts_of_characters_are_merged_as_openai_merges_them(name):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_spelling_within_a_text_is_sentencepieces(tmp_path, kind):
+def test_tokens_within_a_text_equal_sentencepieces(tmp_path, kind):
     path = train_sentencepiece(tmp_path, kind)
     ours, model = open_vocabulary(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
     for sentence in make_sentences(100, 1, make_words(300, seed=1)):
@@ -71,7 +71,7 @@ def test_spelling_within_a_text_is_sentencepieces(tmp_path, kind):
     assert (None in ours.encode("你")) == (kind != "fallback")
 
 
-def test_what_no_token_writes_is_none():
+def test_parts_without_a_token_are_none():
     chars = token_list_vocabulary(["<unk>", "<space>", "a"], "char")
     assert chars.encode("a b") == [2, 1, None]
     words = token_list_vocabulary(["<unk>", "a", "b"], "word")
@@ -103,7 +103,7 @@ def test_espnet_models_are_found(tmp_path):
             assert open_vocabulary(path).contents == ours.contents
 
 
-def test_a_list_may_hold_every_character(tmp_path):
+def test_a_list_may_contain_every_character(tmp_path):
     path = tmp_path / "tokens.txt"
     path.write_text("<unk>\n<space>\n\u2028\n\x85\n\u3000\na\n<sos/eos>\n", "utf-8")
     ours = open_vocabulary(path)
@@ -123,33 +123,47 @@ def test_folders_of_tokenizers_are_found(tmp_path):
     assert hugging_face_vocabulary(tokenizer).encode("e\u0301") == ours.encode("é")
 
 
-def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match="token_type: phn; allowed: bpe, char, word"):
-        token_list_vocabulary(["<unk>"], "phn")
-    with pytest.raises(InputError, match="token_type: bpe without bpemodel; give"):
-        token_list_vocabulary(["<unk>"], "bpe")
+@pytest.mark.parametrize(
+    ("token_type", "message"),
+    [("phn", "token_type: phn; allowed: bpe, char, word"), ("bpe", "bpe without bpemodel; give")],
+)
+def test_bad_token_types_are_refused(token_type, message):
+    with pytest.raises(InputError, match=message):
+        token_list_vocabulary(["<unk>"], token_type)
+
+
+BAD_FILES = [
+    ("tokens.txt", "<unk>\n▁a\n", "sentencepiece without .*bpe.model; put it there"),
+    ("tokens.txt", "<unk>\nĠa\n", "byte-level BPE; give the tokenizer's folder"),
+    ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token a line"),
+    ("config.yaml", "encoder: conformer\n", "no token_list and token_type; give the config"),
+    *(
+        (
+            "config.yaml",
+            f"token_list: {tokens}\ntoken_type: char\n",
+            "token_list: .*; allowed: tokens",
+        )
+        for tokens in ("5", "[1]", "{a: b}", "null")
+    ),
+    (
+        "config.yaml",
+        "token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n",
+        "bpemodel: 5; allowed: a path",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+def test_bad_files_are_refused(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        open_vocabulary(path)
+
+
+def test_bad_tokenizers_are_refused(tmp_path):
     with pytest.raises(InputError, match="nowhere.model': cannot be read; give the path"):
         sentencepiece_vocabulary(tmp_path / "nowhere.model")
-    lost = tmp_path / "tokens.txt"
-    lost.write_text("<unk>\n▁a\n", "utf-8")
-    with pytest.raises(InputError, match="sentencepiece without .*bpe.model; put it there"):
-        open_vocabulary(lost)
-    lost.write_text("<unk>\nĠa\n", "utf-8")
-    with pytest.raises(InputError, match="byte-level BPE; give the tokenizer's folder"):
-        open_vocabulary(lost)
-    lost.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="cannot be read .*; give one token a line"):
-        open_vocabulary(lost)
-    (tmp_path / "config.yaml").write_text("encoder: conformer\n", "utf-8")
-    with pytest.raises(InputError, match="no token_list and token_type; give the config"):
-        open_vocabulary(tmp_path)
-    for said in ("token_list: 5", "token_list: [1]", "token_list: {a: b}", "token_list: null"):
-        (tmp_path / "config.yaml").write_text(f"{said}\ntoken_type: char\n", "utf-8")
-        with pytest.raises(InputError, match="config.yaml: token_list: .*; allowed: tokens, or a"):
-            open_vocabulary(tmp_path)
-    (tmp_path / "config.yaml").write_text("token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n")
-    with pytest.raises(InputError, match="config.yaml: bpemodel: 5; allowed: a path"):
-        open_vocabulary(tmp_path)
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
     with pytest.raises(InputError, match="of kind WordLevel: allowed are byte-level BPE"):
         hugging_face_vocabulary(words)
@@ -158,7 +172,7 @@ def test_errors_say_what_to_do(tmp_path):
 IDS = {"decoder_start_token_id": 0, "eos_token_id": 3}
 
 
-def test_only_newlines_part_tokens(tmp_path):
+def test_only_newlines_separate_tokens(tmp_path):
     tokens = ["<unk>", "\u2028", "\x85", "a", "\x0b"]
     write_token_list(tmp_path / "tokens.txt", tokens)
     assert read_token_list(tmp_path / "tokens.txt") == tokens

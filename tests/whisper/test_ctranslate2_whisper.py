@@ -1,4 +1,4 @@
-"""faster-whisper's folders as ``whisper_model``: transformers' logits; damage is one line."""
+"""faster-whisper's folders as ``whisper_model``, against transformers; damage is refused."""
 
 import random
 import re
@@ -35,7 +35,7 @@ def tiny(folder, **sizes) -> WhisperForConditionalGeneration:
 
 
 def round_weights(whisper: WhisperForConditionalGeneration, kind: str) -> None:
-    """What a file of this type can hold; fused projections keep a scale for each row."""
+    """Round weights as this type does; fused projections have a scale for each row."""
     with torch.no_grad():
         for name, weight in whisper.named_parameters():
             if kind in FLOATS:
@@ -49,7 +49,7 @@ def round_weights(whisper: WhisperForConditionalGeneration, kind: str) -> None:
 
 
 def fused_largest(whisper, name: str, weight: torch.Tensor) -> torch.Tensor:
-    """One scale for all that lies in one variable."""
+    """The largest value of all tensors in one variable, which share a scale."""
     parts = ["v_proj", "k_proj", *(["q_proj"] if ".self_attn." in name else [])]
     if not any(part in name for part in parts):
         return weight.abs().max()
@@ -69,7 +69,7 @@ def case(request, tmp_path_factory):
     return folder, whisper
 
 
-def test_logits_are_transformers_own(case):
+def test_logits_equal_transformers(case):
     folder, whisper = case
     config = whisper.config
     features = WhisperFeatureExtractor(feature_size=config.num_mel_bins)(
@@ -82,7 +82,7 @@ def test_logits_are_transformers_own(case):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_floats_are_the_files_own(case):
+def test_floats_are_read_exactly(case):
     folder, whisper = case
     opened, exact = open_whisper(str(folder)), folder.parent.name.startswith(("float", "bfloat"))
     for half, module in ((ENCODER, whisper.model.encoder), (DECODER, whisper.model.decoder)):
@@ -104,7 +104,7 @@ def test_sizes_are_read_from_the_file(tmp_path):
     assert (found.max_source_positions, found.max_target_positions) == (1500, 448)
 
 
-def test_it_drafts_and_brings_its_tokens(case):
+def test_it_works_as_draft_model_with_its_tokens(case):
     folder, whisper = case
     size = whisper.config.vocab_size
     vocabulary = make_tokenizer(size).get_vocab()
@@ -130,18 +130,15 @@ def test_hub_name(tmp_path, monkeypatch):
     assert "model.bin" in asked[1][1] and "*.json" in asked[1][1]
 
 
-def test_other_weights_are_taken_first(tmp_path):
+def test_safetensors_are_preferred(tmp_path):
     hugging_face = save_tiny_whisper(tmp_path / "hf", hidden_size=8)
     (hugging_face / "model.bin").write_bytes(b"no model")
     assert open_whisper(str(hugging_face)).files == (hugging_face / "model.safetensors",)
 
 
-# What is not in order
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A folder to spoil, and its variables."""
+    """A folder to damage, and its variables."""
     path = tmp_path_factory.mktemp("small")
     whisper = tiny(path / "hf", vocab_size=40, hidden_size=8, decoder_layers=1)
     return save_ctranslate2(path / "ct2", whisper), variables_of(whisper)
@@ -191,7 +188,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("name, value, message", CHANGES)
-def test_what_whisper_is_not(small, name, value, message):
+def test_other_variables_are_refused(small, name, value, message):
     folder, variables = small
     changed = without(variables, name)
     if value is not None:
@@ -200,21 +197,22 @@ def test_what_whisper_is_not(small, name, value, message):
     assert re.search(message, line), line
 
 
-def test_headers_aliases_and_types(small):
+def test_bad_headers_aliases_and_types_are_refused(small):
     folder, variables = small
-    assert "TransformerSpec, revision 7; allowed: WhisperSpec, revision 3" in refused(
-        folder, pack(variables, header=(6, "TransformerSpec", 7))
-    )
-    assert "format 7; allowed: 6" in refused(folder, pack(variables, header=(7, "WhisperSpec", 3)))
-    assert "projection/weight is missing" in refused(folder, pack(variables, {}))
-    assert "stands for x, which is not there" in refused(folder, pack(variables, {"y": "x"}))
-    assert "is there twice" in refused(folder, pack(variables, {NORM: CONV}))
-    own = variables | {"decoder/projection/weight": variables["decoder/embeddings/weight"]}
-    assert "not an alias of decoder/embeddings/weight" in refused(folder, pack(own, {}))
-    twice = pack(variables).replace(b"decoder/scale_alibi", b"decoder/num_heads\0 ", 1)
-    assert "is no name" in refused(folder, twice)
-    assert "1 bytes too many" in refused(folder, pack(variables) + b"\0")
-    assert "cannot be read" in refused(folder, b"")
+    untied = variables | {"decoder/projection/weight": variables["decoder/embeddings/weight"]}
+    misnamed = pack(variables).replace(b"decoder/scale_alibi", b"decoder/num_heads\0 ", 1)
+    for content, message in (
+        (pack(variables, header=(6, "TransformerSpec", 7)), "allowed: WhisperSpec, revision 3"),
+        (pack(variables, header=(7, "WhisperSpec", 3)), "format 7; allowed: 6"),
+        (pack(variables, {}), "projection/weight is missing"),
+        (pack(variables, {"y": "x"}), "refers to x, which does not exist"),
+        (pack(variables, {NORM: CONV}), "occurs twice"),
+        (pack(untied, {}), "not an alias of decoder/embeddings/weight"),
+        (misnamed, "is no name"),
+        (pack(variables) + b"\0", "1 bytes too many"),
+        (b"", "cannot be read"),
+    ):
+        assert message in refused(folder, content)
     scales = dict(variables)
     scales |= {CONV: torch.ones(8, 80, 3).char(), f"{CONV}_scale": torch.zeros(8)}
     (folder / "model.bin").write_bytes(pack(scales))
@@ -223,7 +221,7 @@ def test_headers_aliases_and_types(small):
 
 
 def peak_of_refusal(folder, content: bytes) -> int:
-    """Bytes that a damaged file takes at most until it is refused, or read."""
+    """The peak of allocated bytes until a damaged file is refused, or read."""
     path = folder / "model.bin"
     path.write_bytes(content)
     tracemalloc.start()
@@ -238,7 +236,7 @@ def peak_of_refusal(folder, content: bytes) -> int:
     return peak
 
 
-def test_lies_about_sizes_ask_for_no_memory(small):
+def test_wrong_sizes_allocate_no_memory(small):
     folder, variables = small
     places: list[int] = []
     content = pack(variables, places=places)
@@ -254,7 +252,7 @@ def test_lies_about_sizes_ask_for_no_memory(small):
     assert peak_of_refusal(folder, everything) < limit
 
 
-def test_aliases_ask_for_no_memory(small):
+def test_aliases_allocate_no_memory(small):
     folder, variables = small
     place = "decoder/layer_0/"
     layer = [name for name in variables if name.startswith(place)]
@@ -271,13 +269,13 @@ def test_aliases_ask_for_no_memory(small):
     assert "aliases make" in refused(folder, pack(wide, ALIASES | aliases))
 
 
-def test_a_file_cut_short_anywhere(small):
+def test_a_file_truncated_anywhere_is_refused(small):
     folder, variables = small
     places: list[int] = []
     content = pack(variables, places=places)
     middles = [(start + end) // 2 for start, end in zip(places, places[1:], strict=False)]
     for length in sorted({*places, *middles} - {0}):
-        assert "ends early" in refused(folder, content[:length])
+        assert "is truncated" in refused(folder, content[:length])
 
 
 def test_random_bytes_are_refused_or_read(small):

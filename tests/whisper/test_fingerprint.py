@@ -1,4 +1,4 @@
-"""Fingerprints of Whispers: the same whatever the file, others for other weights."""
+"""Fingerprints are equal for the same weights in any file, and differ for other weights."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_formats_and_precisions_are_one(files):
+def test_fingerprints_are_equal_for_all_formats_and_precisions(files):
     names = "float16.pt", "float32.pt", "hf_float32", "hf_float16", "bin", "ct2_float32"
     expected = fingerprint(weights_of(files / "ct2_float16"))
     assert len(expected) == 64
@@ -61,7 +61,7 @@ def test_formats_and_precisions_are_one(files):
     assert fingerprint(weights_of(files / "ct2_int8")) != expected
 
 
-def test_every_learned_tensor_counts(files):
+def test_every_learned_tensor_changes_the_fingerprint(files):
     weights = weights_of(files / "hf_float32")
     known = digests(weights)
     assert {*weights} - {*known} == {"encoder.whisper.embed_positions.weight"}
@@ -74,7 +74,7 @@ def test_every_learned_tensor_counts(files):
         assert same == (name not in known)
 
 
-def test_what_does_not_count(files):
+def test_other_tensors_do_not_change_the_fingerprint(files):
     weights = weights_of(files / "hf_float32")
     name = "decoder.whisper.layers.0.fc1.weight"
     beside = {"decoder.heads.cell.norm.weight": torch.ones(3), "ctc.ctc_lo.bias": torch.ones(2)}

@@ -1,4 +1,4 @@
-"""Pretrained Whispers of every kind, against transformers on the same weights."""
+"""Pretrained Whisper models in every format, against transformers with the same weights."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def logits(folder, speech: np.ndarray, tokens: torch.Tensor, vocab_size: int) ->
         return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
-def test_logits_are_transformers_own(case):
+def test_logits_equal_transformers(case):
     folder, whisper = case
     config = whisper.config
     features = WhisperFeatureExtractor(feature_size=config.num_mel_bins)(
@@ -77,7 +77,7 @@ def openai_file(path, whisper: WhisperForConditionalGeneration | None = None):
     return model
 
 
-def test_openai_file_gives_openais_logits(tmp_path):
+def test_logits_of_an_openai_file_equal_openais(tmp_path):
     model = openai_file(tmp_path / "small.pt")
     extractor = WhisperFeatureExtractor()
     features = extractor(noise(2), sampling_rate=16000, return_tensors="pt").input_features
@@ -117,12 +117,12 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
             open_whisper(str(path)).weights(DECODER)
         assert "\n" not in str(error.value)
 
-    refuse(tmp_path / "nowhere", "holds no config.json")
+    refuse(tmp_path / "nowhere", "has no config.json")
     refuse(tmp_path / "none.pt", "none.pt: no such file")
     torch.save({"dims": {}, "model_state_dict": {}}, tmp_path / "odd.pt")
     refuse(tmp_path / "odd.pt", "has no 'dims' as OpenAI's")
     torch.save(Code(), tmp_path / "evil.pt")
-    refuse(tmp_path / "evil.pt", "not a checkpoint of weights alone")
+    refuse(tmp_path / "evil.pt", "not a checkpoint with weights only")
     assert "ran code" not in capsys.readouterr().out
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
@@ -151,7 +151,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), SIZES)
-def test_sizes_that_no_whisper_has(tmp_path, name, value, message):
+def test_impossible_sizes_are_refused(tmp_path, name, value, message):
     folder = save_tiny_whisper(tmp_path / "whisper")
     config = json.loads((folder / "config.json").read_text()) | {name: value}
     (folder / "config.json").write_text(json.dumps(config))
@@ -163,7 +163,7 @@ def test_sizes_that_no_whisper_has(tmp_path, name, value, message):
 @pytest.mark.parametrize(
     "dims", [{"n_text_layer": 10**9}, {"n_vocab": "x"}, {"n_audio_state": []}, {"n_mels": True}]
 )
-def test_dims_that_no_whisper_has(tmp_path, dims):
+def test_impossible_dims_are_refused(tmp_path, dims):
     names = ("mels", "audio_ctx", "audio_state", "audio_head", "audio_layer")
     names += ("vocab", "text_ctx", "text_state", "text_head", "text_layer")
     state = {"decoder.ln.weight": torch.ones(4)}
@@ -180,7 +180,7 @@ def test_dims_that_no_whisper_has(tmp_path, dims):
     ["/etc/passwd", "../model.safetensors", "a/b.safetensors", "model.bin", "..", 5, None]
     + [f"{'a' * 300}.safetensors", "\ud800.safetensors"],
 )
-def test_an_index_names_files_beside_it_alone(tmp_path, file):
+def test_an_index_refers_only_to_files_in_its_folder(tmp_path, file):
     folder = save_tiny_whisper(tmp_path / "whisper")
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     index = folder / "model.safetensors.index.json"
@@ -198,7 +198,7 @@ def test_an_index_names_files_beside_it_alone(tmp_path, file):
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    """An ESPnet experiment of a random multilingual Whisper; its folder is gone afterwards."""
+    """An ESPnet experiment of a random multilingual Whisper, whose folder is then removed."""
     path = tmp_path_factory.mktemp("multilingual")
     folder = save_tiny_whisper(path / "whisper", seed=5)
     tokenizer = make_tokenizer(51865)
@@ -239,7 +239,7 @@ def generate(whisper, speech: np.ndarray, tokens, prompt: list[int]) -> list[int
     return [token for token in found if token != tokens.end]
 
 
-def test_greedy_text_is_transformers_own_in_each_language(experiment):
+def test_greedy_text_equals_transformers_in_each_language(experiment):
     made, whisper, tokens = experiment
     speeches = [noise(seed) for seed in range(3)]
     languages = [None, "fr", "en"]

@@ -33,7 +33,7 @@ def case(request, tmp_path_factory):
     return request.param, folder, load_tokenizer(folder), openai
 
 
-def test_ids_and_texts_are_openais(case):
+def test_ids_and_texts_equal_openais(case):
     vocab_size, _, ours, openai = case
     assert len(ours) == vocab_size == openai.encoding.n_vocab
     for text in TEXTS:
@@ -44,7 +44,7 @@ def test_ids_and_texts_are_openais(case):
     assert {name: vocabulary[name] for name in openai.special_tokens} == openai.special_tokens
 
 
-def test_prompts_and_suppressed_tokens_are_openais(case):
+def test_prompts_and_suppressed_tokens_equal_openais(case):
     vocab_size, _, ours, openai = case
     tokens = read_whisper_tokens(ours)
     english = vocab_size == 51864
@@ -56,7 +56,7 @@ def test_prompts_and_suppressed_tokens_are_openais(case):
     assert tokens.begin_suppressed == [220, openai.eot]
     if english:
         assert not tokens.languages
-        with pytest.raises(ValueError, match="'de'.*this model knows English alone"):
+        with pytest.raises(ValueError, match="'de'.*this model is English-only"):
             tokens.prompt("de")
     else:
         codes = {*openai.all_language_codes}
@@ -119,7 +119,7 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path, content, kind):
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "WhisperTokenizer"}')
     if kind == "ctranslate2":
         (tmp_path / "model.bin").write_bytes(b"")
-    with pytest.raises(InputError, match="^tokenizer '.*mend the path$"):
+    with pytest.raises(InputError, match="^tokenizer '.*correct the path$"):
         load_tokenizer(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Generated audio and what tests ask of it."""
+"""Generated audio and its measurements."""
 
 from collections.abc import Callable
 from pathlib import Path

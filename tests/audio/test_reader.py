@@ -7,7 +7,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
-from kaldi_builders import peak_frequency_hz, tone
+from tones import peak_frequency_hz, tone
 
 from espnet_medusa.audio import reader as audio
 from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, read_audio, resample
@@ -92,7 +92,7 @@ def test_truncated_mp3_is_refused(tmp_path):
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_what_is_no_audio_is_explained(tmp_path, content, message):
+def test_other_files_are_explained(tmp_path, content, message):
     path = tmp_path / "bad.wav"
     path.write_bytes(content)
     with pytest.raises(AudioError, match=message) as caught:
@@ -199,7 +199,7 @@ def test_arks_of_features_cut_arks_and_wrong_offsets_are_refused(tmp_path):
         read_audio(f"{ark}:2")
 
 
-def test_offsets_and_lengths_that_no_file_has_take_no_memory(tmp_path):
+def test_wrong_offsets_and_lengths_allocate_no_memory(tmp_path):
     ark = tmp_path / "a.ark"
     ark.write_bytes(b"AUDIO\xff" + b"\xff" * 300)
     with pytest.raises(AudioError, match="the ark is truncated"):
@@ -218,7 +218,7 @@ def test_offsets_and_lengths_that_no_file_has_take_no_memory(tmp_path):
     assert peak < 100_000_000
 
 
-def test_audio_of_unknown_length_is_not_read_far_beyond_what_is_allowed(tmp_path, monkeypatch):
+def test_audio_of_unknown_length_is_read_only_up_to_the_limit(tmp_path, monkeypatch):
     data = bytearray(encode("FLAC"))
     data[21] &= 0xF0
     data[22:26] = bytes(4)
@@ -247,7 +247,7 @@ def test_pipes_need_permission_and_must_succeed(tmp_path):
         read_audio("true |", allow_pipes=True)
 
 
-def test_failure_in_front_of_a_filter_is_noticed(tmp_path):
+def test_failure_before_a_filter_is_detected(tmp_path):
     if subprocess.run(["bash", "-c", "true"], check=False).returncode:
         pytest.skip("no bash")
     path = tmp_path / "a.wav"
@@ -319,7 +319,7 @@ def test_resampling_keeps_pitch_and_level(from_hz, to_hz):
     assert abs(np.abs(samples[1000:-1000]).max() - 0.5) < 0.01
 
 
-def test_resampling_removes_what_the_lower_rate_cannot_hold():
+def test_resampling_removes_frequencies_above_half_the_rate():
     samples = resample(tone(15000, 1.0, 48000), 48000, 16000)
     assert np.abs(samples[1000:-1000]).max() < 1e-3
 
@@ -330,20 +330,20 @@ def test_resampling_short_audio_does_not_fail():
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
-    """Of a RIFF file, padded to an even length."""
+    """A chunk of a RIFF file, padded to an even length."""
     return name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
 
 
 def among_other_chunks(wav: bytes) -> bytes:
-    """As editors write it: notes of odd length before the samples and behind them."""
+    """Add chunks of odd length before and after the samples, as audio editors do."""
     place = wav.index(b"data")
     title = chunk(b"LIST", b"INFO" + chunk(b"INAM", b"some title"))
     body = wav[12:place] + chunk(b"bext", bytes(603)) + title + wav[place:] + chunk(b"id3 ", b"ID3")
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body
 
 
-def behind_a_tag(mp3: bytes) -> bytes:
-    """With ID3v2 in front, 1000 bytes of it; sizes are in digits of 128."""
+def after_a_tag(mp3: bytes) -> bytes:
+    """Prefix an ID3v2 tag of 1000 bytes; its size is in base 128."""
     return b"ID3\4\0\0" + bytes([0, 0, *divmod(1000, 128)]) + bytes(1000) + mp3
 
 
@@ -363,14 +363,14 @@ def behind_a_tag(mp3: bytes) -> bytes:
         ("AU", "ULAW", 8000, 1, bytes),
         ("CAF", "PCM_16", 44100, 2, bytes),
         ("FLAC", "PCM_24", 44100, 2, bytes),
-        ("MP3", None, 48000, 1, behind_a_tag),
+        ("MP3", None, 48000, 1, after_a_tag),
         ("MP3", None, 22050, 2, bytes),
         ("OGG", "OPUS", 8000, 2, bytes),
         ("OGG", "VORBIS", 44100, 2, bytes),
     ],
 )
 def test_odd_rates_codecs_and_containers(tmp_path, format_name, subtype, rate_hz, channels, wrap):
-    """What a user's wav.scp really holds."""
+    """Formats in real wav.scp files."""
     sound = np.repeat(tone(440, 1.5, rate_hz)[:, None], channels, axis=1)
     stream = io.BytesIO()
     soundfile.write(stream, sound, rate_hz, format=format_name, subtype=subtype)
