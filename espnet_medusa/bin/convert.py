@@ -82,7 +82,7 @@ def work(args: argparse.Namespace) -> None:
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.experiment import CONFIG, read_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
-    from espnet_medusa.convert.whole_or_nothing import whole_or_nothing
+    from espnet_medusa.files.output_folder import new_folder
     from espnet_medusa.whisper.text import TextOptions
 
     if args.target.exists():
@@ -105,7 +105,7 @@ def work(args: argparse.Namespace) -> None:
     said = None
     if args.to == EXPERIMENT:
         checkpoint, said = attach_heads(checkpoint, args.heads)
-    with whole_or_nothing(args.target) as folder:
+    with new_folder(args.target) as folder:
         _write(checkpoint, folder, args)
     if args.to != EXPERIMENT and checkpoint.ctc is not None:
         names = ", ".join(checkpoint.ctc.weights)

@@ -1,4 +1,4 @@
-"""Models between formats: ESPnet experiment, aiola's, Hugging Face's and CTranslate2's Whisper.
+"""Conversion between ESPnet experiments and aiola's, Hugging Face's and CTranslate2's Whisper.
 
-Each reader gives a ``Checkpoint``, each writer takes one, so every format goes to every other.
+Each reader returns a ``Checkpoint`` and each writer takes one, so every pair of formats works.
 """

@@ -1,4 +1,4 @@
-"""Heads for a Whisper that has none: those that come with the package, or a folder's."""
+"""Attach the package's heads, or those of a folder, to a Whisper without heads."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +14,27 @@ from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.whisper.fingerprint import fingerprint
 
 AUTO = "auto"
-SHIPPED = Path(__file__).parents[1] / "pretrained_heads"  # a folder for each Whisper
+SHIPPED = Path(__file__).parents[1] / "pretrained_heads"  # one folder per Whisper
 
 
 def attach_heads(
     checkpoint: Checkpoint, heads: str = AUTO, shipped: Path = SHIPPED
 ) -> tuple[Checkpoint, str | None]:
-    """A Whisper with heads that draft for it; its text stays as it is.
+    """Attach heads to a Whisper; its text does not change.
 
     Args:
         checkpoint: The Whisper.
-        heads: ``auto``: those trained on exactly these weights, if there are any in ``shipped``;
-            ``none``; or a folder as ``stages pack_heads`` writes it, for any Whisper that it fits.
-        shipped: Folder of folders.
+        heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;
+            or a folder written by ``stages pack_heads``, for any Whisper of the same sizes.
+        shipped: Folder with one folder of heads per Whisper.
 
     Returns:
-        With heads or as it was, and a line that says which and why, or None.
+        The checkpoint, and a line that describes the attached heads or the reason for none, or
+        None.
 
     Raises:
-        InputError: It has heads already, or the folder's are damaged, do not fit, or change texts.
+        InputError: The Whisper has heads already, or the folder's heads are damaged, do not fit, or
+            change the text.
     """
     has_heads = checkpoint.architecture.heads != NO_HEADS
     if heads == NO_HEADS or (heads == AUTO and has_heads):
@@ -45,26 +47,26 @@ def attach_heads(
     if heads == AUTO:
         return _attach_shipped(checkpoint, shipped)
     packed = open_heads(Path(heads).expanduser())
-    attached, said = _attach(checkpoint, packed)
+    attached, message = _attach(checkpoint, packed)
     if packed.card.fingerprint != fingerprint(checkpoint.weights):
-        said += "; trained on other weights: fewer drafts may be accepted, the text stays the same"
-    return attached, said
+        message += "; trained on other weights: fewer drafts may be accepted, the text is the same"
+    return attached, message
 
 
 def _attach_shipped(checkpoint: Checkpoint, shipped: Path) -> tuple[Checkpoint, str | None]:
     whisper = checkpoint.architecture.whisper
-    found = [open_heads(path.parent) for path in sorted(shipped.glob(f"*/{CARD}"))]
-    found = [packed for packed in found if packed.card.whisper == sizes_of(whisper)]
-    if not found:  # nothing to compare with
+    candidates = [open_heads(path.parent) for path in sorted(shipped.glob(f"*/{CARD}"))]
+    candidates = [packed for packed in candidates if packed.card.whisper == sizes_of(whisper)]
+    if not candidates:
         return checkpoint, None
-    own = fingerprint(checkpoint.weights)
-    for packed in found:
-        if packed.card.fingerprint == own:
+    weights = fingerprint(checkpoint.weights)
+    for packed in candidates:
+        if packed.card.fingerprint == weights:
             return _attach(checkpoint, packed)
-    names = ", ".join(f"{packed.card.base_model} ({packed.folder})" for packed in found)
+    names = ", ".join(f"{packed.card.base_model} ({packed.folder})" for packed in candidates)
     return checkpoint, (
         f"no heads: {checkpoint.name} has other weights than those that heads were trained on: "
-        f"{names}; --heads FOLDER attaches them all the same"
+        f"{names}; --heads FOLDER attaches them anyway"
     )
 
 
@@ -85,25 +87,25 @@ def _attach(checkpoint: Checkpoint, packed: PackedHeads) -> tuple[Checkpoint, st
 def check_keeps_text(
     architecture: Architecture, weights: dict[str, torch.Tensor], where: str
 ) -> None:
-    """Refuse heads whose base head computes other logits than Whisper without heads.
+    """Check that the base head computes the same logits as Whisper without heads.
 
     Args:
         architecture: With heads.
-        weights: Theirs among others, by our names.
-        where: For the message.
+        weights: Contain the heads', by our names.
+        where: Names the heads in the message.
 
     Raises:
-        InputError: They do.
+        InputError: The logits differ.
     """
     heads = architecture.build_heads()
-    own = head_tensors(weights).items()
-    heads.load_state_dict({name.removeprefix(HEADS): value for name, value in own}, assign=True)
+    tensors = {name.removeprefix(HEADS): value for name, value in head_tensors(weights).items()}
+    heads.load_state_dict(tensors, assign=True)
     if heads.base is None:
         return
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(16, architecture.whisper.d_model, generator=generator)
     if not torch.equal(heads.base(hidden), hidden):
         raise InputError(
-            f"{where}: their base head has weights of its own, which change Whisper's text; "
-            "allowed: heads that leave it as it is (heads_conf.base_head: false)"
+            f"{where}: their base head has residual layers, which change Whisper's text; "
+            "allowed: heads without (heads_conf.base_head: false)"
         )

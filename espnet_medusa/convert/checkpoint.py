@@ -1,4 +1,4 @@
-"""A model between two formats: sizes, tensors, text, and what its source said besides."""
+"""A model independent of formats: sizes, tensors, text, and the source's JSON files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,13 @@ RECORDS = (CONFIG, GENERATION, FEATURES)
 
 @dataclass(frozen=True)
 class Architecture:
-    """What decides which tensors there are.
+    """Sizes that determine the model's tensors.
 
     Attributes:
         whisper: Sizes of encoder and decoder.
         heads: ``none``, or one of ``HEAD_TYPES``.
-        head_options: Their sizes.
-        original_last_layer: Whether a frozen copy of the last decoder layer is kept.
+        head_options: Sizes of the heads.
+        original_last_layer: Whether there is a frozen copy of the last decoder layer.
     """
 
     whisper: WhisperConfig
@@ -41,7 +41,7 @@ class Architecture:
     original_last_layer: bool = False
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Every tensor by our name, as a shape without storage."""
+        """Return every tensor by our name, without storage (meta device)."""
         with torch.device("meta"):
             encoder = WhisperEncoder(encoder_config(self.whisper, 0.0))
             decoder = WhisperDecoder(decoder_config(self.whisper, 0.0))
@@ -56,7 +56,7 @@ class Architecture:
         }
 
     def build_heads(self) -> Heads | None:
-        """Its heads, their weights as shapes without storage."""
+        """Return the heads, their weights without storage (meta device)."""
         with torch.device("meta"):
             config = decoder_config(self.whisper, 0.0)
             last = WhisperDecoderLayer(config, config.decoder_layers - 1)
@@ -67,12 +67,12 @@ class Architecture:
 
 @dataclass(frozen=True)
 class CtcBranch:
-    """CTC of an experiment, for which other formats have no place.
+    """The CTC branch of an experiment, which other formats do not have.
 
     Attributes:
         weights: Our name to tensor.
-        model_conf: What builds it, of the experiment's ``model_conf``.
-        ctc_conf: Of ESPnet's CTC.
+        model_conf: The fields of the experiment's ``model_conf`` that define it.
+        ctc_conf: Options of ESPnet's CTC.
     """
 
     weights: Mapping[str, torch.Tensor]
@@ -82,16 +82,16 @@ class CtcBranch:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in no format.
+    """A model.
 
     Attributes:
-        name: Its source, for messages.
+        name: The source, for messages.
         architecture: Sizes and heads.
-        weights: Our name to tensor, complete; and counts of the heads' training tokens, if known.
+        weights: Our name to tensor, complete, with counts of the heads' training tokens if known.
         text: Vocabulary and tokenizer.
-        records: The source's own JSON files by name, for a way back.
-        draft_conf: Draft options that suit the heads; ``decoder_conf``'s of this name.
-        ctc: Its CTC branch.
+        records: The source's JSON files by name, for converting back.
+        draft_conf: Recommended draft options (``decoder_conf.draft_conf``).
+        ctc: CTC branch, or None.
     """
 
     name: str
@@ -103,36 +103,38 @@ class Checkpoint:
     ctc: CtcBranch | None = None
 
     def without_base_head(self) -> "Checkpoint":
-        """The same whose base head is the vocabulary projection alone: other logits."""
+        """Return a copy whose base head is only the vocabulary projection; its logits differ."""
         architecture = self.architecture
         options = replace(architecture.head_options, base_head=False)
-        kept = {
+        weights = {
             name: value
             for name, value in self.weights.items()
             if not name.startswith("decoder.heads.base.")
         }
-        return replace(self, architecture=replace(architecture, head_options=options), weights=kept)
+        return replace(
+            self, architecture=replace(architecture, head_options=options), weights=weights
+        )
 
     @property
     def has_base_head(self) -> bool:
-        """Whether the base head has residual layers of its own."""
+        """Whether the base head has residual layers."""
         return self.architecture.heads != NO_HEADS and self.architecture.head_options.base_head
 
 
 def check_whisper_fields(fields: Mapping, where: str) -> None:
-    """Refuse a Whisper that is computed otherwise than all Whispers.
+    """Check the fields of ``config.json`` that are the same in every Whisper.
 
     Args:
-        fields: Of its ``config.json``.
-        where: That file, for messages.
+        fields: The file's content.
+        where: Names the file in messages.
 
     Raises:
-        InputError: Names the field.
+        InputError: A field has another value.
     """
     usual = {"activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": True}
     for name, value in usual.items():
         if fields.get(name, value) != value:
             raise InputError(
-                f"{where}: {name}: {fields[name]}; allowed: {value}, as every Whisper has it; this "
+                f"{where}: {name}: {fields[name]}; allowed: {value}, as in every Whisper; this "
                 "model cannot be converted"
             )

@@ -1,4 +1,4 @@
-"""Decode configs that come with a converted model."""
+"""Decode configs of a converted model."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ PENALTY = "exponential_decay_length_penalty"
 
 
 def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
-    """Decode options by name: ``plain``; with heads ``exact``, and ``typical`` as aiola decodes.
+    """Return decode options by name: ``plain``; with heads ``exact``, and ``typical`` as in aiola.
 
     Raises:
-        InputError: The source's generation config has values that cannot be.
+        InputError: The source's generation config has invalid values.
     """
     generation = checkpoint.records.get(GENERATION, {})
     common = {"search": "greedy", **_constraints(checkpoint, generation)}
@@ -38,22 +38,22 @@ def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
 
 
 def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
-    """What generation constrains, as decode options; empty where it says nothing."""
-    found = {}
+    """Return the constraints of the generation config as decode options."""
+    constraints = {}
     for name in ID_LISTS:
         ids = generation.get(name) or []
         if not isinstance(ids, list) or any(type(token) is not int for token in ids):
             raise InputError(f"{GENERATION}: {name}: {ids}; allowed: a list of token ids")
         if ids:
-            found[name] = ids
+            constraints[name] = ids
     penalty = generation.get(PENALTY)
     if penalty is not None:
-        found[PENALTY] = [*penalty]
+        constraints[PENALTY] = [*penalty]
     switch = generation.get("no_timestamps_token_id")
-    # Whisper's own vocabulary has it in the prompt.
+    # With Whisper's own vocabulary, the prompt contains it.
     if checkpoint.text.whisper is None and type(switch) is int:
-        found["forced_prefix"] = [switch]
-    return found
+        constraints["forced_prefix"] = [switch]
+    return constraints
 
 
 def _number(fields: Mapping, name: str, default: float) -> float:

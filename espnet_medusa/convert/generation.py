@@ -1,5 +1,4 @@
-"""``generation_config.json`` of Whispers that come without: from the text's tokens, and from what
-CTranslate2's ``config.json`` says of the same."""
+"""Make ``generation_config.json`` from Whisper's vocabulary and CTranslate2's ``config.json``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ LANGUAGE_IDS = "lang_ids"
 
 
 def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
-    """What Whisper's vocabulary says; little where the vocabulary is another."""
+    """Make it from the vocabulary; with another vocabulary than Whisper's it is short."""
     fields = {
         "bos_token_id": text.end,
         "pad_token_id": text.end,
@@ -44,49 +43,51 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
-    """The same, with what the model's own ``config.json`` says.
+    """Make it from the vocabulary and the model's ``config.json``.
 
     Args:
         path: ``config.json`` of a CTranslate2 folder.
-        text: The model's.
-        whisper: Its sizes.
+        text: The model's vocabulary.
+        whisper: The model's sizes.
 
     Raises:
-        InputError: Names the field that is not as CTranslate2 writes it.
+        InputError: A field is invalid.
     """
-    said = read_json(path)
-    check_ctranslate2(said, whisper, str(path))
+    config = read_json(path)
+    check_ctranslate2(config, whisper, str(path))
     fields = generation_of_text(text, whisper)
     names = ID_LISTS | {ALIGNMENT: ALIGNMENT}
-    fields |= {theirs: said[ours] for theirs, ours in names.items() if said.get(ours) is not None}
-    languages = said.get(LANGUAGE_IDS)
-    # Of English models the list is there, too, and means nothing.
+    fields |= {
+        theirs: config[ours] for theirs, ours in names.items() if config.get(ours) is not None
+    }
+    languages = config.get(LANGUAGE_IDS)
+    # English models have the list, too, but without a meaning.
     if languages and LANGUAGES in fields:
         known = fields[LANGUAGES].items()
         fields[LANGUAGES] = {name: id for name, id in known if id in languages}
     return fields
 
 
-def check_ctranslate2(said: Mapping, whisper: WhisperConfig, where: str) -> None:
-    """Refuse a ``config.json`` of CTranslate2 whose lists are none, or name what is not there.
+def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
+    """Check the lists of token ids and heads in CTranslate2's ``config.json``.
 
     Args:
-        said: Its fields; one that is missing or None is not looked at.
+        config: Its fields; missing ones and None are allowed.
         whisper: The model's sizes.
-        where: That file, for messages.
+        where: Names the file in messages.
 
     Raises:
-        InputError: Names the first such field.
+        InputError: A field is invalid.
     """
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
-        ids = said.get(name)
+        ids = config.get(name)
         if ids is not None and not _below(ids, whisper.vocab_size):
             raise InputError(
                 f"{where}: {name}: {_short(ids)}; allowed: a list of token ids, 0 to "
-                f"{whisper.vocab_size - 1}; mend it"
+                f"{whisper.vocab_size - 1}; correct it"
             )
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    pairs = said.get(ALIGNMENT)
+    pairs = config.get(ALIGNMENT)
     if pairs is not None and not (
         isinstance(pairs, list)
         and all(_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
@@ -94,7 +95,7 @@ def check_ctranslate2(said: Mapping, whisper: WhisperConfig, where: str) -> None
     ):
         raise InputError(
             f"{where}: {ALIGNMENT}: {_short(pairs)}; allowed: pairs of a layer below {layers} and "
-            f"a head below {heads}; mend it"
+            f"a head below {heads}; correct it"
         )
 
 

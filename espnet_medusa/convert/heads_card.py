@@ -1,6 +1,7 @@
-"""The card of heads without their Whisper: what they are, were trained on, and bring.
+"""The card of a folder of heads: type, training data and acceptance.
 
-A ``README.md`` as models on the hub have it: YAML between two lines of ``---``, then text.
+It is a ``README.md`` in the form of model cards on the hub: YAML between two lines of ``---``, then
+text.
 """
 
 import reprlib
@@ -21,22 +22,22 @@ from espnet_medusa.search.options import read_draft_conf
 CARD = "README.md"
 FENCE = "---\n"
 MAX_CARD = 64 * 1024  # bytes
-# Nothing of heads is larger; a card may be a stranger's, and the network is built by it.
+# Limits for untrusted cards, which define the network that is built.
 MAX_SIZE = 100_000
 MAX_LAYERS = 1000  # of all heads together
 SIZES = ("d_model", "vocab_size", "encoder_layers", "decoder_layers")
-DO = "write the folder with python -m espnet_medusa.stages pack_heads, or fetch it again"
+DO = "write the folder with python -m espnet_medusa.stages pack_heads, or download it again"
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What greedy search with these heads took: fields of ``statistics.json``.
+    """Measured acceptance in greedy search: fields of ``statistics.json``.
 
     Attributes:
-        data: Which utterances.
-        utterances: How many.
+        data: Name of the test data.
+        utterances: Number of utterances.
         tokens_per_call: Mean.
-        per_head: Share of each step's drafts that was accepted.
+        per_head: Share of accepted drafts per head.
     """
 
     data: str
@@ -47,8 +48,8 @@ class Acceptance:
     def __str__(self) -> str:
         shares = " ".join(f"{100 * share:.0f}" for share in self.per_head)
         return (
-            f"{self.tokens_per_call:.2f} tokens a call on {self.data} ({self.utterances} "
-            f"utterances; accepted of each head: {shares} %)"
+            f"{self.tokens_per_call:.2f} tokens per call on {self.data} ({self.utterances} "
+            f"utterances; accepted per head: {shares} %)"
         )
 
 
@@ -58,14 +59,14 @@ class HeadsCard:
 
     Attributes:
         base_model: Hub name of the Whisper.
-        license: Of the heads, as the hub names it (``mit``).
-        training_data: Corpus to its licence.
-        commands: That trained the heads and measured them.
+        license: License of the heads, in the hub's form (``mit``).
+        training_data: Corpus to its license.
+        commands: Commands that trained and measured the heads.
         whisper: ``SIZES`` of the Whisper.
         fingerprint: ``whisper.fingerprint`` of its weights.
-        heads, heads_conf: ``decoder_conf``'s of the same names.
-        acceptance: Measured.
-        draft_conf: Draft options by search, where a decode config says nothing.
+        heads, heads_conf: As in ``decoder_conf``.
+        acceptance: Measured acceptance.
+        draft_conf: Recommended draft options by search.
     """
 
     base_model: str
@@ -81,7 +82,7 @@ class HeadsCard:
 
     @property
     def head_options(self) -> HeadOptions:
-        """``heads_conf`` as heads are built with it."""
+        """``heads_conf`` as a dataclass."""
         return HeadOptions(**self.heads_conf)
 
     def __str__(self) -> str:
@@ -89,36 +90,36 @@ class HeadsCard:
 
 
 def sizes_of(config: WhisperConfig) -> dict[str, int]:
-    """``HeadsCard.whisper`` of a Whisper."""
+    """Return ``HeadsCard.whisper`` of a Whisper."""
     return {name: getattr(config, name) for name in SIZES}
 
 
 def read_card(folder: Path) -> HeadsCard:
-    """Read and check a folder's card, which may be a stranger's.
+    """Read and check the card of a folder, which is untrusted.
 
     Raises:
-        InputError: Names the field, what it is and what is allowed.
+        InputError: The card is missing or a field is invalid.
     """
     path = folder / CARD
     return check_card(read_front_matter(path)[0], path)
 
 
-def check_card(said: Mapping[str, Any], path: Path) -> HeadsCard:
-    """Check a card's fields; those that are not of a ``HeadsCard`` are ignored.
+def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
+    """Check a card's fields; unknown fields are ignored.
 
     Args:
-        said: The fields.
-        path: Where they stand, for messages.
+        content: The fields.
+        path: Names the file in messages.
 
     Raises:
-        InputError: As ``read_card``.
+        InputError: A field is missing or invalid.
     """
     names = [entry.name for entry in fields(HeadsCard)]
-    missing = [name for name in names if name not in said and name != "draft_conf"]
+    missing = [name for name in names if name not in content and name != "draft_conf"]
     if missing:
         raise InputError(f"{path}: lacks {', '.join(missing)}; {DO}")
-    kept = {name: said[name] for name in names if said.get(name) is not None}
-    kept["acceptance"] = _acceptance(said["acceptance"], path)
+    values = {name: content[name] for name in names if content.get(name) is not None}
+    values["acceptance"] = _acceptance(content["acceptance"], path)
     texts = ("base_model", "license", "fingerprint", "heads")
     for name, fits in (
         *((name, _is_text) for name in texts),
@@ -127,18 +128,18 @@ def check_card(said: Mapping[str, Any], path: Path) -> HeadsCard:
         ("whisper", lambda value: isinstance(value, dict) and {*SIZES} == {*value}),
         ("heads_conf", lambda value: isinstance(value, dict)),
     ):
-        if not fits(kept.get(name)):
-            raise _not_as_cards(f"{path}: {name}", said[name])
-    _check_heads(kept["heads"], kept["heads_conf"], path)
-    read_draft_conf(kept.get("draft_conf"), f"{path}: draft_conf")
-    return HeadsCard(**kept)
+        if not fits(values.get(name)):
+            raise _invalid(f"{path}: {name}", content[name])
+    _check_heads(values["heads"], values["heads_conf"], path)
+    read_draft_conf(values.get("draft_conf"), f"{path}: draft_conf")
+    return HeadsCard(**values)
 
 
 def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
-    """A card's fields, and the text behind them.
+    """Return a card's fields and the text after them.
 
     Raises:
-        InputError: There is no such file, it is too large, or it has no fields.
+        InputError: The file is missing or too large, or has no fields.
     """
     try:
         with open(path, "rb") as stream:
@@ -148,32 +149,32 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
         opening, front, body = (*text.split(FENCE, 2), "", "")[:3]
         if opening or not front:
             raise InputError(f"{path}: no fields between two lines of ---; {DO}")
-        said = load_yaml(front)
+        content = load_yaml(front)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read ({reason}); {DO}") from error
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path}: no fields between two lines of ---; {DO}")
-    return said, body
+    return content, body
 
 
-def write_card(folder: Path, said: Mapping[str, Any], body: str) -> None:
-    """Write a card: fields in the order given, then text."""
-    front = yaml.safe_dump(dict(said), sort_keys=False, allow_unicode=True, width=100)
+def write_card(folder: Path, content: Mapping[str, Any], body: str) -> None:
+    """Write a card: fields in the given order, then text."""
+    front = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=100)
     (folder / CARD).write_text(f"{FENCE}{front}{FENCE}{body}", encoding="utf-8")
 
 
-def _acceptance(said: object, path: Path) -> Acceptance:
+def _acceptance(content: object, path: Path) -> Acceptance:
     where = f"{path}: acceptance"
-    if not isinstance(said, dict):
-        raise _not_as_cards(where, said)
-    missing = [entry.name for entry in fields(Acceptance) if entry.name not in said]
+    if not isinstance(content, dict):
+        raise _invalid(where, content)
+    missing = [entry.name for entry in fields(Acceptance) if entry.name not in content]
     if missing:
         raise InputError(f"{where}: lacks {', '.join(missing)}; {DO}")
-    found = build_options(Acceptance, said, where)
-    if not _is_text(found.data):
-        raise _not_as_cards(where, said)
-    return found
+    acceptance = build_options(Acceptance, content, where)
+    if not _is_text(acceptance.data):
+        raise _invalid(where, content)
+    return acceptance
 
 
 def _check_heads(kind: str, conf: Mapping[str, Any], path: Path) -> None:
@@ -191,8 +192,8 @@ def _check_heads(kind: str, conf: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _not_as_cards(where: str, value: object) -> InputError:
-    return InputError(f"{where}: {reprlib.repr(value)}: not as cards have it; {DO}")
+def _invalid(where: str, value: object) -> InputError:
+    return InputError(f"{where}: {reprlib.repr(value)}: invalid in a card; {DO}")
 
 
 def _is_text(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""What tensors are called in each format; our names are those of an ESPnet experiment."""
+"""Tensor names of each format; "our" names are those of an ESPnet experiment."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ Rename = Callable[[str], str | None]
 
 
 def hugging_face_name(name: str) -> str | None:
-    """Our name to that of ``WhisperForConditionalGeneration``; None for what it does not have."""
+    """Return the name in ``WhisperForConditionalGeneration``, or None if it has no such tensor."""
     for ours, theirs in HALVES.items():
         if name.startswith(ours):
             return theirs + name.removeprefix(ours)
@@ -21,11 +21,11 @@ def hugging_face_name(name: str) -> str | None:
 
 
 def aiola_name(name: str, first_head: int) -> str | None:
-    """Our name to that of aiola's ``WhisperMedusaModel``; None for what it does not have.
+    """Return the name in aiola's ``WhisperMedusaModel``, or None if it has no such tensor.
 
     Args:
-        name: Ours.
-        first_head: Number of our first head there: 1 behind the base head, 0 where it has none.
+        name: Our name.
+        first_head: Number of our first head there: 1 after a base head, else 0.
     """
     whisper = hugging_face_name(name)
     if whisper is not None:
@@ -42,6 +42,6 @@ def aiola_name(name: str, first_head: int) -> str | None:
 
 
 def renamed(names: Iterable[str], rename: Rename) -> dict[str, str]:
-    """Their name to ours, of those that they have."""
+    """Return their names to ours, without tensors that they do not have."""
     pairs = ((rename(name), name) for name in names)
     return {theirs: ours for theirs, ours in pairs if theirs is not None}

@@ -1,4 +1,4 @@
-"""Heads of a trained experiment into a folder of their own, if they are fit for others."""
+"""Write the heads of a trained experiment into a folder that can be published."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -30,17 +30,17 @@ from espnet_medusa.whisper.sizes import decoder_sizes
 
 MAX_BYTES = 10_000_000
 LEAST_AGREEMENT = 0.95
-POSITIONS, FRAMES = 100, 200  # of the sequence on which drafts are compared, at most
-BEAM_SIZE = 5  # with which the options for beams are tried
+POSITIONS, FRAMES = 100, 200  # maximum length of the sequence on which drafts are compared
+BEAM_SIZE = 5  # for checking the draft options of beam search
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What packing found.
+    """Size and precision of a written folder.
 
     Attributes:
-        num_bytes: Of the folder.
-        agreement: Share of drafts that float16 leaves as they were.
+        num_bytes: Size of the folder.
+        agreement: Share of drafts that are the same in float16.
     """
 
     num_bytes: int
@@ -54,33 +54,33 @@ def pack_heads(
 
     Args:
         trained: Experiment with heads.
-        base: The Whisper that they were trained on, as its users have it.
-        card: The card, with the fields that nothing here can know: ``base_model``, ``license``,
-            ``training_data``, ``commands``, ``acceptance.data``, and ``draft_conf``.
+        base: The Whisper that they were trained on, as published.
+        card: The author's fields: ``base_model``, ``license``, ``training_data``, ``commands``,
+            ``acceptance.data``, and ``draft_conf``.
         statistics: ``statistics.json`` of greedy search with these heads.
-        folder: To write to.
+        folder: Gets the files.
 
     Raises:
         InputError: There are no heads, they change Whisper's text, Whisper was not frozen, float16
-            or the size do not suit them, or the card lacks a field.
+            changes too many drafts, the folder is too large, or the card lacks a field.
     """
     architecture = trained.architecture
-    said, body = read_front_matter(card)
+    content, body = read_front_matter(card)
     if architecture.heads == NO_HEADS:
         raise InputError(
             f"{trained.name}: heads: {NO_HEADS}; give an experiment with trained heads"
         )
     check_frozen(trained, base)
     check_keeps_text(architecture, head_tensors(trained.weights), trained.name)
-    own = {
+    content |= {
         "whisper": sizes_of(architecture.whisper),
         "fingerprint": fingerprint(base.weights),
         "heads": architecture.heads,
         "heads_conf": asdict(architecture.head_options),
-        "acceptance": _acceptance(said.get("acceptance"), statistics),
+        "acceptance": _acceptance(content.get("acceptance"), statistics),
     }
-    check_card({**said, **own}, card)
-    write_card(folder, {**said, **own}, body)
+    check_card(content, card)
+    write_card(folder, content, body)
     save_heads(folder, trained.weights)
     packed = open_heads(folder)
     stored = packed.weights(packed.architecture(architecture.whisper))
@@ -88,8 +88,8 @@ def pack_heads(
     agreement = share_of_same_drafts(*decoders)
     if agreement < LEAST_AGREEMENT:
         raise InputError(
-            f"{trained.name}: in float16 {100 * agreement:.1f} % of the heads' drafts are those of "
-            f"float32; allowed: {100 * LEAST_AGREEMENT:.0f} % or more"
+            f"{trained.name}: in float16 {100 * agreement:.1f} % of the heads' drafts are the same "
+            f"as in float32; allowed: {100 * LEAST_AGREEMENT:.0f} % or more"
         )
     check_draft_conf(decoders[1], packed.card.draft_conf, trained.text.end)
     num_bytes = sum(path.stat().st_size for path in folder.iterdir())
@@ -102,10 +102,10 @@ def pack_heads(
 
 
 def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
-    """Refuse an experiment whose Whisper is another than the one that users have.
+    """Check that an experiment's Whisper is the published one.
 
     Raises:
-        InputError: Names a tensor that differs.
+        InputError: A tensor differs.
     """
     ours, theirs = digests(trained.weights), digests(base.weights)
     different = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
@@ -120,15 +120,15 @@ def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
 def check_draft_conf(
     decoder: WhisperMedusaDecoder, draft_conf: Mapping[str, Mapping], end: int
 ) -> None:
-    """Refuse draft options with which these heads cannot draft.
+    """Check that the heads can draft with the recommended options.
 
     Args:
-        decoder: With the heads.
-        draft_conf: As ``read_draft_conf``'s.
-        end: End symbol.
+        decoder: Has the heads.
+        draft_conf: Options by search.
+        end: End token.
 
     Raises:
-        InputError: As decoding would.
+        InputError: Decoding would refuse the options.
     """
     runtime = build_runtime(decoder, None)
     sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
@@ -142,11 +142,11 @@ def check_draft_conf(
 
 @torch.no_grad()
 def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder) -> float:
-    """How often the heads of two decoders draft the same, over states of random tokens and memory.
+    """Return the share of equal drafts of two decoders' heads, over random tokens and memory.
 
     Args:
         left: A decoder with heads.
-        right: The same with other weights in its heads.
+        right: The same decoder with other weights in its heads.
     """
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape
@@ -157,12 +157,12 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     for decoder in (left, right):
         states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
         logits = decoder.unroll_heads(states.head_input, tokens, states.cross_keys_values)
-        drafts.append(torch.cat([each.argmax(dim=-1).flatten() for each in logits]))
+        drafts.append(torch.cat([of_head.argmax(dim=-1).flatten() for of_head in logits]))
     return float((drafts[0] == drafts[1]).double().mean())
 
 
-def _decoder(trained: Checkpoint, own: Mapping[str, torch.Tensor]) -> WhisperMedusaDecoder:
-    """The experiment's decoder in float32, with the heads and counts in ``own``."""
+def _decoder(trained: Checkpoint, heads: Mapping[str, torch.Tensor]) -> WhisperMedusaDecoder:
+    """Return the experiment's decoder in float32 with these heads and counts."""
     architecture = trained.architecture
     whisper = architecture.whisper
     decoder = WhisperMedusaDecoder(
@@ -173,17 +173,17 @@ def _decoder(trained: Checkpoint, own: Mapping[str, torch.Tensor]) -> WhisperMed
         heads_conf=asdict(architecture.head_options),
     )
     frozen = {name: value for name, value in trained.weights.items() if name.startswith(DECODER)}
-    weights = frozen | head_tensors(own)
-    weights |= {COUNTS: own[COUNTS]} if COUNTS in own else {}
-    decoder.load_state_dict({name.removeprefix("decoder."): each for name, each in weights.items()})
+    weights = frozen | head_tensors(heads)
+    weights |= {COUNTS: heads[COUNTS]} if COUNTS in heads else {}
+    decoder.load_state_dict({name.removeprefix("decoder."): t for name, t in weights.items()})
     return decoder.eval()
 
 
-def _acceptance(said: object, statistics: Path) -> dict[str, Any]:
-    """``acceptance`` of the card: whose utterances is said, the rest was measured."""
+def _acceptance(content: object, statistics: Path) -> dict[str, Any]:
+    """Return the card's ``acceptance``: the author's name of the data, and measured figures."""
     measured = read_report(statistics)["set"]
     return {
-        "data": said.get("data") if isinstance(said, Mapping) else None,
+        "data": content.get("data") if isinstance(content, Mapping) else None,
         "utterances": measured["num_utterances"],
         "tokens_per_call": round(measured["tokens_per_call"], 3),
         "per_head": [round(share, 3) for share in measured["acceptance_per_head"]],

@@ -1,8 +1,7 @@
-"""Heads without their Whisper: a folder of ``README.md``, the card, and ``heads.safetensors``.
+"""A folder of heads: the card ``README.md`` and ``heads.safetensors``.
 
-The file has the tensors of ``decoder.heads`` by an experiment's names, in float16, and the tokens
-that their training saw: ``token_ids`` (N,) int32, ascending, and ``token_counts`` (N,) int64, how
-often.
+The file contains the tensors of ``decoder.heads`` by an experiment's names, in float16, and counts
+of their training tokens: ``token_ids`` (N,) int32, ascending, and ``token_counts`` (N,) int64.
 """
 
 from collections.abc import Mapping
@@ -23,23 +22,23 @@ TENSORS = "heads.safetensors"
 IDS, TIMES = "token_ids", "token_counts"
 TYPES = {IDS: ("I32",), TIMES: ("I64",)}
 FLOATS = ("F16", "BF16", "F32")
-REMEDY = "give heads of a Whisper of this size, or fetch them again"
+REMEDY = "give heads of a Whisper of this size, or download them again"
 
 
 @dataclass(frozen=True)
 class PackedHeads:
-    """A folder whose card was read.
+    """A folder of heads whose card was read.
 
     Attributes:
         folder: As given.
-        card: Checked by itself, not against a Whisper.
+        card: Valid, but not yet compared with a Whisper.
     """
 
     folder: Path
     card: HeadsCard
 
     def architecture(self, whisper: WhisperConfig) -> Architecture:
-        """Of a Whisper with these heads.
+        """Return the architecture of a Whisper with these heads.
 
         Raises:
             InputError: The card describes heads that cannot be built.
@@ -53,10 +52,10 @@ class PackedHeads:
         return architecture
 
     def weights(self, architecture: Architecture) -> dict[str, torch.Tensor]:
-        """What ``architecture`` adds to a Whisper's tensors: its heads in float32, and counts (V,).
+        """Read the heads' tensors in float32, and token counts (V,).
 
         Raises:
-            InputError: The file is damaged, or holds other tensors.
+            InputError: The file is damaged, or contains other tensors.
         """
         path = self.folder / TENSORS
         expected = head_tensors(architecture.tensors())
@@ -65,20 +64,22 @@ class PackedHeads:
         size = architecture.whisper.vocab_size
         ascending = bool((ids.diff() > 0).all())
         if ids.shape != times.shape or not ascending or bool((times < 1).any()):
-            raise InputError(f"{path}: {IDS}, {TIMES}: no ascending ids and counts; fetch it again")
+            raise InputError(
+                f"{path}: {IDS}, {TIMES}: no ascending ids and counts; download it again"
+            )
         if len(ids) and not 0 <= int(ids[0]) <= int(ids[-1]) < size:
             raise InputError(f"{path}: {IDS}: {int(ids[-1])}; allowed: 0 to {size - 1}")
         if not all(bool(value.isfinite().all()) for value in stored.values()):
-            raise InputError(f"{path}: a weight is no finite number; fetch it again")
+            raise InputError(f"{path}: a weight is not finite; download it again")
         counts = torch.zeros(size, dtype=torch.long).index_copy(0, ids, times)
         return {name: value.float() for name, value in stored.items()} | {COUNTS: counts}
 
 
 def open_heads(folder: Path) -> PackedHeads:
-    """Read a folder's card.
+    """Read the card of a folder of heads.
 
     Raises:
-        InputError: There is no such folder, or the card is not as cards are.
+        InputError: A file is missing, or the card is invalid.
     """
     for name in (CARD, TENSORS):
         if not (folder / name).is_file():
@@ -90,7 +91,7 @@ def open_heads(folder: Path) -> PackedHeads:
 
 
 def head_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of the heads among a model's tensors by our names."""
+    """Return the heads' tensors among a model's."""
     return {name: value for name, value in weights.items() if name.startswith(HEADS)}
 
 
@@ -98,24 +99,24 @@ def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Write ``heads.safetensors``.
 
     Args:
-        folder: To write to.
-        weights: Of an experiment, by our names; counts of tokens may be missing.
+        folder: Gets the file.
+        weights: Of an experiment, by our names; token counts may be missing.
     """
     counts = weights.get(COUNTS, torch.zeros(0, dtype=torch.long))
     ids = counts.nonzero().flatten()
     heads = {name: value.half().contiguous() for name, value in head_tensors(weights).items()}
     stored = save(heads | {IDS: ids.int(), TIMES: counts[ids].contiguous()})
-    (folder / TENSORS).write_bytes(stored)  # save_file's would be for its owner's eyes alone
+    (folder / TENSORS).write_bytes(stored)  # save_file would make it readable by its owner only
 
 
 def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors by name; none is read before all are known to be those expected, beside counts."""
+    """Return tensors by name; names, types and shapes are checked before any is read."""
     with open_safetensors(path) as stored:
         names = {*stored.keys()}
         different = sorted(names ^ {IDS, TIMES, *expected})
         if different:
-            what = "is not of these heads" if different[0] in names else "is missing"
-            raise InputError(f"{path}: {different[0]} {what} ({len(different)} such); {REMEDY}")
+            what = "does not belong to these heads" if different[0] in names else "is missing"
+            raise InputError(f"{path}: {different[0]} {what} ({len(different)} in total); {REMEDY}")
         for name in sorted(names):
             part, counts = stored.get_slice(name), name not in expected
             kind, shape = part.get_dtype(), tuple(part.get_shape())
@@ -125,4 +126,4 @@ def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.T
             if len(shape) != 1 if counts else shape != expected[name].shape:
                 fits = "one dimension" if counts else tuple(expected[name].shape)
                 raise InputError(f"{path}: {name} is {shape}; allowed: {fits}; {REMEDY}")
-        return {name: stored.get_tensor(name) for name in sorted(names)}  # a file like the last
+        return {name: stored.get_tensor(name) for name in sorted(names)}

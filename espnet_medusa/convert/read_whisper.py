@@ -1,4 +1,4 @@
-"""Whispers in Hugging Face, CTranslate2 and OpenAI's format, and aiola's with its heads."""
+"""Read Whispers in Hugging Face's, CTranslate2's, OpenAI's and aiola's format."""
 
 import reprlib
 from collections.abc import Callable, Mapping
@@ -34,15 +34,15 @@ CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
 
 
 def read_whisper(source: str, text: TextOptions, base_model: str | None = None) -> Checkpoint:
-    """Read a Whisper, with aiola's heads or without.
+    """Read a Whisper, with or without aiola's heads.
 
     Args:
         source: Hub name, folder in Hugging Face or CTranslate2 format, or OpenAI ``.pt`` file.
-        text: Where the vocabulary comes from.
-        base_model: Whisper that says the sizes where aiola's ``config.json`` does not.
+        text: Source of the vocabulary.
+        base_model: Whisper that gives sizes which aiola's ``config.json`` lacks.
 
     Raises:
-        InputError: It is no Whisper, or its config, tensors or tokenizer do not fit each other.
+        InputError: It is not a Whisper, or config, tensors and tokenizer do not fit each other.
     """
     whisper = open_whisper(source)
     if whisper.files[0].suffix == ".pt":
@@ -56,10 +56,10 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     with_heads = any(name.startswith("medusa_") for name in fields)
     config = _aiola_sizes(fields, base_model, source) if with_heads else whisper.config
     ids = {**fields, **records.get(GENERATION, {})}
-    found = find_text(config.vocab_size, folder, text, ids)
+    content = find_text(config.vocab_size, folder, text, ids)
     if not with_heads:
-        return _read_plain(whisper, found, records)
-    return _read_aiola(whisper, config, found, records)
+        return _read_plain(whisper, content, records)
+    return _read_aiola(whisper, config, content, records)
 
 
 def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]) -> Checkpoint:
@@ -90,7 +90,7 @@ def _read_aiola(
     _drop_tied(stored, whisper.name)
     fields = records[CONFIG]
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
-    # By the tensors, not the config: the copy is for training alone.
+    # Decided by the tensors, not the config: the copy is only used in training.
     original = any(name.startswith("whisper_layer.") for name in stored)
     kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
     architecture = Architecture(config, kind, options, original)
@@ -103,7 +103,7 @@ def _read_aiola(
 
 
 def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:
-    """Our name to aiola's, for one model: ``base_head`` counts its base head, as number 0."""
+    """Return the function from our names to aiola's; in ``base_head``, head 0 is the base head."""
     first_head = 1 if architecture.heads == HEAD_TYPES[BASE_HEAD] else 0
     return lambda name: aiola_name(name, first_head)
 
@@ -112,7 +112,7 @@ def _head_options(fields: Mapping, where: str) -> HeadOptions:
     kind = fields.get(TYPE, BASE_HEAD)
     check_choice(kind, [*HEAD_TYPES], f"{where}: {TYPE}")
     if NUM_HEADS not in fields:
-        raise InputError(f"{where}: {NUM_HEADS} is missing; add how many heads draft")
+        raise InputError(f"{where}: {NUM_HEADS} is missing; add the number of heads")
     sizes = {}
     for ours, theirs in (("num_heads", NUM_HEADS), ("num_layers", NUM_LAYERS)):
         value = fields.get(theirs, 1)
@@ -125,10 +125,10 @@ def _head_options(fields: Mapping, where: str) -> HeadOptions:
 
 
 def check_choices(choices: object, num_heads: int, where: str) -> None:
-    """Refuse a candidate tree that the heads cannot fill.
+    """Check that the heads can fill a candidate tree.
 
     Raises:
-        InputError: With the tree received and what is allowed.
+        InputError: They cannot.
     """
     if choices is None:
         return
@@ -138,12 +138,12 @@ def check_choices(choices: object, num_heads: int, where: str) -> None:
     if not whole or choices[:1] != [1] or len(choices) > num_heads + 1:
         raise InputError(
             f"{where}: {CHOICES}: {choices}; allowed: 1 for the root, then at most {num_heads} "
-            "numbers of 1 or more, one a head"
+            "numbers of 1 or more, one per head"
         )
 
 
 def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> WhisperConfig:
-    """The sizes in aiola's config; where it lacks some, those of its base model."""
+    """Return the sizes in aiola's config, completed by its base model's."""
     missing = [name for name in SIZES if name not in fields]
     if not missing:
         return scratch_config(0.0, **{name: fields[name] for name in SIZES})
@@ -151,12 +151,12 @@ def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> Whispe
     if name and not base_model and not is_local(source) and is_local(str(name)):
         raise InputError(
             f"{source}: {CONFIG}: {BASE_MODEL}: {reprlib.repr(name)}; allowed of a model from a "
-            "hub: a hub name; give --whisper_model to have a folder of yours read"
+            "hub: a hub name; give --whisper_model to read a folder of your own"
         )
     if not isinstance(name, str):
         raise InputError(
             f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; give "
-            "--whisper_model, the Whisper that it was made from"
+            "--whisper_model, the Whisper that it is based on"
         )
     base = _sizes_of(name, source)
     sizes = {name: fields.get(name, getattr(base, name)) for name in SIZES}
@@ -168,7 +168,7 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
     if Path(name).suffix == ".pt":
         return open_whisper(name).config
     try:
-        # The class is given: no code comes with a config. Weights are not fetched.
+        # Does not run the config's code and does not download weights.
         return WhisperConfig.from_pretrained(name)
     except (OSError, ValueError, StrictDataclassError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -179,7 +179,7 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
 
 
 def _drop_tied(stored: dict[str, torch.Tensor], source: str) -> None:
-    """The projection is the embedding; checkpoints may hold it a second time."""
+    """Remove the projection, which is the embedding, from the stored tensors."""
     projection = stored.pop("whisper_model.proj_out.weight", None)
     embedding = stored.get("whisper_model.model.decoder.embed_tokens.weight")
     if projection is None or embedding is None:
@@ -187,5 +187,5 @@ def _drop_tied(stored: dict[str, torch.Tensor], source: str) -> None:
     if not torch.equal(projection, embedding):
         raise InputError(
             f"{source}: whisper_model.proj_out.weight differs from the token embedding; allowed: "
-            "tied weights, as every Whisper has them; this model cannot be converted"
+            "tied weights, as in every Whisper; this model cannot be converted"
         )

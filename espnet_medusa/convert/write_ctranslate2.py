@@ -1,7 +1,6 @@
-"""Writes CTranslate2 format, which faster-whisper runs.
+"""Write CTranslate2's format, which faster-whisper runs.
 
-CTranslate2's own specification classes write the file: its quantization and what each release
-expects of a Whisper stay theirs.
+CTranslate2's own specification classes quantize and write, so the file suits the installed release.
 """
 
 from collections.abc import Mapping
@@ -22,9 +21,9 @@ from espnet_medusa.convert.generation import (
 )
 from espnet_medusa.convert.names import DECODER, ENCODER
 from espnet_medusa.convert.write_whisper import (
+    check_without_heads,
     feature_fields,
     generation_fields,
-    leave_heads_out,
     write_json,
 )
 from espnet_medusa.errors import InputError
@@ -33,19 +32,19 @@ from espnet_medusa.whisper.tokens import TOKENIZER
 
 
 def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -> None:
-    """Write what ``faster_whisper.WhisperModel`` loads; heads are left out.
+    """Write a folder for ``faster_whisper.WhisperModel``, without heads.
 
     Args:
         checkpoint: The model.
-        folder: To write to.
-        weights_type: ``float32``, ``float16``, ``bfloat16``, ``int8`` and other types that
-            CTranslate2's converters know.
+        folder: Gets the files.
+        weights_type: ``float32``, ``float16``, ``bfloat16``, ``int8`` or another type of
+            CTranslate2's converters.
 
     Raises:
-        InputError: CTranslate2 is not installed, the text is not in Whisper's tokens, or the base
-            head has residual layers of its own.
+        InputError: CTranslate2 is not installed, the model does not use Whisper's tokenizer, or its
+            base head has residual layers.
     """
-    leave_heads_out(checkpoint)
+    check_without_heads(checkpoint)
     if checkpoint.text.whisper is None:
         raise InputError(
             f"{checkpoint.name}: its tokenizer lacks Whisper's symbols; faster-whisper needs them: "
@@ -85,20 +84,20 @@ def _import_specs() -> ModuleType:
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """CTranslate2's name to values in float32; copies, as quantization works in place."""
-    ours = {_half_name(name): value for name, value in checkpoint.weights.items()}
-    found = {}
+    """Return CTranslate2's names to float32 copies, which quantization changes in place."""
+    weights = {_half_name(name): value for name, value in checkpoint.weights.items()}
+    values = {}
     for name, variable in layout(checkpoint.architecture.whisper).items():
         rows = variable.shape[0] // len(variable.parts)
         parts = [
-            torch.zeros(rows) if part is None else ours[part].float() for part in variable.parts
+            torch.zeros(rows) if part is None else weights[part].float() for part in variable.parts
         ]
-        found[name] = torch.cat(parts).numpy()
-    return found
+        values[name] = torch.cat(parts).numpy()
+    return values
 
 
 def _half_name(name: str) -> str:
-    """``decoder.whisper.layers...`` to ``decoder.layers...``."""
+    """Rename ``decoder.whisper.layers...`` to ``decoder.layers...``."""
     for half in (ENCODER, DECODER):
         if name.startswith(half):
             return name.replace(half, half.removesuffix("whisper."), 1)
@@ -106,13 +105,13 @@ def _half_name(name: str) -> str:
 
 
 def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:
-    """CTranslate2's ``config.json``."""
+    """Return CTranslate2's ``config.json``."""
     generation, whisper = generation_fields(checkpoint), checkpoint.architecture.whisper
     fields = {ours: generation.get(theirs) or [] for theirs, ours in ID_LISTS.items()}
     languages = generation.get(LANGUAGES) or {}
     fields[LANGUAGE_IDS] = [*languages.values()] if isinstance(languages, dict) else languages
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    # Where nobody measured which heads follow time, CTranslate2's converter takes these.
+    # Without measured alignment heads, CTranslate2's converter uses these.
     later_half = product(range(layers // 2, layers), range(heads))
     fields[ALIGNMENT] = generation.get(ALIGNMENT) or [[*pair] for pair in later_half]
     check_ctranslate2(fields, whisper, f"{checkpoint.name}: {GENERATION}")

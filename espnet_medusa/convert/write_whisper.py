@@ -1,4 +1,4 @@
-"""Writes Hugging Face format: plain Whisper, and aiola's with its heads."""
+"""Write Hugging Face's format: Whisper without heads, and aiola's with heads."""
 
 import json
 import logging
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 MAX_SHARD_SIZE = "5GB"
 AIOLA_FIELDS = ("medusa_", "posterior_", BASE_MODEL, "output_whisper_original")
 POSTERIOR = {"posterior_threshold": 0.09, "posterior_alpha": 0.3}
-DROP_BASE_HEAD = "give --drop_base_head true, which changes the text that the model writes"
+DROP_BASE_HEAD = "give --drop_base_head true, which changes the model's text"
 
 
 def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write what ``WhisperForConditionalGeneration.from_pretrained`` reads; heads are left out.
+    """Write a folder for ``WhisperForConditionalGeneration.from_pretrained``, without heads.
 
     Raises:
-        InputError: As ``leave_heads_out``.
+        InputError: As ``check_without_heads``.
     """
-    leave_heads_out(checkpoint)
+    check_without_heads(checkpoint)
     config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
     generation = generation_fields(checkpoint)
     for fields in (config, generation):
@@ -52,38 +52,38 @@ def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
     _write(folder, checkpoint, config, generation, hugging_face_name)
 
 
-def leave_heads_out(checkpoint: Checkpoint) -> None:
-    """Say that plain Whisper has none.
+def check_without_heads(checkpoint: Checkpoint) -> None:
+    """Check that the text is the same without heads, and warn that they are not written.
 
     Raises:
-        InputError: The base head has residual layers of its own: without them texts differ.
+        InputError: The base head has residual layers, without which texts differ.
     """
     if checkpoint.has_base_head:
         raise InputError(
-            f"{checkpoint.name}: base_head: true; plain Whisper has no residual layers before its "
+            f"{checkpoint.name}: base_head: true; Whisper has no residual layers before its "
             f"vocabulary projection; {DROP_BASE_HEAD}"
         )
     if checkpoint.architecture.heads != NO_HEADS:
-        logger.warning(f"{checkpoint.name}: heads: {checkpoint.architecture.heads}: left out")
+        logger.warning(f"{checkpoint.name}: heads: {checkpoint.architecture.heads}: not written")
 
 
 def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:
-    """Write what aiola's ``WhisperMedusaModel.from_pretrained`` reads.
+    """Write a folder for aiola's ``WhisperMedusaModel.from_pretrained``.
 
     Args:
         checkpoint: The model, with linear or block heads.
-        folder: To write to.
-        base_model: Its ``whisper_model_name``; None: as in the source.
+        folder: Gets the files.
+        base_model: Its ``whisper_model_name``; None: the source's.
 
     Raises:
-        InputError: It has no heads, or heads that the format has no place for.
+        InputError: It has no heads, or heads that the format does not support.
     """
     architecture = checkpoint.architecture
     ours_to_theirs = {ours: theirs for theirs, ours in HEAD_TYPES.items()}
     if architecture.heads not in ours_to_theirs:
         raise InputError(
-            f"{checkpoint.name}: heads: {architecture.heads}; aiola's format has place for "
-            f"{', '.join(ours_to_theirs)}; give --to hugging_face for the base model alone"
+            f"{checkpoint.name}: heads: {architecture.heads}; aiola's format supports "
+            f"{', '.join(ours_to_theirs)}; give --to hugging_face for the base model"
         )
     kind = ours_to_theirs[architecture.heads]
     if kind == MEDUSA_BLOCK and checkpoint.has_base_head:
@@ -95,7 +95,7 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     base_model = base_model or source.get(BASE_MODEL)
     if base_model is None:
         raise InputError(
-            f"{checkpoint.name}: aiola's format names the Whisper that it was made from; give "
+            f"{checkpoint.name}: aiola's format names the Whisper that it is based on; give "
             "--whisper_model, such as openai/whisper-large-v2"
         )
     weights = dict(checkpoint.weights)
@@ -126,7 +126,7 @@ def _choices(source: list[int] | None, num_heads: int) -> list[int]:
 def _identity_base_head(
     architecture: Architecture, weights: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """aiola's base head always has residual layers; zeros leave its input as it is."""
+    """Return zeros for aiola's base head, which always has residual layers."""
     first = "decoder.heads.heads.0."
     return {
         name.replace(first, "decoder.heads.base."): torch.zeros_like(value)
@@ -136,7 +136,7 @@ def _identity_base_head(
 
 
 def whisper_fields(checkpoint: Checkpoint) -> dict:
-    """``config.json`` of the base model: the source's where it had one, with these sizes."""
+    """Return the base model's ``config.json``: the source's if there is one, with these sizes."""
     whisper, text = checkpoint.architecture.whisper, checkpoint.text
     sizes = {name: getattr(whisper, name) for name in SIZES}
     fields = dict(checkpoint.records.get(CONFIG, {}))
@@ -148,7 +148,7 @@ def whisper_fields(checkpoint: Checkpoint) -> dict:
 
 
 def generation_fields(checkpoint: Checkpoint) -> dict:
-    """``generation_config.json``: the source's, or what Whisper's vocabulary says."""
+    """Return ``generation_config.json``: the source's, or one from Whisper's vocabulary."""
     recorded = checkpoint.records.get(GENERATION)
     if recorded is not None:
         return dict(recorded)
@@ -156,7 +156,7 @@ def generation_fields(checkpoint: Checkpoint) -> dict:
 
 
 def feature_fields(checkpoint: Checkpoint) -> dict:
-    """``preprocessor_config.json``: the source's, or what the encoder's sizes say."""
+    """Return ``preprocessor_config.json``: the source's, or one from the encoder's sizes."""
     recorded = checkpoint.records.get(FEATURES)
     if recorded is not None:
         return dict(recorded)
@@ -184,7 +184,7 @@ def _write_text(folder: Path, text: Text, name: str) -> None:
 
 
 def write_json(path: Path, fields: Mapping) -> None:
-    """Write a JSON file as transformers does."""
+    """Write a JSON file in transformers' form."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")

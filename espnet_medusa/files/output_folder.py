@@ -1,13 +1,14 @@
 """Output folders that are complete or absent, and not written again without need.
 
-The output is written to a hidden folder next to the final one, which is renamed at the end. A
-stamp in it contains a fingerprint of inputs and options, and the size of each file.
+The output is written to a hidden folder next to the final one, which is renamed at the end. The
+stamp of a staged output contains a fingerprint of inputs and options, and the size of each file.
 """
 
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,3 +94,15 @@ def _read_stamp(folder: Path) -> dict | None:
         return json.loads((folder / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder to write to; it becomes the new folder `target` if the block has no error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+        folder = Path(temporary) / "folder"
+        folder.mkdir()
+        with naming(target):
+            yield folder
+        os.rename(folder, target)

@@ -113,14 +113,14 @@ def pack_heads(parser: argparse.ArgumentParser) -> Work:
         from espnet_medusa.convert.experiment import read_experiment
         from espnet_medusa.convert.pack_heads import pack_heads
         from espnet_medusa.convert.read_whisper import read_whisper
-        from espnet_medusa.convert.whole_or_nothing import whole_or_nothing
+        from espnet_medusa.files.output_folder import new_folder
         from espnet_medusa.whisper.text import TextOptions
 
         if args.output_dir.exists():
             raise InputError(f"{args.output_dir}: exists; remove it, or name another folder")
         trained = read_experiment(args.exp_dir, args.exp_dir / args.model_file)
         base = read_whisper(args.whisper_model, TextOptions())
-        with whole_or_nothing(args.output_dir) as folder:
+        with new_folder(args.output_dir) as folder:
             packed = pack_heads(trained, base, args.card, args.statistics, folder)
         print(
             f"{args.output_dir}: {packed.num_bytes / 1e6:.2f} MB; {100 * packed.agreement:.2f} % "

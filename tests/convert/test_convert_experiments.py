@@ -83,7 +83,7 @@ def test_aiolas_file_computes_the_same(tmp_path, heads, options, caplog):
 def test_plain_whisper_computes_the_base(tmp_path, caplog):
     experiment = experiment_with(tmp_path, "recurrent")
     run(experiment, tmp_path / "out", "--to", "hugging_face")
-    assert "heads: recurrent: left out" in caplog.text
+    assert "heads: recurrent: not written" in caplog.text
     whisper, info = WhisperForConditionalGeneration.from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
@@ -132,7 +132,7 @@ def test_a_ctc_branch_stays_beside_heads_and_drafts_with_them(tmp_path):
 @pytest.mark.parametrize(
     "heads, options, to, message",
     [
-        ("recurrent", {}, "aiola", "heads: recurrent; aiola's format has place for linear, block"),
+        ("recurrent", {}, "aiola", "heads: recurrent; linear, block"),
         ("none", {}, "aiola", "give --to hugging_face"),
         ("linear", {}, "aiola", "give --whisper_model"),
         ("block", {"base_head": True}, "aiola", "give --drop_base_head true"),

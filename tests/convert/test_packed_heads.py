@@ -61,8 +61,8 @@ def test_attached_heads_are_those_that_were_packed(tmp_path, kind):
     folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
     attached, said = attach_heads(base, "auto", tmp_path / "shipped")
     assert said == (
-        f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens a call on dev "
-        "(2 utterances; accepted of each head: 75 50 25 %)"
+        f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens per call on dev "
+        "(2 utterances; accepted per head: 75 50 25 %)"
     )
     assert attached.architecture == trained.architecture
     assert attached.weights.keys() == trained.weights.keys()
@@ -90,8 +90,7 @@ def test_other_weights_get_none_and_are_told(tmp_path):
     assert attach_heads(larger, "auto", tmp_path / "shipped") == (larger, None)
     attached, said = attach_heads(other, str(folder))
     assert attached.architecture.heads == "linear"
-    assert said.endswith("trained on other weights: fewer drafts may be accepted, the text stays "
-                         "the same")  # fmt: skip
+    assert "trained on other weights" in said
     with pytest.raises(InputError, match=r"heads.0.layers.0.bias is \(16,\); allowed: \(24,\)"):
         attach_heads(larger, str(folder))
 
@@ -143,7 +142,7 @@ UNFIT = {
     "beyond float16": (
         lambda base: changed(with_heads(base, "linear"), HEAD, lambda value: value * 1e6),
         {},
-        "no finite number",
+        "not finite",
     ),
     "text moves": (
         lambda base: changed(
@@ -254,7 +253,7 @@ DAMAGES = {
     "missing": (edit_tensors(lambda all: all.pop(HEAD)), f"{HEAD} is missing"),
     "foreign": (
         edit_tensors(lambda all: all.update({"decoder.whisper.layer_norm.bias": torch.ones(16)})),
-        "decoder.whisper.layer_norm.bias is not of these heads",
+        "decoder.whisper.layer_norm.bias does not belong",
     ),
     "integers": (
         edit_tensors(lambda all: all.update({HEAD: torch.ones(16, 16, dtype=torch.long)})),
@@ -262,7 +261,7 @@ DAMAGES = {
     ),
     "not a number": (
         edit_tensors(lambda all: all.update({HEAD: torch.full((16, 16), torch.nan)})),
-        "no finite number",
+        "not finite",
     ),
     "token beyond": (
         edit_tensors(lambda all: all[IDS].__setitem__(-1, VOCAB_SIZE)), "allowed: 0 to 59"
@@ -281,9 +280,9 @@ DAMAGES = {
     "text": (edit_card(heads_conf={"num_heads": "x"}), "num_heads: 'x'; allowed: a whole number"),
     "flag": (edit_card(heads_conf={"num_heads": 3, "own_block": "x"}), "own_block: 'x'"),
     "number": (edit_card(heads_conf={3: 4}), "heads_conf: unknown option '3'"),
-    "lines": (edit_card(base_model="a\nb"), "base_model: 'a.*nb': not as cards have it"),
-    "no conf": (edit_card(heads_conf=[3]), r"heads_conf: \[3\]: not as cards have it"),
-    "sizes": (edit_card(whisper={"d_model": 16}), "whisper: .*: not as cards have it"),
+    "lines": (edit_card(base_model="a\nb"), "base_model: 'a.*nb': invalid in a card"),
+    "no conf": (edit_card(heads_conf=[3]), r"heads_conf: \[3\]: invalid in a card"),
+    "sizes": (edit_card(whisper={"d_model": 16}), "whisper: .*: invalid in a card"),
     "figures": (edit_card(acceptance={"data": "dev"}), "acceptance: lacks utterances"),
     "words": (
         edit_card(acceptance={"data": "dev", "utterances": 2, "tokens_per_call": "much",
@@ -340,7 +339,7 @@ def test_a_strangers_heads_do_not_change_the_text(tmp_path, good):
     pack(folder, with_heads(base, "linear", base_head=True), base)
     name = "decoder.heads.base.layers.0.weight"
     edit_tensors(lambda all: all.update({name: torch.full((16, 16), 0.1)}))(folder)
-    with pytest.raises(InputError, match="their base head has weights of its own"):
+    with pytest.raises(InputError, match="base head has residual layers"):
         attach_heads(base, str(folder))
 
 
