@@ -1,4 +1,4 @@
-"""Head types: what they start as, what they see, which options they take."""
+"""Head types: initial values, unrolling and options."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 
 def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
-    """As training finds it: nothing drawn anew behind the constructor."""
+    """A decoder with the initial weights of its constructor."""
     torch.manual_seed(0)
     return WhisperMedusaDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
@@ -34,7 +34,7 @@ KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (hea
 
 
 @pytest.mark.parametrize(("heads", "num_layers"), KINDS)
-def test_heads_start_untrained_and_say_so(heads, num_layers):
+def test_heads_start_untrained(heads, num_layers):
     decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
     assert not build_runtime(decoder).heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
@@ -44,15 +44,15 @@ def test_heads_start_untrained_and_say_so(heads, num_layers):
         expected = decoder.project(head_input)[:, : 5 - step]
         if heads == "projection":
             expected = torch.zeros_like(expected)
-        if heads != "attending":  # these start with what the last layer hears
-            torch.testing.assert_close(logits, expected, **CLOSE)  # each repeats its input
+        if heads != "attending":  # whose cross-attention changes their input from the start
+            torch.testing.assert_close(logits, expected, **CLOSE)  # the heads' input, unchanged
     optimizer = torch.optim.SGD(decoder.heads.parameters(), lr=0.1)
     torch.cat([*decoder.unroll_heads(*seen)], dim=1).log_softmax(-1)[..., 0].sum().backward()
     optimizer.step()
     assert build_runtime(decoder).heads_trained
 
 
-def test_training_the_base_head_trains_no_drafts():
+def test_a_trained_base_head_does_not_count_as_trained_heads():
     decoder = decoder_of("linear", num_heads=2, base_head=True)
     torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
     assert not build_runtime(decoder).heads_trained
@@ -61,12 +61,12 @@ def test_training_the_base_head_trains_no_drafts():
 
 @pytest.mark.parametrize("heads", ["projection", "latent"])
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"base_head": True}, {"own_block": True}])
-def test_heads_of_one_matrix_take_no_options_about_layers(heads, options):
-    with pytest.raises(ValueError, match="allowed with heads: projection and latent: num_heads"):
+def test_matrix_heads_have_no_layer_options(heads, options):
+    with pytest.raises(ValueError, match="projection and latent: num_heads"):
         decoder_of(heads, num_heads=2, **options)
 
 
-def test_parameters_are_those_that_the_paper_counts():
+def test_number_of_parameters_equals_the_papers():
     """(K - 1) D V of projection heads, K D^2 of latent heads, K = 4 with the base head."""
     sizes = {
         heads: sum(weight.numel() for weight in decoder_of(heads, num_heads=3).parameters())
@@ -107,7 +107,7 @@ def test_recurrent_heads_by_hand(own_block):
 
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)
-def test_no_heads_of_any_kind(heads):
+def test_zero_heads_of_each_type(heads):
     assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
 
 
@@ -126,6 +126,6 @@ def test_no_heads_of_any_kind(heads):
         ("recurent", {}, "did you mean 'recurrent'"),
     ],
 )
-def test_bad_options_say_what_is_allowed(heads, heads_conf, message):
+def test_invalid_options_are_refused(heads, heads_conf, message):
     with pytest.raises(ValueError, match=message):
         decoder_of(heads, **heads_conf)

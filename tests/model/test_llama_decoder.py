@@ -1,4 +1,4 @@
-"""Speech-LLaMA's decoder: padding, positions, pretrained models, low-rank adapters, errors."""
+"""Speech-LLaMA's decoder: padding, positions, pretrained models, low-rank adapters, options."""
 
 import copy
 
@@ -31,8 +31,8 @@ def save_language_model(folder, vocab_size=VOCAB_SIZE, config=LlamaConfig, **cha
 
 
 @torch.no_grad()
-def test_speech_is_a_prefix_of_embeddings_without_gaps():
-    """Against transformers' own model, fed with one utterance's embeddings and no mask."""
+def test_speech_is_a_prefix_without_padding():
+    """Equal to transformers' model on one utterance's embeddings, without a mask."""
     decoder = tiny_decoder(0, "llama none")
     memory, lengths = random_memory(0, [9, 4, 1])
     tokens = torch.randint(0, VOCAB_SIZE, (3, 6))
@@ -46,7 +46,7 @@ def test_speech_is_a_prefix_of_embeddings_without_gaps():
 
 
 @torch.no_grad()
-def test_the_speech_is_computed_and_stored_once():
+def test_keys_and_values_of_the_speech_are_computed_once():
     runtime = build_runtime(tiny_decoder(0, "llama latent"))
     memory, lengths = random_memory(0, [9, 4])
     state = runtime.start(memory, lengths)
@@ -70,7 +70,7 @@ def test_the_speech_is_computed_and_stored_once():
     ids=["tied", "linear rope", "mistral"],
 )  # fmt: skip
 @torch.no_grad()
-def test_a_pretrained_language_model_and_what_its_experiment_writes_down(tmp_path, config, changes):
+def test_pretrained_language_model_and_its_conf(tmp_path, config, changes):
     model = save_language_model(tmp_path, config=config, **changes)
     decoder = SpeechLlamaDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path), heads="latent"
@@ -80,17 +80,17 @@ def test_a_pretrained_language_model_and_what_its_experiment_writes_down(tmp_pat
     speech, _ = decoder.adapter(memory, lengths)
     embeddings = torch.cat([speech, model.get_input_embeddings()(tokens)], dim=1)
     expected = model(inputs_embeds=embeddings).logits[:, speech.size(1) :]
-    found, _ = decoder(memory, lengths, tokens, torch.tensor([5]))
-    torch.testing.assert_close(found, expected, **CLOSE)
+    result, _ = decoder(memory, lengths, tokens, torch.tensor([5]))
+    torch.testing.assert_close(result, expected, **CLOSE)
     runtime = build_runtime(decoder)
     outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2, 3]])
     torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
-    alone = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **decoder.conf, heads="latent").eval()
-    alone.load_state_dict(decoder.state_dict())
-    torch.testing.assert_close(alone(memory, lengths, tokens, None)[0], expected, **CLOSE)
+    rebuilt = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **decoder.conf, heads="latent").eval()
+    rebuilt.load_state_dict(decoder.state_dict())
+    torch.testing.assert_close(rebuilt(memory, lengths, tokens, None)[0], expected, **CLOSE)
 
 
-def test_embeddings_that_no_token_has_are_left_out(tmp_path):
+def test_embeddings_after_the_vocabulary_are_dropped(tmp_path):
     model = save_language_model(tmp_path, vocab_size=VOCAB_SIZE + 5)
     decoder = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path))
     assert torch.equal(decoder.projection, model.lm_head.weight[:VOCAB_SIZE])
@@ -109,14 +109,14 @@ def trained_names(decoder):
     return {name for name, value in before.items() if not torch.equal(value, after[name])}
 
 
-def test_a_frozen_language_model_stays_and_adapter_and_heads_train():
+def test_only_adapter_and_heads_of_a_frozen_model_are_trained():
     decoder = tiny_decoder(0, "llama latent", freeze_llama=True)
     changed = trained_names(decoder)
     assert {name.split(".")[0] for name in changed} == {"adapter", "heads"}
 
 
 @torch.no_grad()
-def test_low_rank_adapters_train_alone_and_are_merged_for_searches():
+def test_low_rank_adapters_are_trained_and_merged_for_searches():
     with torch.enable_grad():
         decoder = tiny_decoder(0, "llama block", lora=LORA)
         changed = trained_names(decoder)
@@ -128,15 +128,15 @@ def test_low_rank_adapters_train_alone_and_are_merged_for_searches():
     expected = decoder.eval().hidden_states(memory, lengths, tokens)
     runtime = build_runtime(decoder)
     parents = [[ROOT, 0, 1, 2]] * 2
-    found = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
-    torch.testing.assert_close(found.hidden, expected.hidden.flatten(0, 1), **CLOSE)
-    torch.testing.assert_close(found.head_input, expected.head_input.flatten(0, 1), **CLOSE)
+    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
+    torch.testing.assert_close(result.hidden, expected.hidden.flatten(0, 1), **CLOSE)
+    torch.testing.assert_close(result.head_input, expected.head_input.flatten(0, 1), **CLOSE)
     bare = tiny_decoder(0, "llama block").state_dict().keys()
     assert all(name.replace(".base_layer", "") in bare or "lora_" in name
                for name in decoder.state_dict())  # fmt: skip
 
 
-def test_dropout_of_embeddings_while_training_alone():
+def test_dropout_of_embeddings_in_training():
     decoder = tiny_decoder(0, "llama none", dropout_rate=0.5)
     memory, lengths = random_memory(0, [7])
     tokens = torch.zeros(1, 3, dtype=torch.long)
@@ -153,7 +153,7 @@ def test_int8_is_near_float32():
     for parameter in decoder.parameters():
         parameter.mul_(0.5)
     memory, lengths = random_memory(0, [9, 4])
-    found = []
+    result = []
     for name in ("float32", "int8"):
         runtime = build_runtime(decoder, name)
         state = runtime.start(memory, lengths)
@@ -162,12 +162,12 @@ def test_int8_is_near_float32():
         drafted = proposer.advance(
             proposer.start_from(outputs.head_input), torch.tensor([5, 1, 6, 7])
         )
-        found.append(torch.cat([runtime.logits(outputs.hidden), proposer.logits(drafted)]).float())
-    error = (found[1] - found[0]).norm() / found[0].norm()
+        result.append(torch.cat([runtime.logits(outputs.hidden), proposer.logits(drafted)]).float())
+    error = (result[1] - result[0]).norm() / result[0].norm()
     assert 0 < error < 0.1
 
 
-def test_a_text_longer_than_the_positions_behind_the_speech_is_named():
+def test_texts_longer_than_the_positions_are_refused():
     decoder = tiny_decoder(0, "llama none", llama_conf={"max_position_embeddings": 22})
     assert decoder.max_depth(25) == build_runtime(decoder).max_depth(25) == 13
     frames = model_of(decoder).encode(*(batch()[name] for name in ("speech", "speech_lengths")))[1]
@@ -197,12 +197,12 @@ def test_a_text_longer_than_the_positions_behind_the_speech_is_named():
         ({"llama_conf": SIZES, "stacked_frame": 2}, "did you mean 'stacked_frames'"),
     ],
 )  # fmt: skip
-def test_bad_options_say_what_is_allowed(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **options)
 
 
-def test_vocabulary_and_start_are_the_token_lists():
+def test_the_vocabulary_is_the_token_lists():
     decoder = tiny_decoder(0, "llama none")
     assert decoder.projection.shape == (VOCAB_SIZE, 24) and EOS < VOCAB_SIZE
     assert isinstance(decoder.llama, LlamaForCausalLM)

@@ -17,7 +17,7 @@ CONVOLUTIONS = {"input_layer": "conv1d2", "output_size": 8, "num_blocks": 0}
 ATTENTION = CONVOLUTIONS | {"num_blocks": 1, "attention_heads": 2, "linear_units": 16}
 
 
-def branch(units=256, block=None, conf=None):
+def unit_ctc(units=256, block=None, conf=None):
     torch.manual_seed(0)
     ctc = CTC(len(TOKENS), SIZE)
     return UnitCTC(ctc, BytePairUnits(TOKENS, units), SIZE, block, conf).eval()
@@ -29,12 +29,12 @@ def byte(sign):
 
 def test_labels_are_units_without_prompts():
     text = torch.tensor([[START, ABC, byte("x"), AB, END], [byte("a"), ABC, -1, -1, -1]])
-    labels, lengths = branch(257).labels(text, torch.tensor([5, 2]))
+    labels, lengths = unit_ctc(257).labels(text, torch.tensor([5, 2]))
     first = [AB, byte("c"), byte("x"), AB]
     second = [byte("a"), AB, byte("c")]
     assert labels.tolist() == [[unit + 1 for unit in first], [*(unit + 1 for unit in second), -1]]
     assert lengths.tolist() == [4, 3]
-    assert branch().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
+    assert unit_ctc().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
 
 
 @torch.no_grad()
@@ -43,21 +43,21 @@ def test_labels_are_units_without_prompts():
     [(None, None), ("transformer", CONVOLUTIONS), ("transformer", ATTENTION)],
     ids=["linear", "convolutions", "attention"],
 )
-def test_the_loss_is_torchs_of_what_is_heard(block, conf):
-    model = branch(256, block, conf)
+def test_the_loss_equals_torchs(block, conf):
+    model = unit_ctc(256, block, conf)
     memory = torch.randn(2, 60, SIZE)
-    # What ESPnet's subsampling gives of the last frames depends on those behind them.
+    # ESPnet's subsampling of the last frames depends on the padding.
     lengths = torch.tensor([60, 41 if block is None else 60])
     text = torch.tensor([[ABC, byte("x"), AB], [byte("a"), ABC, -1]])
     labels, label_lengths = model.labels(text, torch.tensor([3, 2]))
     loss = model(memory, lengths, labels, label_lengths)
     expected = 0.0
     for row, frames in enumerate(lengths.tolist()):
-        heard = model.log_softmax(memory[row : row + 1, :frames])
-        torch.testing.assert_close(heard.exp().sum(-1), torch.ones(heard.shape[:2]))
-        spoken = labels[row, : label_lengths[row]]
+        log_probs = model.log_softmax(memory[row : row + 1, :frames])
+        torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(log_probs.shape[:2]))
+        target = labels[row, : label_lengths[row]]
         expected += torch.nn.functional.ctc_loss(
-            heard.transpose(0, 1), spoken, [heard.size(1)], [len(spoken)], reduction="sum"
+            log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)], reduction="sum"
         )
     assert float(loss) == pytest.approx(float(expected) / 2, rel=1e-4)
     assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
@@ -65,22 +65,22 @@ def test_the_loss_is_torchs_of_what_is_heard(block, conf):
 
 @pytest.mark.parametrize("frames", [1, 5, 15, 16, 17])
 @pytest.mark.parametrize("block", [None, "transformer", "e_branchformer"])
-def test_short_audio_is_heard_too(block, frames):
+def test_short_audio(block, frames):
     conf = {"e_branchformer": {"input_layer": "conv1d3", "num_blocks": 1, "output_size": 8}}
-    model = branch(256, block, conf.get(block, block and CONVOLUTIONS))
-    heard = model.log_softmax(torch.randn(1, frames, SIZE))
-    assert heard.size(1) >= 1 and heard.size(2) == 257 and heard.isfinite().all()
+    model = unit_ctc(256, block, conf.get(block, block and CONVOLUTIONS))
+    log_probs = model.log_softmax(torch.randn(1, frames, SIZE))
+    assert log_probs.size(1) >= 1 and log_probs.size(2) == 257 and log_probs.isfinite().all()
 
 
 @torch.no_grad()
-def test_what_fills_short_audio_up_is_not_heard():
-    model = branch(256, "transformer", CONVOLUTIONS)
+def test_frames_that_pad_short_audio_are_dropped():
+    model = unit_ctc(256, "transformer", CONVOLUTIONS)
     for frames in range(1, 16):
         memory = torch.randn(1, frames, SIZE)
         filled = torch.nn.functional.pad(memory, (0, 0, 0, 16 - frames))
-        heard, whole = model.log_softmax(memory), model.log_softmax(filled)
-        torch.testing.assert_close(heard, whole[:, : heard.size(1)])
-        assert abs(heard.size(1) / whole.size(1) - frames / 16) < 1 / whole.size(1)
+        log_probs, whole = model.log_softmax(memory), model.log_softmax(filled)
+        torch.testing.assert_close(log_probs, whole[:, : log_probs.size(1)])
+        assert abs(log_probs.size(1) / whole.size(1) - frames / 16) < 1 / whole.size(1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_fills_short_audio_up_is_not_heard():
         (None, {"num_blocks": 1}, "ctc_block_conf: allowed with ctc_block"),
     ],
 )
-def test_blocks_that_cannot_be_are_refused(block, conf, message):
+def test_invalid_blocks_are_refused(block, conf, message):
     with pytest.raises(InputError, match=message) as refused:
-        branch(256, block, conf)
+        unit_ctc(256, block, conf)
     assert "\n" not in str(refused.value)

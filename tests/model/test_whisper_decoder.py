@@ -1,4 +1,4 @@
-"""The trained module: transformers' decoder, and options that say what is allowed."""
+"""Whisper's decoder against transformers', branches and options."""
 
 import pytest
 import torch
@@ -26,8 +26,8 @@ def test_forward_equals_transformers_own_decoder():
     memory, lengths = random_memory(1, [20, 20])
     tokens = torch.randint(0, 60, (2, 7))
     expected = whole(encoder_outputs=(memory,), decoder_input_ids=tokens).logits
-    found, _ = decoder(memory, lengths, tokens, torch.tensor([7, 7]))
-    torch.testing.assert_close(found, expected, **CLOSE)
+    result, _ = decoder(memory, lengths, tokens, torch.tensor([7, 7]))
+    torch.testing.assert_close(result, expected, **CLOSE)
 
 
 def test_hugging_face_folder_is_loaded(tmp_path):
@@ -61,19 +61,19 @@ def test_hugging_face_folder_is_loaded(tmp_path):
         ({"heads": "linear", "heads_conf": {"num_heads": -1}}, "-1 is too small"),
     ],
 )
-def test_bad_options_say_what_is_allowed(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         WhisperMedusaDecoder(VOCAB_SIZE, HIDDEN_SIZE, attention_heads=4, **options)
 
 
 @pytest.mark.parametrize("heads", ["none", "block", "llama none", "llama block"])
 @torch.no_grad()
-def test_branches_of_an_utterance_do_not_see_each_other(heads):
+def test_branches_do_not_attend_to_each_other(heads):
     decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [9, 4])
     tokens = torch.randint(0, VOCAB_SIZE, (2, 3, 5))
     together = decoder.hidden_states(memory, lengths, tokens.flatten(1), branches=3)
     for branch in range(3):
         alone = decoder.hidden_states(memory, lengths, tokens[:, branch])
-        for found, expected in zip(together[:3], alone[:3], strict=True):
-            torch.testing.assert_close(found[:, 5 * branch :][:, :5], expected, **CLOSE)
+        for result, expected in zip(together[:3], alone[:3], strict=True):
+            torch.testing.assert_close(result[:, 5 * branch :][:, :5], expected, **CLOSE)

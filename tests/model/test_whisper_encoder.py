@@ -1,4 +1,4 @@
-"""The encoder: log-mel as transformers', a batch as single utterances, the window respected."""
+"""Whisper's encoder against transformers', batches against single utterances, windows, options."""
 
 import numpy as np
 import pytest
@@ -26,9 +26,9 @@ def test_log_mel_equals_transformers(num_mel_bins):
     samples = noise(0, 50000)
     extractor = WhisperFeatureExtractor(feature_size=num_mel_bins)
     expected = extractor(samples.numpy(), sampling_rate=16000, return_tensors="np").input_features
-    found, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), 3000, padded=True)
+    result, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), 3000, padded=True)
     assert frames.tolist() == [3000]
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("subsampling", [2, 4])
@@ -38,7 +38,7 @@ def test_batch_equals_singles(subsampling, window, longest):
     encoder = tiny_encoder(0, subsampling=subsampling, window=window)
     longest = longest or encoder.window_samples
     lengths = [HOP_SAMPLES, 4321, 9999, longest, 161, 12345]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # garbage behind each end
+    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
     for row, length in enumerate(lengths):
         batch[row, :length] = noise(row, length)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_batch_equals_singles(subsampling, window, longest):
 
 
 @pytest.mark.parametrize("subsampling", [2, 4])
-def test_cropped_memory_is_that_of_the_window_as_far_as_the_audio_goes(subsampling):
+def test_cropped_output_equals_the_beginning_of_the_windows(subsampling):
     lengths = torch.tensor([HOP_SAMPLES, 4321, 16000, 161, 12345])
     batch = torch.stack([noise(row, 16000) for row in range(len(lengths))])
     windows, cropped, unpadded = (
@@ -60,26 +60,26 @@ def test_cropped_memory_is_that_of_the_window_as_far_as_the_audio_goes(subsampli
     )
     with torch.no_grad():
         whole, frames, _ = windows(batch, lengths)
-        found, own_frames, _ = cropped(batch, lengths)
+        result, own_frames, _ = cropped(batch, lengths)
         _, expected, _ = unpadded(batch, lengths)
     assert frames.tolist() == [whole.size(1)] * len(lengths)
     assert own_frames.tolist() == expected.tolist()
-    assert found.size(1) == own_frames.max() < whole.size(1)
-    torch.testing.assert_close(found, whole[:, : found.size(1)], rtol=0, atol=0)
+    assert result.size(1) == own_frames.max() < whole.size(1)
+    torch.testing.assert_close(result, whole[:, : result.size(1)], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @torch.no_grad()
-def test_audio_alone_is_transformers_layers_over_its_own_frames(tmp_path, seed):
-    """Of frames that its feature extractor cuts out of the window, positions cut likewise."""
+def test_audio_without_padding_equals_transformers_layers(tmp_path, seed):
+    """On the audio's part of the window's features and positions."""
     save_tiny_whisper(tmp_path, encoder_layers=2, seed=seed)
     theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
     encoder = HFWhisperEncoder(whisper_model=str(tmp_path), window="audio").eval()
     lengths = [160, 319, 320, 4321, 479_999, 30 * 16000]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # garbage behind each end
+    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
     for row, length in enumerate(lengths):
         batch[row, :length] = noise(10 * seed + row, length)
-    found, sizes, _ = encoder(batch, torch.tensor(lengths))
+    result, sizes, _ = encoder(batch, torch.tensor(lengths))
     for row, length in enumerate(lengths):
         speech = batch[row, :length].numpy()
         whole = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
@@ -92,11 +92,11 @@ def test_audio_alone_is_transformers_layers_over_its_own_frames(tmp_path, seed):
             hidden = layer(hidden, None)
         expected = theirs.layer_norm(hidden)[0]
         assert int(sizes[row]) == len(expected) == (length // HOP_SAMPLES + 1) // 2
-        torch.testing.assert_close(found[row, : len(expected)], expected, rtol=0, atol=1e-4)
+        torch.testing.assert_close(result[row, : len(expected)], expected, rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
-def test_audio_that_fills_whispers_window_is_the_same_alone():
+def test_audio_of_the_windows_length_needs_no_padding():
     samples, length = noise(0, 32000)[None], torch.tensor([32000])
     padded, alone = (tiny_encoder(0, window=window)(samples, length)[0] for window in WINDOWS)
     assert padded.size(1) == 100
@@ -125,19 +125,19 @@ def test_gradients_of_a_batch_are_those_of_single_utterances():
         assert gradient.norm() > 0 or name.endswith("k_proj.bias"), name
 
 
-def test_the_window_is_as_the_model_was_trained(tmp_path):
+def test_default_window(tmp_path):
     save_tiny_whisper(tmp_path)
     assert tiny_encoder(0).window == "audio"
     assert HFWhisperEncoder(whisper_model=str(tmp_path)).window == "whisper"
 
 
-def test_one_frame_gives_one_memory_frame():
+def test_one_feature_frame_results_in_one_output_frame():
     with torch.no_grad():
         memory, lengths, _ = tiny_encoder(0)(noise(0, 160)[None], torch.tensor([160]))
     assert memory.shape[:2] == (1, 1) and lengths.tolist() == [1]
 
 
-def test_audio_beyond_the_window_is_refused():
+def test_too_long_or_short_audio_is_refused():
     encoder = tiny_encoder(0)
     window = encoder.window_samples
     assert window == 100 * 2 * HOP_SAMPLES
@@ -173,9 +173,9 @@ def test_hugging_face_folder_equals_transformers(tmp_path):
     features = WhisperFeatureExtractor()(samples.numpy(), sampling_rate=16000, return_tensors="pt")
     with torch.no_grad():
         expected = whole.model.encoder(features.input_features).last_hidden_state
-        found, lengths, _ = encoder(samples[None], torch.tensor([30000]))
+        result, lengths, _ = encoder(samples[None], torch.tensor([30000]))
     assert lengths.tolist() == [1500]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-4)
 
 
 def test_specaug_changes_training_only():
@@ -203,6 +203,6 @@ def test_specaug_changes_training_only():
         ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
     ],
 )
-def test_bad_options_say_what_is_allowed(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         HFWhisperEncoder(**options)

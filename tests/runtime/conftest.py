@@ -1,4 +1,4 @@
-"""What tests of runtimes share."""
+"""Fixtures of runtime tests."""
 
 import pytest
 from kernel_kinds import kind, some_threads
@@ -8,6 +8,6 @@ __all__ = ["kind"]
 
 @pytest.fixture(params=[1, 2])
 def threads(request):
-    """So many of torch's."""
+    """Number of torch's threads."""
     with some_threads(request.param):
         yield request.param

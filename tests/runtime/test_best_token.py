@@ -1,4 +1,4 @@
-"""Which tokens are the best that may come: torch's way and the kernels'."""
+"""Best and top permitted tokens, with torch and native kernels."""
 
 import math
 
@@ -21,7 +21,7 @@ from espnet_medusa.tree.top_tokens import top_tokens
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
 def find(request):
-    """Torch's way, and the kernels' on every kind of processor."""
+    """``best_tokens`` with torch, and with native kernels for every instruction set."""
     if request.param is None:
         yield best_tokens
     else:
@@ -33,13 +33,13 @@ KINDS_OF_NUMBERS = {
     "ties": [0.0, 1.0, 2.0],
     "infinite": [-1.0, 0.5, math.inf, -math.inf],
     "impossible": [-math.inf],
-    "no numbers": [math.nan, 3.0, 4.0, -math.inf],
+    "nan": [math.nan, 3.0, 4.0, -math.inf],
     "any": None,
 }
 
 
-def rows_to_judge(values, random):
-    """Logits (R, V) of such numbers, and a restriction of them, or None."""
+def random_rows(values, random):
+    """Logits (R, V) drawn from ``values``, and a restriction or None."""
     rows, size = random.integers(0, 6), random.integers(2, 70)
 
     def numbers(*shape):
@@ -62,17 +62,17 @@ def test_best_tokens_are_those_of_numpy(find, values):
 
 
 def check_best_tokens(find, values, seed):
-    logits, restriction = rows_to_judge(values, np.random.default_rng(seed))
+    logits, restriction = random_rows(values, np.random.default_rng(seed))
     scores, exact = logits.numpy().copy(), logits.numpy().astype(np.float64)
     for row in range(len(scores)):
         if restriction is not None and restriction.blocked is not None:
             scores[row, restriction.blocked[restriction.rows[row]]] = -np.inf
         if restriction is not None and restriction.eos_scores is not None:
             scores[row, restriction.eos] = restriction.eos_scores[row]
-    found = find(logits, restriction)
-    assert found.tokens.tolist() == [int(row.argmax()) for row in scores]
+    result = find(logits, restriction)
+    assert result.tokens.tolist() == [int(row.argmax()) for row in scores]
     sums = [np.nan if np.isnan(row).any() else np.logaddexp.reduce(row) for row in exact]
-    np.testing.assert_allclose(found.normalizers.numpy(), sums, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result.normalizers.numpy(), sums, rtol=1e-6, atol=1e-6)
 
 
 @with_kernels
@@ -85,11 +85,11 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
         eos_scores = 20 * torch.randn(rows, generator=generator)
         chosen = torch.arange(rows) % 2
         for restriction in (None, Restriction(eos, blocked, chosen, eos_scores)):
-            found = native_best_tokens(logits, restriction)
+            result = native_best_tokens(logits, restriction)
             scores = logits if restriction is None else restriction.apply(logits)
-            assert torch.equal(found.tokens, scores.argmax(-1))
+            assert torch.equal(result.tokens, scores.argmax(-1))
             sums = logits.double().logsumexp(-1)
-            torch.testing.assert_close(found.normalizers.double(), sums, rtol=1e-6, atol=0)
+            torch.testing.assert_close(result.normalizers.double(), sums, rtol=1e-6, atol=0)
 
 
 @with_kernels
@@ -103,15 +103,15 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
     ],
     ids=str,
 )
-def test_greedy_writes_the_same_by_kernels_and_by_torch(kind, acceptance, constraints):
+def test_greedy_search_is_the_same_with_kernels_and_torch(kind, acceptance, constraints):
     runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
     memory, lengths = random_memory(0, [20, 9, 4])
     prompt, texts, scores = torch.full((3, 1), EOS), [], []
     limits = [LengthLimits(-30, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
     options = SearchOptions(search="greedy", acceptance=acceptance, **constraints)
-    for way in (runtime.best_tokens, best_tokens):
+    for function in (runtime.best_tokens, best_tokens):
         search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
-        search.strategy.best_tokens = way
+        search.strategy.best_tokens = function
         states = search(memory, lengths, prompt, limits)
         texts.append([state.tokens for state in states])
         scores.append([state.hypothesis.score for state in states])
@@ -127,18 +127,18 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
         logits = 5 * torch.randn(rows, size, generator=generator)
         blocked = torch.rand(2, size, generator=generator) < 0.3
         for restriction in (None, Restriction(0, blocked, torch.arange(rows) % 2)):
-            found = native_top_tokens(logits, count, restriction)
+            result = native_top_tokens(logits, count, restriction)
             expected = top_tokens(logits.double(), count, restriction)
-            torch.testing.assert_close(found.log_probs, expected.log_probs)
-            there = expected.log_probs > -math.inf
-            assert torch.equal(found.tokens[there], expected.tokens[there])
+            torch.testing.assert_close(result.log_probs, expected.log_probs)
+            permitted = expected.log_probs > -math.inf
+            assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
 
 
 @with_kernels
-def test_top_tokens_of_equal_impossible_and_no_numbers(kind):
+def test_top_tokens_of_ties_infinity_and_nan(kind):
     rows = [[1.0, 2.0, 2.0, 1.0, 2.0], [-math.inf] * 4 + [3.0], [0.0, math.nan, 1.0, 2.0, 3.0]]
     log_probs, tokens = native_top_tokens(torch.tensor(rows), 4)
-    assert tokens[0].tolist() == [1, 2, 4, 0], "of equal ones the first"
+    assert tokens[0].tolist() == [1, 2, 4, 0], "of equal scores the first"
     expected = torch.tensor(rows[:2]).log_softmax(-1).sort(descending=True).values[:, :4]
     torch.testing.assert_close(log_probs[:2], expected)
     assert tokens[1, 0] == 4 and log_probs[2].isnan().all()
@@ -148,19 +148,19 @@ def test_top_tokens_of_equal_impossible_and_no_numbers(kind):
 @pytest.mark.parametrize(
     "constraints", [{}, {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}], ids=str
 )
-def test_beams_write_the_same_by_kernels_and_by_torch(kind, constraints):
+def test_beam_search_is_the_same_with_kernels_and_torch(kind, constraints):
     runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
     memory, lengths = random_memory(0, [20, 9, 4])
-    prompt, found = torch.full((3, 1), EOS), []
+    prompt, result = torch.full((3, 1), EOS), []
     limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     drafts = runtime.proposer(), DraftShape(3, 4)
-    for way in (runtime.top_tokens, top_tokens):
-        runtime.top_tokens = way
+    for function in (runtime.top_tokens, top_tokens):
+        runtime.top_tokens = function
         search = BeamSearch(runtime, {}, None, {"decoder": 1.0}, 4, limits, *drafts)
         states = search(memory, lengths, prompt, LengthLimits(-12))
         assert all(sum(state.statistics.drafted) for state in states)
-        found.append([[(one.tokens, one.score) for one in state.ended] for state in states])
-    for by_kernels, by_torch in zip(*found, strict=True):
+        result.append([[(ended.tokens, ended.score) for ended in state.ended] for state in states])
+    for by_kernels, by_torch in zip(*result, strict=True):
         assert [tokens for tokens, _ in by_kernels] == [tokens for tokens, _ in by_torch]
-        scores = [[score for _, score in one] for one in (by_kernels, by_torch)]
+        scores = [[score for _, score in n_best] for n_best in (by_kernels, by_torch)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)

@@ -1,8 +1,9 @@
-"""Calls of fixed shapes, as CUDA graphs repeat them: the results of calls of any shape."""
+"""Calls of fixed shapes, as in CUDA graphs, against calls of any shape."""
 
 import pytest
 import torch
 from pretended_cuda import pretended_cuda
+from runtime_searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import cuda_graph
@@ -15,8 +16,7 @@ from espnet_medusa.runtime.cuda_graph import (
     slot_bucket,
 )
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.search.build import build_beam, build_greedy
-from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 LENGTHS = [20, 9, 1]
@@ -26,78 +26,65 @@ NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devi
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, NO_CUDA])]
 
 
-def searched(runtime, options: SearchOptions, device: str, beam_size: int = 3):
-    """Tokens, calls and evaluated nodes of each utterance."""
+def search_twice(runtime, options: SearchOptions, device: str):
+    """Tokens, calls and nodes of each utterance; the second search reuses storage and calls."""
+    search = build_search(runtime, options, device=device)
     memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
-    prompt = torch.full((len(LENGTHS), 1), EOS, device=device)
-    sizes = VOCAB_SIZE, EOS, torch.device(device)
-    if options.search == "greedy":
-        search = build_greedy(options, runtime, *sizes)
-    else:
-        weights = {"decoder": 1.0}
-        search = build_beam(
-            *(options, runtime, {}, None, weights, beam_size, *sizes[:2], False, sizes[2])
+
+    def results(state):
+        ended = (
+            [ended.tokens for ended in state.ended] if options.search == "beam" else state.tokens
         )
-    found = []
-    for _ in range(2):  # the second finds the storage and the calls of the first
-        search_states = search(memory, lengths, prompt, LengthLimits(-30))
-        found.append(
-            [
-                (
-                    search_state.tokens
-                    if options.search == "greedy"
-                    else [e.tokens for e in search_state.ended],
-                    search_state.statistics.decoder_calls,
-                    search_state.statistics.nodes,
-                )
-                for search_state in search_states
-            ]
-        )
-    assert found[0] == found[1]
-    return found[0]
+        return ended, state.statistics.decoder_calls, state.statistics.nodes
+
+    first, second = (
+        [results(state) for state in run_search(search, memory, lengths, 30)] for _ in range(2)
+    )
+    assert first == second
+    return first
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 @pytest.mark.parametrize("seed", range(2))
-def test_searches_find_the_same(seed, heads, search, device):
+def test_searches_equal_those_of_any_shape(seed, heads, search, device):
     decoder = tiny_decoder(seed, heads)
-    # On a CPU heads would draft in 8 bits, and something else now and then.
+    # By default heads on a CPU draft in 8 bits, which changes some drafts.
     options = SearchOptions(search=search, draft_width=2, draft_precision="float32")
-    expected = searched(build_runtime(decoder), options, "cpu")
+    expected = search_twice(build_runtime(decoder), options, "cpu")
     runtime = CudaGraphWhisperRuntime(decoder.to(device), Precision(torch.float32))
-    assert searched(runtime, options, device) == expected
+    assert search_twice(runtime, options, device) == expected
     assert len(runtime.storages) == 1
 
 
 @pytest.mark.parametrize(("heads", "search"), [("block", "beam"), ("attending", "greedy")])
-def test_searches_find_the_same_on_a_pretended_gpu(heads, search):
+def test_searches_on_a_mock_gpu(heads, search):
     with pretended_cuda() as gpu:
-        test_searches_find_the_same(0, heads, search, "cuda:0")
+        test_searches_equal_those_of_any_shape(0, heads, search, "cuda:0")
     assert gpu.graphs and not {
         place for place in gpu.waits if place.startswith(("runtime/cuda_graph", "tree/node_cache"))
     }
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_outputs_equal_those_of_any_shape_when_the_storage_grows(device):
+def test_outputs_of_a_growing_storage(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
     fixed = CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     free = WhisperRuntime(decoder, Precision(torch.float32))
     states = fixed.start(memory, lengths), free.start(memory, lengths)
     capacity, first = states[0].cache.capacity, 0
-    while first <= capacity:  # siblings behind one node: no position beyond the last
+    while first <= capacity:  # siblings of one node, which need no further positions
         sizes = [90, 3]
         tokens = [[(first + place) % VOCAB_SIZE for place in range(size)] for size in sizes]
         parents = [[0 if first else ROOT] * size for size in sizes]
-        found, expected = (
+        outputs, expected = (
             runtime.extend(state, tokens, parents)
             for runtime, state in zip((fixed, free), states, strict=True)
         )
-        torch.testing.assert_close(found.hidden, expected.hidden, rtol=0, atol=1e-5)
-        torch.testing.assert_close(found.head_input, expected.head_input, rtol=0, atol=1e-5)
+        torch.testing.assert_close(outputs.hidden, expected.hidden, rtol=0, atol=1e-5)
+        torch.testing.assert_close(outputs.head_input, expected.head_input, rtol=0, atol=1e-5)
         first = states[0].num_nodes
     assert states[0].cache.capacity > capacity
 
@@ -115,7 +102,7 @@ def test_two_states_at_once_do_not_share_a_storage():
         torch.testing.assert_close(outputs.hidden[0], expected.hidden[0, -1], rtol=0, atol=1e-5)
 
 
-def test_idle_storages_leave_when_they_take_much_room(monkeypatch):
+def test_idle_storages_are_freed_above_a_limit(monkeypatch):
     runtime = CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
 
     def start(utterances):
@@ -125,19 +112,19 @@ def test_idle_storages_leave_when_they_take_much_room(monkeypatch):
 
     for utterances in (1, 2, 1, 3):
         start(utterances)
-    assert [key[0] for key in runtime.storages] == [2, 1, 3], "the last used one stands last"
+    assert [key[0] for key in runtime.storages] == [2, 1, 3], "least recently used first"
     storages = [*runtime.storages.values()]
-    room = sum(storage.num_bytes for storage in storages[1:])
-    monkeypatch.setattr(cuda_graph, "IDLE_BYTES", room)
+    limit = sum(storage.num_bytes for storage in storages[1:])
+    monkeypatch.setattr(cuda_graph, "IDLE_BYTES", limit)
     lasting = start(4)
     assert [key[0] for key in runtime.storages] == [1, 3, 4]
     monkeypatch.setattr(cuda_graph, "IDLE_BYTES", 0)
     start(5)
-    assert [key[0] for key in runtime.storages] == [4, 5], "who is in use stays"
+    assert [key[0] for key in runtime.storages] == [4, 5], "storages in use are not freed"
     assert not lasting.storage.idle
 
 
-def test_buckets_hold_what_they_are_asked_for():
+def test_buckets_are_large_enough():
     for number in range(1, 700):
         assert bucket(number) >= number
         assert slot_bucket(number) >= number
@@ -150,8 +137,8 @@ def test_buckets_hold_what_they_are_asked_for():
 def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder = tiny_decoder(2, "recurrent").cuda()
     options = SearchOptions(search="greedy", decoder_precision=precision)
-    found = searched(decoder, options, "cuda")
+    result = search_twice(build_runtime(decoder, precision), options, "cuda")
     decoder.cpu()
     memory, _ = random_memory(1, LENGTHS)
     expected, _, _ = plain_greedy(decoder, memory[:1], [EOS], 30)
-    assert found[0][0][:3] == expected[:3]
+    assert result[0][0][:3] == expected[:3]

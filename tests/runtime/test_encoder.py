@@ -1,4 +1,4 @@
-"""The encoder in fewer bits: near the trained module, a batch as single utterances."""
+"""The encoder in lower precisions: near the trained module, independent of the batch."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from tiny import tiny_encoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
+from espnet_medusa.runtime import native_encoder
 from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.operations import (
@@ -15,11 +16,16 @@ from espnet_medusa.runtime.native.operations import (
     NativeLinear,
     multiply_rows,
 )
-from espnet_medusa.runtime.native_encoder import NativeConvolution, NativeEncoder
+from espnet_medusa.runtime.native_encoder import (
+    NativeConvolution,
+    NativeEncoder,
+    NativeStem,
+    silent_frames,
+)
 
 INT8_MAX = 127
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
-SHAPES = [  # of encoders: head sizes 8, 20, 64; widths that fill no panel
+SHAPES = [  # head sizes 8, 20, 64; widths that are no multiple of a panel
     {},
     {"output_size": 40, "attention_heads": 2, "linear_units": 72, "num_blocks": 1},
     {"output_size": 128, "attention_heads": 2, "linear_units": 320, "num_blocks": 3},
@@ -29,7 +35,7 @@ PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeBfloat16Linear, 0.0
 
 
 def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
-    """(B, T, bins) with zeros behind the ends, as ``LogMel`` gives them."""
+    """(B, T, bins) with zeros in padding, like ``LogMel``'s."""
     generator = torch.Generator().manual_seed(len(lengths))
     bins = encoder.feature_kind.num_mel_bins
     features = torch.randn(len(lengths), max(lengths), bins, generator=generator)
@@ -39,7 +45,7 @@ def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
 
 
 def rounded(rows: torch.Tensor, product: type) -> torch.Tensor:
-    """As the kernels round rows and weights, in float64."""
+    """Rows or weights rounded like in the kernels, in float64."""
     if product is NativeBfloat16Linear:
         return rows.bfloat16().double()
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
@@ -49,7 +55,7 @@ def rounded(rows: torch.Tensor, product: type) -> torch.Tensor:
 @with_kernels
 @pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
-def test_many_rows_are_products_of_rounded_numbers(kind, product, size, out, threads):
+def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, size, out, threads):
     generator = torch.Generator().manual_seed(size)
     weight = torch.randn(out, size, generator=generator) / size**0.5
     bias = torch.randn(out, generator=generator)
@@ -58,48 +64,48 @@ def test_many_rows_are_products_of_rounded_numbers(kind, product, size, out, thr
         hidden = torch.randn(rows, size, generator=generator)
         exact = rounded(hidden, product) @ rounded(weight, product).T + bias.double()
         expected = torch.nn.functional.gelu(exact)
-        found = multiply_rows(linear, hidden).double()
-        torch.testing.assert_close(found, expected, rtol=0.0, atol=3e-5)
-        wide = torch.full((rows, size + 5), torch.nan)  # what stands between rows is not read
+        result = multiply_rows(linear, hidden).double()
+        torch.testing.assert_close(result, expected, rtol=0.0, atol=3e-5)
+        wide = torch.full((rows, size + 5), torch.nan)  # between rows
         wide[:, :size] = hidden
-        assert torch.equal(multiply_rows(linear, wide[:, :size]).double(), found)
+        assert torch.equal(multiply_rows(linear, wide[:, :size]).double(), result)
 
 
 @with_kernels
 @pytest.mark.parametrize("stride", [1, 2])
 @torch.no_grad()
-def test_a_convolution_is_a_product(kind, stride):
+def test_a_convolution_as_a_product(kind, stride):
     torch.manual_seed(stride)
     module = torch.nn.Conv1d(24, 40, 3, stride=stride, padding=1)
     for frames in (1, 2, 51, 100):
         hidden = torch.randn(2, frames, 24)
         expected = torch.nn.functional.gelu(module(hidden.transpose(1, 2))).transpose(1, 2)
-        found = NativeConvolution(module, NativeBfloat16Linear)(hidden)
-        assert found.shape == expected.shape
-        assert (found - expected).norm() < 0.01 * expected.norm()
+        result = NativeConvolution(module, NativeBfloat16Linear)(hidden)
+        assert result.shape == expected.shape
+        assert (result - expected).norm() < 0.01 * expected.norm()
 
 
 @with_kernels
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @torch.no_grad()
-def test_memory_is_near_the_trained_modules(kind, shape, name):
+def test_output_is_near_the_trained_modules(kind, shape, name):
     product, most = PRODUCTS[name]
     encoder = tiny_encoder(len(kind), **shape)
     features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
     expected, lengths, _ = encoder(features, frames)
-    found, found_lengths = NativeEncoder(encoder.whisper, product)(features, frames)
-    assert found_lengths.tolist() == lengths.tolist() and found.shape == expected.shape
+    result, result_lengths = NativeEncoder(encoder.whisper, product)(features, frames)
+    assert result_lengths.tolist() == lengths.tolist() and result.shape == expected.shape
     for row, length in enumerate(lengths.tolist()):
-        error = found[row, :length] - expected[row, :length]
+        error = result[row, :length] - expected[row, :length]
         assert error.norm() < most * expected[row, :length].norm()
-    assert not torch.equal(found, expected)
+    assert not torch.equal(result, expected)
 
 
 @with_kernels
 @pytest.mark.parametrize("name", PRODUCTS)
 @torch.no_grad()
-def test_a_batch_is_single_utterances_bit_for_bit_on_any_number_of_threads(kind, name, threads):
+def test_output_is_independent_of_batch_and_threads(kind, name, threads):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     features = features_of(encoder, LENGTHS)
@@ -120,14 +126,14 @@ def test_without_kernels_torch_computes(name, monkeypatch):
     assert isinstance(runtime, CastEncoder)
     features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
     expected, lengths, _ = encoder(features, frames)
-    found, found_lengths = runtime(features, frames)
-    assert found.dtype == torch.float32 and found_lengths.tolist() == lengths.tolist()
+    result, result_lengths = runtime(features, frames)
+    assert result.dtype == torch.float32 and result_lengths.tolist() == lengths.tolist()
     for row, length in enumerate(lengths.tolist()):
-        error = found[row, :length] - expected[row, :length]
+        error = result[row, :length] - expected[row, :length]
         assert error.norm() < 0.03 * expected[row, :length].norm()
 
 
-def test_the_modules_own_numbers_are_the_module(monkeypatch):
+def test_the_module_is_used_in_its_own_precision(monkeypatch):
     encoder = tiny_encoder(0)
     assert build_encoder_runtime(encoder, None) is None
     assert build_encoder_runtime(encoder, "float32") is None
@@ -137,18 +143,18 @@ def test_the_modules_own_numbers_are_the_module(monkeypatch):
 
 
 @torch.no_grad()
-def test_another_models_numbers_are_cast():
+def test_output_has_the_modules_dtype():
     encoder = tiny_encoder(0).double()
     runtime = build_encoder_runtime(encoder, "float32")
     features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-    found, expected = runtime(features, frames)[0], encoder(features, frames)[0]
-    assert found.dtype == torch.float64
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-5)
+    result, expected = runtime(features, frames)[0], encoder(features, frames)[0]
+    assert result.dtype == torch.float64
+    torch.testing.assert_close(result, expected, rtol=0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
 @torch.no_grad()
-def test_released_weights_leave_memory_as_it_was(name):
+def test_the_runtime_does_not_need_the_modules_weights(name):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     if runtime is None:
@@ -168,6 +174,71 @@ def test_released_weights_leave_memory_as_it_was(name):
         ("int4", "encoder_precision: 'int4' is not known.*allowed: float32, bfloat16"),
     ],
 )
-def test_what_cannot_be_is_refused(name, message):
+def test_impossible_precisions_are_refused(name, message):
     with pytest.raises(InputError, match=message):
         build_encoder_runtime(tiny_encoder(0), name)
+
+
+def features_with_silence(speech: list[int], frames: int, bins: int = 80) -> torch.Tensor:
+    """(B, frames, bins): ``speech`` frames of noise, then a constant."""
+    generator = torch.Generator().manual_seed(frames)
+    features = torch.randn(len(speech), frames, bins, generator=generator)
+    for row, count in enumerate(speech):
+        features[row, count:] = 0.1 * row - 1.0
+    return features
+
+
+@with_kernels
+@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
+@pytest.mark.parametrize("subsampling", [2, 4])
+@torch.no_grad()
+def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
+    encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
+    stem = NativeStem(encoder.whisper, product)
+    multiplied = []
+    multiply = native_encoder.multiply_rows
+
+    def counting(linear, rows):
+        multiplied.append(len(rows))
+        return multiply(linear, rows)
+
+    monkeypatch.setattr(native_encoder, "multiply_rows", counting)
+    shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
+    for silence, frames in [*shapes, (180, 200)]:
+        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
+        assert silent_frames(features) == max(silence, 1)
+        lengths = torch.tensor([frames] * 2)
+        multiplied.clear()
+        output, sizes = stem(features, lengths)
+        rows = sum(multiplied)
+        with monkeypatch.context() as patch:
+            patch.setattr(native_encoder, "silent_frames", lambda features: 0)
+            multiplied.clear()
+            expected, expected_sizes = stem(features, lengths)
+        assert torch.equal(output, expected) and torch.equal(sizes, expected_sizes)
+        assert rows <= sum(multiplied)
+    assert rows < 0.25 * sum(multiplied)
+
+
+@with_kernels
+@torch.no_grad()
+def test_padding_next_to_longer_audio_is_not_silence():
+    encoder = tiny_encoder(0)
+    stem = NativeStem(encoder.whisper, NativeLinear)
+    features = features_with_silence([40, 90], 90)
+    features[0, 40:] = 0
+    features[1, 50:] = 1.0
+    together, sizes = stem(features, torch.tensor([40, 90]))
+    for row, length in enumerate([40, 90]):
+        alone, size = stem(features[row : row + 1, :length], torch.tensor([length]))
+        assert int(size) == int(sizes[row])
+        assert torch.equal(together[row, : int(size)], alone[0])
+
+
+def test_silent_frames_repeat_until_the_end():
+    features = torch.zeros(2, 9, 3)
+    assert silent_frames(features) == 9
+    features[1, 2, 1] = 1.0
+    assert silent_frames(features) == 6
+    features[0, 8, 0] = 1.0
+    assert silent_frames(features) == 1

@@ -1,4 +1,4 @@
-"""Stock BatchBeamSearch over cached nodes: the n-best list of the uncached decoder."""
+"""ESPnet's BatchBeamSearch with cached nodes returns the n-best list of the uncached decoder."""
 
 import copy
 import pickle
@@ -15,9 +15,9 @@ SOS = EOS
 
 def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
     with torch.no_grad():
-        found = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
-    assert found
-    return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in found]
+        result = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
+    assert result
+    return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in result]
 
 
 def compare(decoder, *arguments, **options):
@@ -52,15 +52,15 @@ def test_unbatched_beam_search_scores_sibling_by_sibling():
     compare(decoder, 6, make_weights(), 4, memory[0], limits, kind=BeamSearch)
 
 
-def test_each_step_evaluates_one_node_per_hypothesis_and_forgets_dead_ones():
+def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
     decoder = tiny_decoder(1, max_target_positions=64)
     memory, _ = random_memory(1, [12])
     beam = espnet_search(decoder, 1, make_weights(), 4)
     with torch.no_grad():
-        found = beam(memory[0], maxlenratio=-40)
-    state = found[0].states["decoder"].shared.state
+        result = beam(memory[0], maxlenratio=-40)
+    state = result[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
-    # Dead nodes never outnumber the living: at most two times 4 hypotheses of 40 tokens.
+    # Dead nodes are at most half of all: of two times 4 hypotheses of 40 tokens.
     assert state.num_nodes <= 2 * 4 * 41
     assert state.memory[0].size(0) == 1, "cross-attention keys exist once per utterance"
 
@@ -80,7 +80,7 @@ def test_a_dropped_hypothesis_cannot_come_back():
 
 
 @pytest.mark.parametrize("heads", ["none", "block"])
-def test_weights_that_change_between_utterances_are_noticed(heads):
+def test_changed_weights_are_used_for_the_next_utterance(heads):
     decoder = tiny_decoder(3, heads)
     memory, _ = random_memory(3, [9])
     arguments = (3, make_weights(), 3, memory[0], {"maxlenratio": -8})
@@ -94,15 +94,15 @@ def test_weights_that_change_between_utterances_are_noticed(heads):
     assert nbest(decoder, *arguments) == before
 
 
-def test_a_decoder_that_has_scored_can_be_copied_and_saved():
-    # Large enough for weights in a layout of the kernels' own.
+def test_a_decoder_can_be_copied_and_pickled_after_scoring():
+    # Large enough for blocked weights.
     decoder = tiny_decoder(0, "none", vocab_size=5000)
     memory, _ = random_memory(0, [5])
     with torch.no_grad():
         start = decoder.batch_init_state(memory[0])
         expected, _ = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
-        for again in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
-            start = again.batch_init_state(memory[0])
+        for copied in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
+            start = copied.batch_init_state(memory[0])
             assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
-            found, _ = again.batch_score(torch.tensor([[SOS]]), [start], memory)
-            assert torch.equal(found, expected)
+            result, _ = copied.batch_score(torch.tensor([[SOS]]), [start], memory)
+            assert torch.equal(result, expected)

@@ -1,4 +1,4 @@
-"""ESPnet's own transformer decoder through our searches: what ESPnet itself computes."""
+"""ESPnet's transformer decoder in our searches, against ESPnet's results."""
 
 import copy
 import random
@@ -44,7 +44,7 @@ NO_DRAFTS = DraftShape(0)
 
 
 def espnet_decoder(seed: int, **options) -> TransformerDecoder:
-    """A trained decoder, but for the training."""
+    """A decoder with random weights."""
     torch.manual_seed(seed)
     sizes = {"attention_heads": 4, "linear_units": 48, "num_blocks": 2}
     module = TransformerDecoder(VOCAB_SIZE, HIDDEN_SIZE, **sizes | options)
@@ -54,7 +54,7 @@ def espnet_decoder(seed: int, **options) -> TransformerDecoder:
 
 
 class Module(ESPnetTransformerDecoder):
-    """ESPnet's module as ``Grown`` asks a trained one."""
+    """ESPnet's module with the methods that ``Grown`` calls."""
 
     def hidden_states(self, memory, lengths, tokens):
         sizes = torch.full((len(tokens),), tokens.size(1))
@@ -77,8 +77,8 @@ def test_chain_in_pieces_equals_forward(options):
     for size in (1, 5, 2, 4):
         part = slice(begin, begin + size)
         parents = [chain_parents(size, begin - 1, begin)] * 3
-        found = runtime.logits(runtime.extend(state, tokens[:, part].tolist(), parents).hidden)
-        torch.testing.assert_close(found, expected[:, part].flatten(0, 1), **CLOSE)
+        result = runtime.logits(runtime.extend(state, tokens[:, part].tolist(), parents).hidden)
+        torch.testing.assert_close(result, expected[:, part].flatten(0, 1), **CLOSE)
         begin += size
 
 
@@ -94,7 +94,7 @@ def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
 @pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
 @torch.no_grad()
 def test_positions_never_run_out(options, monkeypatch):
-    """Neither ours, which are made as needed, nor the 5000 that ESPnet begins with."""
+    """Neither the runtime's first 7 nor ESPnet's first 5000."""
     module = espnet_decoder(0, **options)
     memory, lengths = random_memory(0, [3])
     tokens = torch.randint(0, VOCAB_SIZE, (1, 300))
@@ -116,21 +116,21 @@ def test_other_precisions_stay_near(options):
     for parameter in module.parameters():
         parameter.mul_(0.5)
     memory, lengths = random_memory(0, [9, 4])
-    found = {}
+    result = {}
     for name in (None, precision.BFLOAT16, precision.INT8):
         runtime = build_runtime(searchable(module), name)
         state = runtime.start(memory, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
-        found[name] = runtime.logits(outputs.hidden).float()
-    if runtime.precision.int8_layers:  # kernels of our own are for the usual order
+        result[name] = runtime.logits(outputs.hidden).float()
+    if runtime.precision.int8_layers:  # native kernels support pre-norm only
         assert isinstance(runtime.layers, NativeStack) == (not options)
     for name in (precision.BFLOAT16, precision.INT8):
-        assert 0 < (found[name] - found[None]).norm() / found[None].norm() < 0.06
+        assert 0 < (result[name] - result[None]).norm() / result[None].norm() < 0.06
 
 
 @torch.no_grad()
-def test_modules_of_other_dtypes():
+def test_float64_modules():
     memory, lengths = random_memory(0, [5])
     tokens = torch.tensor([[1, 9, 2]])
     for options in KINDS:
@@ -139,12 +139,12 @@ def test_modules_of_other_dtypes():
         runtime = build_runtime(searchable(module))
         state = runtime.start(memory.double(), lengths)
         outputs = runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]])
-        found = runtime.logits(outputs.hidden)
-        torch.testing.assert_close(found, expected[0], rtol=1e-6, atol=1e-6)
+        result = runtime.logits(outputs.hidden)
+        torch.testing.assert_close(result, expected[0], rtol=1e-6, atol=1e-6)
 
 
 @torch.no_grad()
-def test_released_weights_live_on_in_the_runtime():
+def test_the_runtime_does_not_need_the_modules_weights():
     module = espnet_decoder(0, concat_after=True)
     scorer, (memory, lengths) = searchable(module), random_memory(0, [5])
     runtime = build_runtime(scorer)
@@ -160,8 +160,8 @@ def test_released_weights_live_on_in_the_runtime():
 
 
 @pytest.mark.parametrize("seed", range(48))
-def test_nbest_is_that_of_espnets_search_over_the_module(seed):
-    """The oracle's decoder is the module itself, with ESPnet's own cache."""
+def test_nbest_equals_that_of_espnets_search(seed):
+    """ESPnet's search uses the module itself, with ESPnet's cache."""
     rng = random.Random(seed)
     module = espnet_decoder(seed, **KINDS[seed % len(KINDS)])
     beam_size = rng.randint(1, 8)
@@ -180,8 +180,8 @@ def test_nbest_is_that_of_espnets_search_over_the_module(seed):
 def test_greedy_equals_plain_greedy(options):
     module = espnet_decoder(3, **options)
     memory, lengths = random_memory(3, [6, 3, 9])
-    found = decode(build_runtime(searchable(module)), memory, lengths, [20, 30, 12])
-    assert_plain(module, memory, lengths, found, [20, 30, 12])
+    result = decode(build_runtime(searchable(module)), memory, lengths, [20, 30, 12])
+    assert_plain(module, memory, lengths, result, [20, 30, 12])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -190,25 +190,21 @@ def test_batch_equals_singles(seed):
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, NO_DRAFTS)
     together = search(memory, lengths, torch.tensor([[EOS]] * 4))
-    for row, search_state in enumerate(together):
+    for row, state in enumerate(together):
         size = lengths[row : row + 1]
         alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
         assert_same_nbest(
-            [(e.tokens, e.score) for e in search_state.ended],
-            [(e.tokens, e.score) for e in alone.ended],
+            [(e.tokens, e.score) for e in state.ended], [(e.tokens, e.score) for e in alone.ended]
         )
-        assert search_state.statistics.decoder_calls == alone.statistics.decoder_calls
-
-
-# Which decoders are known.
+        assert state.statistics.decoder_calls == alone.statistics.decoder_calls
 
 
 class Streaming(PositionalEncoding):
-    """Positions of somebody's own."""
+    """A positional encoding that is not supported."""
 
 
 class LoraLinear(torch.nn.Linear):
-    """Stands for layers that compute more than their weight says."""
+    """A layer that would add something to its product."""
 
 
 @pytest.mark.parametrize(
@@ -221,12 +217,12 @@ class LoraLinear(torch.nn.Linear):
     ],
     ids=str,
 )
-def test_options_that_are_not_known_are_named(options, reason):
+def test_unknown_options_are_named(options, reason):
     module = espnet_decoder(0, **options)
     assert unknown_part(module) == reason and searchable(module) is None
 
 
-def test_parts_that_are_not_known_are_named():
+def test_unknown_parts_are_named():
     module = espnet_decoder(0)
     assert unknown_part(module) is None
     lora, quantized = copy.deepcopy(module), copy.deepcopy(module)

@@ -1,4 +1,4 @@
-"""Matrix products in a layout of the kernels' own are torch's, with whatever stands behind them."""
+"""Packed matrix products, activations and residuals equal torch's."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def by_hand(weight, bias, activation, hidden, residual):
-    """In float64, one part after the other."""
+    """In float64, without fused operations."""
     product = hidden.double() @ weight.double().T
     if bias is not None:
         product = product + bias.double()
@@ -50,11 +50,11 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
         expected = by_hand(weight, bias, activation, hidden, residual)
         for linear in kinds:
             given = hidden.clone(), None if residual is None else residual.clone()
-            found = linear(*given)
-            assert found.dtype == torch.float32 and found.shape == (rows, out)
-            torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=1e-5)
+            result = linear(*given)
+            assert result.dtype == torch.float32 and result.shape == (rows, out)
+            torch.testing.assert_close(result.double(), expected, rtol=0.0, atol=1e-5)
             assert torch.equal(given[0], hidden)
-            assert residual is None or torch.equal(given[1], residual), "inputs stay as they are"
+            assert residual is None or torch.equal(given[1], residual), "inputs are not changed"
 
 
 @pytest.mark.parametrize("has_residual", [False, True])
@@ -72,58 +72,57 @@ def test_bfloat16_is_near_float64(size, out, activation, has_residual):
     for rows in (1, 11, 40):
         hidden, residual = draw(rows, size), draw(rows, out) if has_residual else None
         expected = by_hand(weight, bias, activation, hidden, residual).float()
-        found = packed(hidden, residual)
-        assert found.dtype == torch.bfloat16
-        # Of what is rounded on the way (product, sum), the larger may be several times the result.
-        torch.testing.assert_close(found.float(), expected, rtol=2**-7, atol=2**-5)
+        result = packed(hidden, residual)
+        assert result.dtype == torch.bfloat16
+        # Rounded intermediate values (product, sum) may be several times the result.
+        torch.testing.assert_close(result.float(), expected, rtol=2**-7, atol=2**-5)
 
 
 @torch.no_grad()
-def test_views_of_larger_tensors():
-    """What a caller hands over need not be contiguous."""
+def test_tensors_that_are_not_contiguous():
     generator = torch.Generator().manual_seed(2)
     weight = torch.randn(96, 40, generator=generator)[:, 3:35]
     hidden = torch.randn(5, 70, generator=generator)[:, 6:38]
     residual = torch.randn(96, 5, generator=generator).T
     for kind in (BlockedLinear, PlainLinear):
-        found = kind(weight, None, None)(hidden, residual)
+        result = kind(weight, None, None)(hidden, residual)
         expected = by_hand(weight, None, None, hidden, residual)
-        torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=1e-5)
+        torch.testing.assert_close(result.double(), expected, rtol=0.0, atol=1e-5)
 
 
-def test_small_matrices_stay_plain_where_that_is_faster():
+def test_small_matrices_are_not_blocked():
     large = FEW_WEIGHTS // 64
     few, many = (torch.ones(rows, 64) for rows in (large - 1, large))
     assert type(pack_linear(many, None, Precision(torch.float32))) is BlockedLinear
     assert type(pack_linear(few, None, Precision(torch.float32))) is PlainLinear
 
 
-@pytest.mark.parametrize(("known", "kind"), [(True, BlockedLinear), (False, PlainLinear)])
-def test_bfloat16_is_blocked_where_the_processor_knows_it(monkeypatch, known, kind):
-    if known and not has_blocked_layout(torch.bfloat16):
+@pytest.mark.parametrize(("supported", "kind"), [(True, BlockedLinear), (False, PlainLinear)])
+def test_bfloat16_is_blocked_if_the_processor_supports_it(monkeypatch, supported, kind):
+    if supported and not has_blocked_layout(torch.bfloat16):
         pytest.skip("this processor has no instructions for bfloat16")
-    monkeypatch.setattr(f"{pack_linear.__module__}.has_bfloat16_instructions", lambda: known)
+    monkeypatch.setattr(f"{pack_linear.__module__}.has_bfloat16_instructions", lambda: supported)
     assert type(pack_linear(torch.ones(8, 8), None, Precision(torch.bfloat16))) is kind
 
 
 @pytest.mark.parametrize("size", [8, 4096])
 @torch.no_grad()
-def test_packed_weights_are_of_the_moment(size):
+def test_packed_weights_are_copies(size):
     weight, bias = torch.ones(64, size), torch.ones(64)
     packed = pack_linear(weight, bias, Precision(torch.float32))
     weight.mul_(3.0)
     bias.mul_(3.0)
-    found = packed(torch.ones(2, size))
-    assert torch.equal(found, torch.full((2, 64), size + 1.0))
+    result = packed(torch.ones(2, size))
+    assert torch.equal(result, torch.full((2, 64), size + 1.0))
 
 
 @torch.no_grad()
-def test_norm_is_the_modules():
+def test_norm_equals_the_modules():
     module = torch.nn.LayerNorm(24, eps=1e-3)
     torch.nn.init.normal_(module.weight)
     torch.nn.init.normal_(module.bias)
     hidden = torch.randn(7, 24)
     assert torch.equal(Norm(module, torch.float32)(hidden), module(hidden))
-    found = Norm(module, torch.bfloat16)(hidden.bfloat16())
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), module(hidden), rtol=0.02, atol=0.05)
+    result = Norm(module, torch.bfloat16)(hidden.bfloat16())
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), module(hidden), rtol=0.02, atol=0.05)

@@ -1,4 +1,4 @@
-"""Invariant 2: the token tree equals the teacher-forced forward of the trained module."""
+"""``extend`` equals the teacher-forced forward of the trained module."""
 
 import random
 
@@ -8,21 +8,12 @@ from grown_trees import CLOSE, Grown, grow_raggedly, random_nodes, some_subtrees
 from head_states import states_behind
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
-HEADS = [
-    "none",
-    "linear",
-    "block",
-    "recurrent",
-    "attending",
-    "llama none",
-    "llama latent",
-    "llama block",
-]
+WHISPER_HEADS = ["linear", "block", "recurrent", "attending"]
+HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -39,26 +30,23 @@ def test_chain_in_pieces_equals_forward(heads, seed):
     for size in (1, 5, 2, 4):
         part = slice(begin, begin + size)
         parents = [chain_parents(size, begin - 1, begin)] * 3
-        found = runtime.extend(state, tokens[:, part].tolist(), parents)
-        assert found.hidden.shape == (3 * size, expected.hidden.size(2)), "rows are packed"
+        outputs = runtime.extend(state, tokens[:, part].tolist(), parents)
+        assert outputs.hidden.shape == (3 * size, expected.hidden.size(2)), "rows are packed"
         for name in ("hidden", "head_input"):
-            rows, wanted = getattr(found, name), getattr(expected, name)[:, part]
-            torch.testing.assert_close(rows, wanted.flatten(0, 1), **CLOSE)
+            of_part = getattr(expected, name)[:, part].flatten(0, 1)
+            torch.testing.assert_close(getattr(outputs, name), of_part, **CLOSE)
         begin += size
     assert (state.calls, state.nodes, state.num_nodes) == (4, 36, 12)
 
 
-@pytest.mark.parametrize(
-    "heads", ["linear", "block", "recurrent", "attending", "llama latent", "llama block"]
-)
+@pytest.mark.parametrize("heads", [*WHISPER_HEADS, "llama latent", "llama block"])
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
 def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
     rng = random.Random(f"{seed} {heads}")
-    # Only these have a residual layer for the base head.
-    residual = heads in ("linear", "block")
-    own_base = {"heads_conf": {"base_head": True}} if seed % 2 and residual else {}
-    grown = Grown(tiny_decoder(seed, heads, **own_base), *random_memory(seed, [8, 5]))
+    has_base_head = seed % 2 and heads in ("linear", "block")
+    options = {"heads_conf": {"base_head": True}} if has_base_head else {}
+    grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 5]))
     for step in range(4):
         sizes = [rng.randint(1, 7)] * 2
         grown.extend_and_check(*random_nodes(rng, grown, sizes, roots=step == 0))
@@ -69,7 +57,7 @@ def test_branching_tree_with_keep_equals_forward_of_each_path(heads, seed):
 @pytest.mark.parametrize("seed", range(6))
 @torch.no_grad()
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
-    """Utterances have their own numbers of new nodes, keep their own, and leave."""
+    """Utterances have different numbers of new and kept nodes, and leave the batch."""
     rng = random.Random(f"ragged {seed} {heads}")
     grown = Grown(tiny_decoder(seed, heads), *random_memory(seed, [8, 1, 5, 12]))
     grow_raggedly(rng, grown)
@@ -79,27 +67,27 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
 
 @pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 @torch.no_grad()
-def test_one_node_more_where_all_or_not_all_is_seen(heads):
-    """A lone new node that sees everything needs no mask; one that does not, does."""
+def test_one_new_node_per_utterance(heads):
+    """Without a mask if it sees all nodes, else with one."""
     grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
     grown.extend_and_check([[1], [2]], [[ROOT], [ROOT]])
     grown.extend_and_check([[3], [4]], [[0], [0]])
-    grown.extend_and_check([[5], [6]], [[1], [0]])  # the second one leaves its sibling out
+    grown.extend_and_check([[5], [6]], [[1], [0]])  # the second one does not see its sibling
     grown.extend_and_check([[7], [8]], [[2], [2]])
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 @torch.no_grad()
-def test_keep_that_moves_nothing_everything_or_different_numbers(heads):
+def test_keep_moves_any_number_of_nodes(heads):
     grown = Grown(tiny_decoder(1, heads), *random_memory(1, [6, 3]))
     nodes = [[ROOT, 0, 1, 0, 3], [ROOT, ROOT, 1, 1, 3]]
     grown.extend_and_check([[1, 2, 3, 4, 5], [5, 6, 7, 8, 9]], nodes)
-    grown.keep([[0, 1, 2, 3], [0, 1, 2, 3]])  # the last one goes, nothing moves
+    grown.keep([[0, 1, 2, 3], [0, 1, 2, 3]])  # drops the last one, moves nothing
     grown.extend_and_check([[6, 7], [8, 0]], [[2, 3], [3, 2]])
-    grown.keep([[0, 3], [1, 2, 3, 4]])  # from slot 1 on, and all of them
+    grown.keep([[0, 3], [1, 2, 3, 4]])  # moves from slot 1, and all
     assert grown.state.num_nodes == grown.state.cache.num_nodes == 4
     grown.extend_and_check([[2, 9, 1], [3]], [[1, 0, 4], [3]])
-    grown.keep([[0, 1], [0]])  # the padding goes, too
+    grown.keep([[0, 1], [0]])  # drops padding, too
     assert grown.state.num_nodes == grown.state.cache.num_nodes == 2
     grown.extend_and_check([[4], [4, 4]], [[1], [0, 2]])
 
@@ -112,7 +100,7 @@ def test_keep_that_moves_nothing_everything_or_different_numbers(heads):
     ],
 )
 @torch.no_grad()
-def test_the_cache_grows_beyond_its_first_slots(heads, positions):
+def test_the_cache_grows(heads, positions):
     decoder = tiny_decoder(0, heads, **positions)
     grown = Grown(decoder, *random_memory(0, [4, 7]))
     capacity = grown.state.cache.capacity
@@ -121,51 +109,51 @@ def test_the_cache_grows_beyond_its_first_slots(heads, positions):
         tokens = torch.randint(0, VOCAB_SIZE, (2, size)).tolist()
         outputs, _ = grown.extend(tokens, [chain_parents(size, begin - 1, begin)] * 2)
     assert grown.state.cache.capacity > capacity
-    for row, found in enumerate(outputs.hidden[size - 1 :: size]):
+    for row, hidden in enumerate(outputs.hidden[size - 1 :: size]):
         expected = grown.expected(row, grown.state.num_nodes - 1).hidden[0, -1]
-        torch.testing.assert_close(found, expected, **CLOSE)
+        torch.testing.assert_close(hidden, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("heads", ["block", "llama block"])
 @torch.no_grad()
-def test_garbage_behind_the_memory_and_in_dead_slots_counts_for_nothing(heads):
+def test_padding_and_dead_slots_change_nothing(heads):
     decoder = tiny_decoder(2, heads)
     memory, lengths = random_memory(2, [9, 3])
-    loud = memory.clone()
-    loud[1, 3:] = 1e3
-    found = []
-    for used in (memory, loud):
+    large = memory.clone()
+    large[1, 3:] = 1e3
+    outputs = []
+    for used in (memory, large):
         runtime = build_runtime(decoder)
         state = runtime.start(used, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
-        if used is loud:
+        if used is large:
             first = state.cache.num_prefix
             state.cache.slots[:, 1, first + 1 : first + 3] = 1e3
-        found.append(runtime.extend(state, [[5], [6, 7]], [[2], [0, 3]]))
-    torch.testing.assert_close(found[0].hidden, found[1].hidden, **CLOSE)
-    torch.testing.assert_close(found[0].head_input, found[1].head_input, **CLOSE)
+        outputs.append(runtime.extend(state, [[5], [6, 7]], [[2], [0, 3]]))
+    torch.testing.assert_close(outputs[0].hidden, outputs[1].hidden, **CLOSE)
+    torch.testing.assert_close(outputs[0].head_input, outputs[1].head_input, **CLOSE)
 
 
 @pytest.mark.parametrize("heads", ["block", "llama block"])
 @torch.no_grad()
-def test_without_heads_the_block_is_left_out(heads):
+def test_the_block_is_not_computed_without_heads(heads):
     decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
     runtime = build_runtime(decoder)
-    served, spared = (runtime.start(memory, lengths, with_heads=with_) for with_ in (True, False))
+    with_block, without = (runtime.start(memory, lengths, with_heads=on) for on in (True, False))
     if heads == "block":
-        assert len(served.memory) == len(spared.memory) + 1 == 3
-    assert len(served.cache.slots) == len(spared.cache.slots) + 1
-    outputs = runtime.extend(spared, [[1, 2]], [[ROOT, 0]])
+        assert len(with_block.memory) == len(without.memory) + 1 == 3
+    assert len(with_block.cache.slots) == len(without.cache.slots) + 1
+    outputs = runtime.extend(without, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden
     torch.testing.assert_close(
-        outputs.hidden, runtime.extend(served, [[1, 2]], [[ROOT, 0]]).hidden, **CLOSE
+        outputs.hidden, runtime.extend(with_block, [[1, 2]], [[ROOT, 0]]).hidden, **CLOSE
     )
 
 
 @pytest.mark.parametrize("heads", ["block", "llama block", "llama latent", "llama projection"])
 @torch.no_grad()
-def test_weights_that_change_later_do_not_reach_a_runtime(heads):
+def test_a_runtime_keeps_its_weights(heads):
     decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
 
@@ -179,46 +167,43 @@ def test_weights_that_change_later_do_not_reach_a_runtime(heads):
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 
-    early = parts()
-    before = hidden(*early)
+    built = parts()
+    before = hidden(*built)
     for name, parameter in decoder.named_parameters():
-        if "embed" not in name:  # rows are read from the module's own table
+        if "embed" not in name:  # the runtime uses the module's table
             parameter.mul_(1.5)
-    for found, expected in zip(hidden(*early), before, strict=True):
-        assert torch.equal(found, expected)
-    for found, expected in zip(hidden(*parts()), before, strict=True):
-        assert not torch.allclose(found, expected, atol=1e-2)
+    assert all(map(torch.equal, hidden(*built), before))
+    for after, expected in zip(hidden(*parts()), before, strict=True):
+        assert not torch.allclose(after, expected, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "heads", ["linear", "block", "recurrent", "attending", "llama latent", "llama projection"]
-)
+@pytest.mark.parametrize("heads", [*WHISPER_HEADS, "llama latent", "llama projection"])
 @torch.no_grad()
 def test_bfloat16_stays_near_float32(heads):
     decoder = tiny_decoder(0, heads)
     for parameter in decoder.parameters():
         parameter.mul_(0.5)
     memory, lengths = random_memory(0, [9, 4])
-    found = {}
+    outputs_of = {}
     for name in (precision.FLOAT32, precision.BFLOAT16):
         runtime = build_runtime(decoder, name)
         state = runtime.start(memory, lengths)
         runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
         outputs = runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
-        behind = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
-        proposer, states = states_behind(runtime, *behind)
+        inputs = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
+        proposer, states = states_behind(runtime, *inputs)
         drafted = proposer.advance(states, torch.tensor([5, 1, 6, 7, 8]))
         logits = runtime.logits(outputs.hidden), proposer.logits(drafted)
-        found[name] = (outputs.hidden, outputs.head_input, *logits)
-    for close, exact in zip(found[precision.BFLOAT16], found[precision.FLOAT32], strict=True):
+        outputs_of[name] = (outputs.hidden, outputs.head_input, *logits)
+    pairs = zip(outputs_of[precision.BFLOAT16], outputs_of[precision.FLOAT32], strict=True)
+    for close, exact in pairs:
         assert close.dtype == torch.bfloat16 and exact.dtype == torch.float32
         error = (close.float() - exact).norm() / exact.norm()
         assert 0 < error < 0.05
 
 
 @torch.no_grad()
-def test_a_large_vocabulary_in_every_precision_of_a_module():
-    """Large enough for weights in a layout of the kernels' own."""
+def test_blocked_projection_of_a_large_vocabulary():
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
         memory, lengths = random_memory(0, [5])
@@ -226,29 +211,5 @@ def test_a_large_vocabulary_in_every_precision_of_a_module():
         runtime = build_runtime(decoder)
         outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1]])
         expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
-        found = runtime.logits(outputs.hidden)
-        torch.testing.assert_close(found, expected[0], rtol=close, atol=10 * close)
-
-
-def test_a_precision_of_the_models_own():
-    assert build_runtime(tiny_decoder(0)).dtype == torch.float32
-    assert build_runtime(tiny_decoder(0).bfloat16()).dtype == torch.bfloat16
-    assert build_runtime(tiny_decoder(0).bfloat16(), "float32").dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("float16", "decoder_precision: float16; allowed on a CPU: float32, bfloat16"),
-        ("bf16", "decoder_precision: 'bf16' is not known.*allowed: float32, bfloat16, float16"),
-    ],
-)
-def test_precisions_that_cannot_be_say_what_is_allowed(name, message):
-    with pytest.raises(InputError, match=message):
-        build_runtime(tiny_decoder(0), name)
-
-
-def test_a_processor_without_bfloat16_is_told(monkeypatch, caplog):
-    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: False)
-    build_runtime(tiny_decoder(0), "bfloat16")
-    assert "float32 will be faster" in caplog.text
+        logits = runtime.logits(outputs.hidden)
+        torch.testing.assert_close(logits, expected[0], rtol=close, atol=10 * close)

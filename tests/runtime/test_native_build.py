@@ -1,0 +1,145 @@
+"""Compilation and choice of native kernels, and what happens without them."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from kernel_kinds import forget, with_kernels
+from tiny import random_memory, tiny_decoder
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.layer import PackedLayer
+from espnet_medusa.runtime.linear import Int8Linear
+from espnet_medusa.runtime.native import build, library
+from espnet_medusa.runtime.native.build import AVX2, BEST_FIRST, VARIABLE
+from espnet_medusa.tree.token_tree import ROOT
+
+pytestmark = with_kernels
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Nothing is loaded, and the cache of compiled kernels is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    forget()
+    yield monkeypatch
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def small_source(monkeypatch, tmp_path):
+    """A source that compiles fast."""
+    source = tmp_path / "sources" / "kernels.cpp"
+    source.parent.mkdir()
+    source.write_text('extern "C" int request_tiles() { return 0; }')
+    monkeypatch.setattr(build, "FOLDER", source.parent)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("CXX", "no-such-compiler", "no C++ compiler (no-such-compiler)"),
+        (VARIABLE, "none", f"{VARIABLE} is none"),
+    ],
+)
+@torch.no_grad()
+def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
+    fresh.setenv(variable, value)
+    decoder = tiny_decoder(0, vocab_size=500)
+    memory, lengths = random_memory(0, [5, 9])
+    runtime = build_runtime(decoder, "int8")
+    tokens = [[1, 2], [3, 4]]
+    outputs = runtime.extend(runtime.start(memory, lengths), tokens, [[ROOT, 0]] * 2)
+    exact = decoder.hidden_states(memory, lengths, torch.tensor(tokens)).hidden.flatten(0, 1)
+    for output, expected in (
+        (outputs.hidden.float(), exact),
+        (runtime.logits(outputs.hidden).float(), decoder.logits(exact)),
+    ):
+        assert (output - expected).norm() / expected.norm() < 0.06
+    assert isinstance(runtime.layers[0], PackedLayer)
+    assert isinstance(runtime.projection, Int8Linear)
+    build_runtime(decoder, "int8")
+    assert caplog.text.count(f"torch's kernels, which are slower: {reason}") == 1, "logged once"
+
+
+def test_unknown_instruction_sets_are_refused(fresh):
+    fresh.setenv(VARIABLE, "SSE9")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9'.*AVX2, none"):
+        build.load_library()
+    fresh.setattr(build, "processor_flags", lambda: AVX2.flags)
+    fresh.setenv(VARIABLE, "AMX")
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'AMX'.*allowed: AVX2, none"):
+        build.load_library()
+
+
+@pytest.mark.parametrize("best", BEST_FIRST, ids=lambda instructions: instructions.name)
+def test_a_processor_gets_its_best_instruction_set(fresh, best):
+    fresh.delenv(VARIABLE, raising=False)
+    fresh.setattr(build, "processor_flags", lambda: {*best.flags, "sse2"})
+    usable = build.usable_sets()
+    assert usable[0] is best and usable[-1] is AVX2
+    fresh.setattr(build, "processor_flags", lambda: {*best.flags} - {"avx2"})
+    assert build.usable_sets() == []
+
+
+def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):
+    fresh.setattr(build, "processor_flags", lambda: {"avx2"})
+    with pytest.raises(build.Unavailable, match="lacks bmi2, fma"):
+        build.open_best(build.usable_sets())
+    with pytest.raises(build.Unavailable, match="false fails"):
+        build.compiled(AVX2, ["false"], tmp_path)
+
+
+def test_next_set_is_used_if_the_compiler_does_not_support_the_best(fresh, small_source, caplog):
+    unknown = build.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
+    with caplog.at_level(logging.INFO):
+        assert build.open_best([unknown, AVX2])
+    assert "native kernels: AVX2; NEWER: " in caplog.text
+    assert "mnosuchinstructions" in caplog.text
+
+
+def test_unusable_folder_and_library_are_reported(tmp_path):
+    (tmp_path / "file").write_text("no library")
+    with pytest.raises(build.Unavailable, match="cannot be cached .*file"):
+        build.library_folder(tmp_path / "file")
+    with pytest.raises(build.Unavailable, match="cannot be loaded"):
+        build.open_library(tmp_path / "file")
+
+
+def test_concurrent_compilation(small_source, tmp_path):
+    folder = build.library_folder(tmp_path / "new")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    arguments = AVX2, build.find_compiler(), folder
+    with ThreadPoolExecutor(2) as pool:
+        paths = [*pool.map(lambda _: build.compiled(*arguments), range(2))]
+    assert paths[0] == paths[1] and [*folder.iterdir()] == [paths[0]]
+    assert build.open_library(paths[0])
+    compiled = paths[0].stat().st_mtime_ns
+    assert build.compiled(*arguments).stat().st_mtime_ns == compiled, "not compiled again"
+    paths[0].chmod(0o775)
+    with pytest.raises(build.Unavailable, match=f"{paths[0]}: others may write"):
+        build.compiled(*arguments)
+
+
+def test_folders_that_other_users_may_write_to_are_not_used(fresh, tmp_path, caplog):
+    folder = build.library_folder(tmp_path / "espnet_medusa" / "kernels")
+    folder.chmod(0o777)
+    assert library.kernels() is None and library.kernels() is None
+    message = f"cannot be cached ({folder}: others may write to it; run `chmod go-w {folder}`"
+    assert caplog.text.count(message) == 1 and not [*folder.iterdir()]
+
+
+def test_the_folder_of_models_may_belong_to_a_group(fresh, small_source, tmp_path):
+    (tmp_path / "espnet_medusa" / "models").mkdir(parents=True)
+    (tmp_path / "espnet_medusa").chmod(0o775)
+    assert build.open_best([AVX2])
+
+
+def test_the_log_names_the_instruction_set(kind, caplog):
+    forget()
+    with caplog.at_level(logging.INFO):
+        library.kernels()
+    assert f"native kernels: {kind}" in caplog.text

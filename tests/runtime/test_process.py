@@ -1,0 +1,28 @@
+"""The OpenMP spin count, which environment variables of the user override."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PRINT = "import os; print(os.environ.get('GOMP_SPINCOUNT'))"
+
+
+@pytest.mark.parametrize(
+    ("environment", "imports", "spin_count"),
+    [
+        ({}, "import espnet_medusa", "3000"),
+        ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa", "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa", "None"),
+        ({}, "import torch, espnet_medusa", "None"),  # too late to change anything
+    ],
+)
+def test_spin_count(environment, imports, spin_count):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{imports}\n{PRINT}"],
+        env=inherited | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{spin_count}\n"
