@@ -185,7 +185,7 @@ def compare_trained(args: argparse.Namespace, subject_folder: Path, folder: Path
     subject = trained_subject(subject_folder, name, model, draft, utterances)
 
     def to_text(tokens: list[int]) -> str:
-        kept = [token for token in tokens if token not in model.writer.hidden_ids]
+        kept = [token for token in tokens if token not in model.model.writer.hidden_ids]
         return model.tokenizer.tokens2text(model.converter.ids2tokens(kept))
 
     scoring = Scoring(

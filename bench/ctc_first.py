@@ -24,7 +24,7 @@ from inputs import Utterance, read_utterances
 from machine import describe_machine
 from tqdm import tqdm
 
-from espnet_medusa.inference.draft_material import draft_sources
+from espnet_medusa.inference.decoding_model import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.report.figures.scatter import Panel, Point
 from espnet_medusa.report.figures.scatter_plot import plot_scatter
@@ -35,7 +35,6 @@ from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.scoring.trn import split_tokens
 from espnet_medusa.search.build import build_greedy
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tuning.stopwatch import Clock
 
 ENTROPIES = (0.1, 0.3, 1.0, 2.0)
@@ -117,7 +116,7 @@ def build(speech2text: Speech2Text, setting: Setting) -> GreedySearch:
     )
     return build_greedy(
         options, speech2text.search.decoder, len(model.token_list), model.eos,
-        torch.device(speech2text.device), draft_sources(speech2text),
+        torch.device(speech2text.device), draft_sources(speech2text.model),
     )  # fmt: skip
 
 
@@ -132,9 +131,9 @@ def measure(
     encoding = []
     for number, utterance in enumerate(tqdm([utterances[0], *utterances], unit="utt")):
         started = clock.now()
-        memory, frames = speech2text.encode(speech2text.batch([utterance.speech]))
+        memory, frames = speech2text.model.encode(speech2text.model.batch([utterance.speech]))
         seconds = clock.now() - started
-        prompt = speech2text.prompts(memory, frames, [None])
+        prompt = speech2text.model.make_prompts(memory, frames, [None])
         first = number % len(settings)
         outcomes = {
             setting: run(speech2text, searches[setting], memory, frames, prompt, clock)
@@ -156,11 +155,12 @@ def run(
     clock: Clock,
 ) -> Outcome:
     """Search one utterance (1, S, D)."""
-    limits = LengthLimits(speech2text.maxlenratio, speech2text.minlenratio)
+    limits = speech2text.model.limits
     started = clock.now()
     [state] = search(memory, frames, prompt, limits)
     seconds = clock.now() - started
-    decoding = speech2text.writer.write(state, prompt[0].tolist(), search.strategy.scoring.names)
+    scorers = search.strategy.scoring.names
+    decoding = speech2text.model.writer.write(state, prompt[0].tolist(), scorers)
     return Outcome(decoding.results[0][0], state.statistics.decoder_calls, seconds)
 
 

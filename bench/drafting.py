@@ -193,7 +193,7 @@ def read_walk(state: GreedyState | BeamState, model: Speech2Text) -> tuple[NBest
     else:
         tokens = [*state.tokens, eos] if state.ended else state.tokens
         nbest = [(tuple(tokens), state.hypothesis.score)]
-    hidden = {eos, *model.writer.hidden_ids}
+    hidden = {eos, *model.model.writer.hidden_ids}
     best = [token for token in nbest[0][0] if token not in hidden] if nbest else []
     return nbest, model.tokenizer.tokens2text(model.converter.ids2tokens(best))
 

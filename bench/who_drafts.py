@@ -33,12 +33,10 @@ from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
-from espnet_medusa.search.options import LengthLimits
 
 
 @dataclass
@@ -70,13 +68,12 @@ class Contestant:
             memory: (U, S, D) encoder output.
             frames: (U,) lengths of it.
         """
-        model = self.speech2text
-        prompt = model.prompts(memory, frames, [None] * len(frames))
+        model = self.speech2text.model
+        prompt = model.make_prompts(memory, frames, [None] * len(frames))
         started = time.perf_counter()
-        inputs = draft_inputs(model, audio.branch(), prompt.tolist())
+        inputs = model.draft_inputs(audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(frames)
-        limits = LengthLimits(model.maxlenratio, model.minlenratio)
-        states = model.search(memory, frames, prompt, limits, inputs)
+        states = model.search(memory, frames, prompt, model.limits, inputs)
         for state in states:
             state.statistics.draft_seconds += reading
             state.statistics.decoder_seconds += reading
@@ -129,7 +126,7 @@ class Contest:
     def _decode(
         self, utterances: Sequence[Utterance], todo: Sequence[Contestant]
     ) -> list[tuple[Contestant, Decoded]]:
-        model = todo[0].speech2text
+        model = todo[0].speech2text.model
         started = time.perf_counter()
         audio = model.batch([utterance.speech for utterance in utterances])
         memory, frames = model.encode(audio)

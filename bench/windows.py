@@ -34,7 +34,6 @@ from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, encoder_options
 from espnet_medusa.options import read_config
 from espnet_medusa.report.tables.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
-from espnet_medusa.search.options import LengthLimits
 
 PRECISIONS = ("float32", "int8")
 TITLES = (
@@ -82,13 +81,14 @@ def ways_of(experiment: Path) -> Iterator[Way]:
 def decode(model: Speech2Text, utterance: Utterance) -> Decoded:
     """One utterance; its statistics' seconds are the processor's."""
     started = time.process_time()
-    memory, frames = model.encode(model.batch([utterance.speech]))
+    memory, frames = model.model.encode(model.model.batch([utterance.speech]))
     encoded = time.process_time()
-    prompt = model.prompts(memory, frames, [None])
-    limits = LengthLimits(model.maxlenratio, model.minlenratio)
+    prompt = model.model.make_prompts(memory, frames, [None])
+    limits = model.model.limits
     [state] = model.search(memory, frames, prompt, limits)
     done = time.process_time()
-    decoding = model.writer.write(state, prompt[0].tolist(), model.search.strategy.scoring.names)
+    scorers = model.search.strategy.scoring.names
+    decoding = model.model.writer.write(state, prompt[0].tolist(), scorers)
     nbest = [NBestEntry(text, [], [], "") for text, *_ in decoding.results]
     statistics = replace(
         decoding.statistics,

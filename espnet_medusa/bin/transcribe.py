@@ -91,7 +91,7 @@ def work(args: argparse.Namespace) -> int:
     long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options)
-    reason = why_not_long_form(speech2text)
+    reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
     decoder = make_decoder(speech2text, options["batch_size"], long_form, timestamps)
     loaded = time.perf_counter()

@@ -70,7 +70,8 @@ def write_experiment(
     Raises:
         InputError: The language or task is not the model's.
     """
-    config = _training_config(checkpoint, final, prompt)
+    config = training_config(checkpoint, prompt)
+    config |= {"bpemodel": str(final / TOKENIZER), "output_dir": str(final)}
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.text.save(folder / TOKENIZER)
     tokens = "".join(f"{token}\n" for token in checkpoint.text.tokens)
@@ -91,8 +92,12 @@ def write_yaml(path: Path, fields: Mapping) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions) -> dict:
-    """ESPnet's training config: its defaults, and what makes this model."""
+def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
+    """Return ESPnet's training config: its defaults and the model, without paths.
+
+    Raises:
+        InputError: The language or task is not the model's.
+    """
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
     config = vars(ASRTask.get_parser().parse_args([]))
@@ -125,8 +130,6 @@ def _training_config(checkpoint: Checkpoint, final: Path, prompt: PromptOptions)
         "normalize": None,
         "token_list": [*text.tokens],
         "token_type": "hugging_face",
-        "bpemodel": str(final / TOKENIZER),
-        "output_dir": str(final),
     }
     if checkpoint.ctc is not None:
         config["model_conf"] |= checkpoint.ctc.model_conf

@@ -1,32 +1,65 @@
-"""Utterances together on their way into encoders; nothing is computed twice."""
+"""Batches of audio for encoders: features and encoder output are computed once."""
 
 from __future__ import annotations
 
 import copy
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from espnet_medusa.model.whisper_encoder import FeatureKind, HFWhisperEncoder
+from espnet_medusa.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
 from espnet_medusa.runtime.encoder import build_encoder_runtime
-from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
+from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
 Encoded = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class SpeechEncoder:
-    """An encoder with what goes before and behind it.
+class AudioLimits:
+    """The audio that a model accepts.
 
     Attributes:
-        encode: ``(inputs (U, N, ...), lengths (U,))`` to memory (U, S, D) and frames (U,).
-        whisper: Whose features the inputs are, with nothing before or behind it; None: ``encode``
-            reads waveforms.
-        together: Whether a batch gives what single utterances give.
-        packed: Whether ``encode`` has weights of its own, so that ``whisper``'s are of no use.
+        sample_rate_hz: Sample rate.
+        window_s: Longest audio; None without limit.
+        padded: Whether the encoder pads all audio to the window.
+    """
+
+    sample_rate_hz: int
+    window_s: float | None = None
+    padded: bool = False
+
+    def frames(self, samples: int) -> int:
+        """Return how many frames of 10 ms the encoder reads of so many samples, with padding."""
+        if self.padded:
+            return round(self.window_s * FRAMES_PER_S)
+        return samples * FRAMES_PER_S // self.sample_rate_hz
+
+
+def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits:
+    """Read the limits of a trained encoder, and of its frontend's config."""
+    window_samples = getattr(encoder, "window_samples", None)
+    if window_samples is not None:
+        padded = getattr(encoder, "window", None) == WHISPER_WINDOW
+        return AudioLimits(SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ, padded)
+    rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
+    if isinstance(rate, str):
+        rate = int(float(rate.lower().removesuffix("k")) * (1000 if "k" in rate.lower() else 1))
+    return AudioLimits(int(rate))
+
+
+@dataclass(frozen=True)
+class SpeechEncoder:
+    """An encoder with all network parts before the decoder.
+
+    Attributes:
+        encode: ``(inputs (U, N, ...), lengths (U,))`` to encoder output (U, S, D) and lengths (U,).
+        whisper: Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
+        together: Whether a batch gives the same output as single utterances.
+        packed: Whether ``encode`` has its own copy of the weights of ``whisper``.
     """
 
     encode: Callable[[torch.Tensor, torch.Tensor], Encoded]
@@ -34,21 +67,38 @@ class SpeechEncoder:
     together: bool = True
     packed: bool = False
 
+    def unpadded(
+        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Remove padding, including the silence that fills Whisper's window.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            frames: (U,) lengths of it.
+            lengths: (U,) samples of the audio.
+
+        Returns:
+            U times (S', D).
+        """
+        if self.whisper is None:
+            return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
+        return self.whisper.unpadded(memory, frames, lengths)
+
     def release(self) -> None:
-        """Give back the memory of weights that ``encode`` has laid out anew."""
+        """Free the module's weights if ``encode`` has its own copy."""
         if self.packed:
             self.whisper.release()
 
 
 def whisper_encoder(encoder: HFWhisperEncoder, precision: str | None = None) -> SpeechEncoder:
-    """Whisper's encoder alone.
+    """Build the runtime of Whisper's encoder.
 
     Args:
         encoder: Trained.
-        precision: As the decode option ``encoder_precision``; None: the model's own.
+        precision: As the decode option ``encoder_precision``; None: that of the weights.
 
     Raises:
-        InputError: Nothing this device computes with.
+        InputError: The device does not support the precision.
     """
     runtime = build_encoder_runtime(encoder, precision)
     if runtime is not None:
@@ -57,47 +107,46 @@ def whisper_encoder(encoder: HFWhisperEncoder, precision: str | None = None) -> 
 
 
 def model_encoder(model: torch.nn.Module, precision: str | None = None) -> SpeechEncoder:
-    """All that an ESPnet model does before its decoder.
+    """Build the runtime of an ESPnet model up to its decoder.
 
     Args:
         model: Trained.
-        precision: Of Whisper's encoder where nothing is before or behind it and nothing cropped,
-            as for ``whisper_encoder``; other encoders compute in the model's own.
+        precision: As for ``whisper_encoder``. It applies to a Whisper encoder without frontend,
+            normalization, pre-encoder, post-encoder and cropping; other encoders ignore it.
 
     Raises:
-        InputError: Nothing this device computes with.
+        InputError: The device does not support the precision.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
         memory, frames = model.encode(inputs, lengths)
-        # A tuple holds the outputs of intermediate CTC, too.
+        # A tuple also holds the outputs of intermediate CTC.
         return (memory[0] if isinstance(memory, tuple) else memory), frames
 
     if not isinstance(model.encoder, HFWhisperEncoder):
-        # ESPnet's encoders give other frames, and another number of them, beside longer audio;
-        # its search takes all that one utterance gives.
+        # In a batch with longer audio, ESPnet's encoders return other frames and more of them;
+        # ESPnet's search decodes the output of a single utterance.
         return SpeechEncoder(encode, None, together=False)
-    bare = all(
+    alone = all(
         getattr(model, part) is None
         for part in ("frontend", "normalize", "preencoder", "postencoder")
     )
-    # Features do not say where the audio ends.
-    takes_features = bare and not model.encoder.crop_to_audio
-    if takes_features:
+    # Cropping needs the length of the audio, which features do not have.
+    if alone and not model.encoder.crop_to_audio:
         return whisper_encoder(model.encoder, precision)
     return SpeechEncoder(encode, None)
 
 
-def encode_alike(one: SpeechEncoder, other: SpeechEncoder) -> bool:
-    """Whether both are the same Whisper encoder, as distil-whisper's and its teacher's are."""
-    if one.whisper is None or other.whisper is None:
+def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:
+    """Return whether both are the same Whisper encoder, as distil-whisper's and its teacher's."""
+    if first.whisper is None or second.whisper is None:
         return False
-    if (one.whisper.conf, one.whisper.subsampling) != (
-        other.whisper.conf,
-        other.whisper.subsampling,
+    if (first.whisper.conf, first.whisper.subsampling) != (
+        second.whisper.conf,
+        second.whisper.subsampling,
     ):
         return False
-    weights, others = one.whisper.state_dict(), other.whisper.state_dict()
+    weights, others = first.whisper.state_dict(), second.whisper.state_dict()
     return all(torch.equal(weight, others[name]) for name, weight in weights.items())
 
 
@@ -106,11 +155,13 @@ class AudioBatch:
 
     Args:
         speeches: U times (samples,) in [-1, 1].
-        device: Where encoders are.
-        dtype: Of the samples there.
+        device: Device of the encoders.
+        dtype: Of the samples on the device.
     """
 
-    def __init__(self, speeches: Sequence[torch.Tensor], device: str, dtype: torch.dtype):
+    def __init__(
+        self, speeches: Sequence[torch.Tensor], device: str | torch.device, dtype: torch.dtype
+    ):
         lengths = [len(speech) for speech in speeches]
         self.lengths = torch.tensor(lengths, device=device)
         self.samples = pad_sequence(list(speeches), batch_first=True).to(device, dtype)
@@ -118,7 +169,7 @@ class AudioBatch:
         self._encoded: dict[SpeechEncoder, Encoded] = {}
 
     def encode(self, encoder: SpeechEncoder) -> Encoded:
-        """Memory (U, S, D) and its frames (U,)."""
+        """Return encoder output (U, S, D) and its lengths (U,); cached by encoder."""
         if encoder not in self._encoded:
             self._encoded[encoder] = self._encode(encoder)
         return self._encoded[encoder]
@@ -127,15 +178,16 @@ class AudioBatch:
     def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
             return encoder.encode(*self._inputs(encoder.whisper))
-        alone = []
+        rows = []
         for row, length in enumerate(self.lengths.tolist()):
-            one = slice(row, row + 1)
-            alone.append(encoder.encode(self.samples[one, :length], self.lengths[one])[0][0])
-        frames = torch.tensor([len(memory) for memory in alone], device=self.samples.device)
-        return pad_sequence(alone, batch_first=True), frames
+            utterance = slice(row, row + 1)
+            samples = self.samples[utterance, :length]
+            rows.append(encoder.encode(samples, self.lengths[utterance])[0][0])
+        frames = torch.tensor([len(memory) for memory in rows], device=self.samples.device)
+        return pad_sequence(rows, batch_first=True), frames
 
     def branch(self) -> AudioBatch:
-        """The same utterances and what was computed of them; what will be is not shared."""
+        """Copy the batch with its caches; later results are not shared."""
         branch = copy.copy(self)
         branch._features, branch._encoded = dict(self._features), dict(self._encoded)
         return branch
@@ -150,12 +202,63 @@ class AudioBatch:
         return self._features[kind]
 
 
-def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> tuple[int, float | None]:
-    """The sample rate in Hz that a model expects, and the longest audio it takes, if any."""
-    window_samples = getattr(encoder, "window_samples", None)
-    if window_samples is not None:
-        return SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ
-    rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
-    if isinstance(rate, str):
-        rate = int(float(rate.lower().removesuffix("k")) * (1000 if "k" in rate.lower() else 1))
-    return int(rate), None
+@dataclass(frozen=True)
+class RecordingFeatures:
+    """Features of a long recording.
+
+    Attributes:
+        frames: Length of the recording in frames of 10 ms.
+        kinds: (frames + window, num_mel_bins) by kind; a window of silence follows the recording.
+    """
+
+    frames: int
+    kinds: Mapping[FeatureKind, torch.Tensor]
+
+
+def recording_features(
+    samples: torch.Tensor, encoders: Sequence[HFWhisperEncoder]
+) -> RecordingFeatures:
+    """Compute the features of a recording (samples,) for each of several encoders."""
+    kinds, by_bins = {}, {}
+    for encoder in encoders:
+        kind, silence = encoder.feature_kind, encoder.window_samples // HOP_SAMPLES
+        if kind.num_mel_bins not in by_bins:
+            by_bins[kind.num_mel_bins] = encoder.log_mel.recording(samples, silence)
+        kinds[kind] = by_bins[kind.num_mel_bins]
+    return RecordingFeatures(len(samples) // HOP_SAMPLES, kinds)
+
+
+class WindowBatch(AudioBatch):
+    """U windows of recordings.
+
+    Features of a shorter window are padded with zeros, as in openai-whisper, for encoders that pad.
+
+    Args:
+        windows: U windows, each with its recording's features.
+        window_frames: Length of the encoders' window in frames of 10 ms.
+    """
+
+    def __init__(self, windows: Sequence[tuple[RecordingFeatures, Window]], window_frames: int):
+        self._features, self._encoded = {}, {}
+        kinds = windows[0][0].kinds
+        device = next(iter(kinds.values())).device
+        frames = torch.tensor([window.frames for _, window in windows], device=device)
+        self.lengths = frames * HOP_SAMPLES
+        for kind, like in kinds.items():
+            padded = torch.full_like(frames, window_frames) if kind.padded else frames
+            features = like.new_zeros(len(windows), int(padded.max()), kind.num_mel_bins)
+            for row, (recording, window) in enumerate(windows):
+                part = recording.kinds[kind][window.seek : window.seek + window.frames]
+                features[row, : len(part)] = part
+            self._features[kind] = features, padded
+
+    def select(self, rows: Sequence[int]) -> WindowBatch:
+        """Return some of the windows with their cached features and encoder output."""
+        chosen, rows = copy.copy(self), [*rows]
+        chosen.lengths = self.lengths[rows]
+        for name in ("_features", "_encoded"):
+            table = {
+                key: (part[rows], sizes[rows]) for key, (part, sizes) in vars(self)[name].items()
+            }
+            setattr(chosen, name, table)
+        return chosen

@@ -1,80 +1,99 @@
-"""Our search for a model and its options, or none where ESPnet's own decodes."""
+"""Choice of the search for a model and its options: greedy, beam, or ESPnet's own."""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.option_checks import check_greedy, why_not_beam
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import build_beam, build_greedy
-from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import GREEDY
-from espnet_medusa.search.search import Search
+from espnet_medusa.upstream.compat import BatchBeamSearch
 
 logger = logging.getLogger(__name__)
 
 
-def choose_search(
-    options: DecodeOptions,
-    espnet_options: Mapping[str, Any],
-    model: torch.nn.Module,
-    espnet: torch.nn.Module | None,
-    nbest: int,
-    sources: DraftSources,
-    device: torch.device,
-) -> Search | None:
-    """Greedy or beam search over the model's decoder.
+def with_search(
+    model: DecodingModel, espnet_options: Mapping[str, Any], espnet: torch.nn.Module | None
+) -> DecodingModel:
+    """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
     Args:
-        options: Ours.
-        espnet_options: ESPnet's, as they were given.
-        model: ESPnet's, trained.
-        espnet: The search that ESPnet made of its options.
-        nbest: Hypotheses asked for.
-        sources: What can draft beside heads.
-        device: Where decoding happens.
+        model: Without search.
+        espnet_options: ESPnet's options as given.
+        espnet: The search that ESPnet built from them.
 
     Returns:
-        None where the decoder or the options are for ESPnet's own search.
+        The model as it is if ESPnet's own search decodes; the log has the reason.
 
     Raises:
-        InputError: The model cannot do what the options ask for.
+        InputError: The model does not support the options.
     """
+    options, network = model.options, model.asr_model
     reason = next(
         (f"{name}: true" for name in ("multi_asr", "enh_s2t_task") if espnet_options.get(name)),
-        unknown_part(model.decoder),
+        unknown_part(network.decoder),
     )
-    greedy, sizes = options.search == GREEDY, (len(model.token_list), model.eos)
+    greedy = options.search == GREEDY
     if greedy:
-        check_greedy(reason, espnet_options)
+        _check_greedy(reason, espnet_options)
     else:
-        reason = reason or why_not_beam(espnet)
+        reason = reason or _unsupported_beam(espnet)
     if reason is not None:
         logger.warning(
             "ESPnet's own search decodes, one utterance at a time and without drafts; the "
             f"reason: {reason}"
         )
-        return None
-    decoder = build_runtime(searchable(model.decoder), options.decoder_precision)
+        return model
+    open_draft_model = None if options.draft_model is None else DraftModelOnDemand(model)
+    sources = draft_sources(model, open_draft_model)
+    decoder = build_runtime(searchable(network.decoder), options.decoder_precision)
+    sizes = len(network.token_list), network.eos
     if greedy:
-        search = build_greedy(options, decoder, *sizes, device, sources)
+        search = build_greedy(options, decoder, *sizes, model.device, sources)
     else:
         search = build_beam(
             options,
             decoder,
             {name: part for name, part in espnet.full_scorers.items() if name != "decoder"},
-            model.ctc if "ctc" in espnet.part_scorers else None,
+            network.ctc if "ctc" in espnet.part_scorers else None,
             espnet.weights,
             espnet.beam_size,
             *sizes,
             espnet.normalize_length,
-            device,
+            model.device,
             sources,
-            nbest,
+            model.writer.nbest,
         )
     logger.info(f"{type(search).__name__}, drafts: {search.drafter.shape}")
-    return search
+    model = replace(model, search=search)
+    return model.with_draft_model(open_draft_model and open_draft_model.opened)
+
+
+def _unsupported_beam(espnet: torch.nn.Module | None) -> str | None:
+    """Return what our beam search does not support of ESPnet's; None: all is supported."""
+    if type(espnet) is not BatchBeamSearch:
+        return "no beam search" if espnet is None else type(espnet).__name__
+    if "decoder" not in espnet.full_scorers:
+        return "ctc_weight: 1"
+    others = espnet.part_scorers.keys() - {"ctc"}
+    return f"partial scorers: {', '.join(sorted(others))}" if others else None
+
+
+def _check_greedy(reason: str | None, espnet_options: Mapping[str, Any]) -> None:
+    """Refuse options that greedy search does not support; warn of those that it ignores."""
+    if reason is not None:
+        raise InputError(
+            "search: greedy needs decoder: whisper_medusa, speech_llama or ESPnet's transformer; "
+            f"this model has {reason}; allowed here: beam"
+        )
+    for name in ("lm_train_config", "ngram_file"):
+        if espnet_options.get(name) is not None:
+            logger.warning(f"{name} is not used: search: greedy only uses the decoder's scores")
+    if espnet_options.get("nbest", 1) != 1:
+        raise InputError(f"nbest: {espnet_options['nbest']}; allowed with search: greedy: 1")

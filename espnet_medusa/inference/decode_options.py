@@ -1,15 +1,23 @@
-"""All decode options of ours beside ESPnet's own."""
+"""Decode options in addition to ESPnet's, and checks against the model and the device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from espnet_medusa.options import option
-from espnet_medusa.search.options import SearchOptions
+import torch
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import SpeechEncoder
+from espnet_medusa.model.unit_ctc import UnitCTC
+from espnet_medusa.options import check_at_least, option
+from espnet_medusa.runtime.precision import check_precision
+from espnet_medusa.search.options import EXACT, FIXED, GREEDY, SearchOptions
 
 
 @dataclass(frozen=True)
 class DecodeOptions(SearchOptions):
-    """The search's options, another model that drafts, the encoder, and Whisper's prompt."""
+    """Options of the search, the draft model, the encoder and Whisper's prompt."""
 
     draft_model: str | Path | None = option(
         None,
@@ -31,10 +39,65 @@ class DecodeOptions(SearchOptions):
 
     @property
     def encoding(self) -> str | None:
-        """What the encoder computes in; None: the model's own."""
+        """Precision of the encoder; None: that of its weights."""
         return self.encoder_precision or self.decoder_precision
 
     @property
     def draft_encoding(self) -> str | None:
-        """What a draft model's encoder computes in; None: its own."""
+        """Precision of the draft model's encoder; None: that of its weights."""
         return self.draft_precision or self.encoding
+
+
+def check_batch(batch_size: int, espnet_options: Mapping[str, Any]) -> None:
+    """Refuse batches with options for which ESPnet decodes single utterances."""
+    check_at_least(batch_size, 1, "batch_size")
+    for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
+        if batch_size > 1 and espnet_options.get(name, False):
+            raise InputError(f"batch_size: {batch_size}; allowed with {name}: true: 1")
+
+
+def check_espnet_decodes(
+    options: DecodeOptions, batch_size: int, decoder: torch.nn.Module | None
+) -> None:
+    """Refuse options that ESPnet's search does not support."""
+    given = {
+        "acceptance": (options.acceptance, EXACT),
+        "drafter": (options.drafter, None),
+        "draft_model": (options.draft_model, None),
+        "lookahead": (options.lookahead, FIXED),
+        "batch_size": (batch_size, 1),
+        "encoder_precision": (options.encoder_precision, None),
+    }
+    for name, (value, allowed) in given.items():
+        if value != allowed:
+            raise InputError(
+                f"{name}: {value}; allowed where ESPnet's search decodes "
+                f"({type(decoder).__name__}): {'none' if allowed is None else allowed}"
+            )
+
+
+def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: float) -> None:
+    """Refuse CTC scores of a branch with other units than the decoder's tokens."""
+    units = isinstance(getattr(model, "ctc", None), UnitCTC)
+    if units and options.search != GREEDY and ctc_weight != 0:
+        raise InputError(
+            f"ctc_weight: {ctc_weight}; allowed with model_conf.ctc_units: 0.0, as CTC over other "
+            "units than the decoder's tokens can draft (drafter: ctc), not score"
+        )
+
+
+def check_precisions(options: DecodeOptions, device: torch.device) -> None:
+    """Refuse a precision that the device does not support."""
+    for name in ("decoder_precision", "encoder_precision", "draft_precision"):
+        value = getattr(options, name)
+        if value is not None:
+            check_precision(value, device, name)
+
+
+def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
+    """Refuse a precision for an encoder that has no choice."""
+    if options.encoder_precision is not None and encoder.whisper is None:
+        raise InputError(
+            f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
+            "without frontend, normalization, pre-encoder and post-encoder: leave it out"
+        )

@@ -1,4 +1,4 @@
-"""What a search has found becomes text: ESPnet's n-best results."""
+"""Search states to ESPnet's n-best results, and the log lines of ESPnet's real-time factor."""
 
 import logging
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ Result = tuple[str | None, list[str], list[int], Hypothesis]
 
 @dataclass(frozen=True)
 class Decoding:
-    """What one utterance gave.
+    """The result of one utterance.
 
     Attributes:
-        results: N-best list of text, tokens, token ids and hypothesis; empty when none ended.
-        statistics: What it cost.
-        language: Code, where it is known which.
-        segments: With their times, of long audio; None: there are none.
+        results: N-best list of text, tokens, token ids and hypothesis; empty if none ended.
+        statistics: Seconds, decoder calls and drafts.
+        language: Code; None if unknown.
+        segments: Segments with times, of long audio; None: decoded without timestamps.
     """
 
     results: list[Result]
@@ -35,13 +35,13 @@ class Decoding:
 
 @dataclass(frozen=True)
 class TextWriter:
-    """Tokens to text.
+    """Converts token ids to text.
 
     Attributes:
         converter: ESPnet's, ids to tokens.
-        tokenizer: ESPnet's, tokens to text; None: there is no text.
-        hidden_ids: Tokens that are left out.
-        nbest: Most results of an utterance.
+        tokenizer: ESPnet's, tokens to text; None: results have no text.
+        hidden_ids: Token ids that results leave out.
+        nbest: Maximum number of results per utterance.
     """
 
     converter: Any
@@ -50,12 +50,12 @@ class TextWriter:
     nbest: int
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
-        """Of one utterance.
+        """Return the n-best results of an utterance.
 
         Args:
-            state: Of a search that is over.
-            prompt: P tokens that it started from.
-            scorers: Names of its scores' parts.
+            state: After the search.
+            prompt: P tokens at the start of the hypotheses.
+            scorers: Names of the parts of their scores.
         """
         results = [self._result(ended, prompt, scorers) for ended in state.n_best[: self.nbest]]
         if results:
@@ -72,3 +72,27 @@ class TextWriter:
         pieces = self.converter.ids2tokens(ids)
         text = None if self.tokenizer is None else self.tokenizer.tokens2text(pieces)
         return text, pieces, ids, Hypothesis(tokens, score, scores)
+
+
+def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -> None:
+    """Log the lines ``speech length`` and ``best hypo`` of a decoded utterance.
+
+    ESPnet's ``calculate_rtf.py`` pairs these lines and adds up the times between them. Utterances
+    of a batch are decoded in parallel: each gets an equal share of the batch's time, one after the
+    other, and its lines have the times at which its share begins and ends.
+
+    Args:
+        samples: Length of the audio.
+        hypothesis: Best text.
+        started: Begin of the share, in seconds since the epoch (``time.time``).
+        seconds: Length of the share.
+    """
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for created, message in (
+        (started, f"speech length: {samples}"),
+        (started + seconds, f"best hypo: {hypothesis}"),
+    ):
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, message, (), None)
+        record.created, record.msecs = created, int(created % 1 * 1000)
+        logger.handle(record)

@@ -1,37 +1,61 @@
-"""A second, smaller model that drafts: what searches ask of it."""
+"""Draft models: a second, smaller ESPnet experiment or Whisper."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+import torch
+
+from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder
-from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import (
+    AudioBatch,
+    AudioLimits,
+    SpeechEncoder,
+    audio_limits,
+    model_encoder,
+    whisper_encoder,
+)
+from espnet_medusa.inference.experiment import find_weights, read_model
+from espnet_medusa.model.espnet_transformer import (
+    ESPnetTransformerDecoder,
+    searchable,
+    unknown_part,
+)
+from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens
+from espnet_medusa.whisper.pretrained import open_whisper
+from espnet_medusa.whisper.text import read_text, tokenizer_of_type
+from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens, read_whisper_tokens
 
-FALLBACK = "en"  # a draft need not know the language, only be right now and then
+FALLBACK = "en"  # language of a draft's prompt if the draft model lacks the main model's
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """What drafting asks of a model.
+    """A model that drafts for another one.
 
     Attributes:
         name: As given.
         encoder: Its encoder.
         decoder: Its trained decoder.
-        tokens: V names, by id.
+        tokens: V token names, by id.
         start, end: Ids of the symbols around a text.
-        vocabulary: Opens what its tokens stand for.
-        whisper: Its special tokens where it knows Whisper's prompts, else None.
-        sample_rate_hz: That it expects.
-        window_s: Longest audio; None without limit.
+        vocabulary: Returns the text of each token.
+        whisper: Its special tokens if it was trained with Whisper's prompts, else None.
+        audio: The audio that it accepts.
     """
 
     name: str
@@ -42,8 +66,7 @@ class DraftModel:
     end: int
     vocabulary: Callable[[], Vocabulary]
     whisper: WhisperTokens | None
-    sample_rate_hz: int
-    window_s: float | None
+    audio: AudioLimits
 
     def proposer(
         self,
@@ -52,16 +75,16 @@ class DraftModel:
         vocabulary: Callable[[], Vocabulary],
         precision: str | None,
     ) -> DraftModelProposer:
-        """It as searches ask it; of another vocabulary, with a translation.
+        """Build the proposer; if the vocabularies differ, with a translation between them.
 
         Args:
-            tokens: V names of the main model's tokens, by id.
+            tokens: V token names of the main model, by id.
             eos: Its end symbol.
-            vocabulary: Opens what they stand for.
+            vocabulary: Returns the text of each of its tokens.
             precision: As ``decoder_precision``.
 
         Raises:
-            InputError: What tokens stand for is not known.
+            InputError: The text of the tokens is not known.
         """
         translation = None
         if self.tokens != [*tokens] or self.end != eos:
@@ -71,7 +94,7 @@ class DraftModel:
     def read(
         self, audio: AudioBatch, prompts: Sequence[Sequence[int]], whisper: WhisperTokens | None
     ) -> list[DraftInput]:
-        """What it drafts U utterances from.
+        """Encode U utterances and translate their prompts.
 
         Args:
             audio: U utterances.
@@ -85,23 +108,105 @@ class DraftModel:
         ]
 
     def _prompt(self, prompt: Sequence[int], whisper: WhisperTokens | None) -> list[int]:
-        """Its own prompt for language and task of the main model's; that one of the same tokens."""
+        """Return its own prompt for the language and task of the main model's prompt."""
         if self.whisper is None:
             return [self.start]
         if self.whisper == whisper:
             return [*prompt]
-        timed = whisper is not None and whisper.no_timestamps not in prompt
+        timestamps = whisper is not None and whisper.no_timestamps not in prompt
         if not self.whisper.languages:
-            return self.whisper.prompt(None, timestamps=timed)
+            return self.whisper.prompt(None, timestamps=timestamps)
         language, task = FALLBACK, TRANSCRIBE
         if whisper is not None:
             names = {number: code for code, number in whisper.languages.items()}
-            spoken = [names[token] for token in prompt if token in names]
-            language = next((code for code in spoken if code in self.whisper.languages), language)
+            codes = [names[token] for token in prompt if token in names]
+            language = next((code for code in codes if code in self.whisper.languages), language)
             task = TRANSLATE if whisper.translate in prompt else task
-        return self.whisper.prompt(language, task, timed)
+        return self.whisper.prompt(language, task, timestamps)
 
     def release(self) -> None:
-        """Give back the memory of weights that proposer and encoder have laid out anew."""
+        """Free the module's weights: proposer and encoder have their own copies."""
         self.decoder.release()
         self.encoder.release()
+
+
+def open_draft_model(
+    name: str,
+    model_file: str | None,
+    device: str,
+    dtype: torch.dtype,
+    encoder_precision: str | None = None,
+) -> DraftModel:
+    """Open an experiment or a Whisper as a draft model.
+
+    Args:
+        name: An experiment's folder or its config.yaml; or a Whisper, as ``whisper_model``.
+        model_file: Weights of the experiment; None: those of its folder.
+        device: Device of the model.
+        dtype: Of its weights.
+        encoder_precision: As the decode option; None: ``dtype``.
+
+    Raises:
+        InputError: There is no such model, or its decoder is not supported.
+    """
+    path = Path(name).expanduser()
+    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
+    if config.is_file():
+        return _open_experiment(name, config, model_file, device, dtype, encoder_precision)
+    if config == path:
+        raise InputError(f"draft_model: {name}: no such file; mend the path")
+    if model_file is not None:
+        raise InputError(
+            f"draft_model_file: {model_file}; allowed where draft_model is an experiment with its "
+            f"{CONFIG}; '{name}' has none"
+        )
+    try:
+        return _open_whisper(name, device, dtype, encoder_precision)
+    except InputError as error:
+        raise InputError(
+            f"draft_model: {error}; an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
+        ) from error
+
+
+def _open_experiment(
+    name: str,
+    config: Path,
+    model_file: str | None,
+    device: str,
+    dtype: torch.dtype,
+    encoder_precision: str | None,
+) -> DraftModel:
+    weights = model_file or find_weights(config.parent, "draft_model")
+    trained = read_model(config, weights, device)
+    model, args = trained.asr_model.to(dtype=dtype).eval(), trained.train_args
+    decoder = searchable(getattr(model, "decoder", None))
+    if decoder is None:
+        raise InputError(
+            f"draft_model: {name}: {unknown_part(getattr(model, 'decoder', None))}; allowed: "
+            "decoder: whisper_medusa, speech_llama or ESPnet's transformer"
+        )
+    whisper = None
+    if trained.whisper_labels is not None:
+        whisper = read_whisper_tokens(tokenizer_of_type(args.token_type, args.bpemodel))
+    return DraftModel(
+        name, model_encoder(model, encoder_precision), decoder,
+        [*model.token_list], model.sos, model.eos, trained.vocabulary,
+        whisper, audio_limits(model.encoder, args),
+    )  # fmt: skip
+
+
+def _open_whisper(
+    name: str, device: str, dtype: torch.dtype, encoder_precision: str | None
+) -> DraftModel:
+    config, text = open_whisper(name).config, read_text(name)
+    encoder = HFWhisperEncoder(whisper_model=name)
+    decoder = WhisperMedusaDecoder(
+        config.vocab_size, config.d_model, whisper_model=name, heads=NO_HEADS
+    )
+    for half in (encoder, decoder):
+        half.to(device=device, dtype=dtype).eval()
+    return DraftModel(
+        name, whisper_encoder(encoder, encoder_precision), decoder,
+        [*text.tokens], text.start, text.end, partial(hugging_face_vocabulary, text.tokenizer),
+        text.whisper, audio_limits(encoder, Namespace()),
+    )  # fmt: skip

@@ -1,17 +1,37 @@
-"""An experiment's files: ESPnet's construction of the model, between checks that it lacks."""
+"""Trained models: from an experiment's files, or of a pretrained Whisper in memory."""
 
+import logging
+import threading
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
+from espnet2.bin import asr_inference
+from espnet2.tasks.asr import ASRTask
+from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter
+from espnet2.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from torch.overrides import TorchFunctionMode
 
+from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
+from espnet_medusa.convert.experiment import PromptOptions, training_config
+from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
+from espnet_medusa.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
+from espnet_medusa.whisper.tokens import TRANSCRIBE
 
-CHECKPOINTS = (  # what conversion and training leave; the first that is there
+logger = logging.getLogger(__name__)
+
+CHECKPOINTS = (  # names of weights that conversion and training write; the first one counts
     "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
     "valid.acc.best.pth", "valid.loss.best.pth",
 )  # fmt: skip
@@ -19,84 +39,197 @@ CHECKPOINTS = (  # what conversion and training leave; the first that is there
 Weights = Mapping[str, torch.Tensor]
 
 
+class Labels(NamedTuple):
+    """Language and task of Whisper's prompt in training."""
+
+    language: str | None
+    task: str
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained ESPnet model.
+
+    Attributes:
+        asr_model: ESPnet's module with its weights.
+        train_args: The experiment's config.
+        tokenizer: Hugging Face tokenizer; None: the one that the config names.
+    """
+
+    asr_model: torch.nn.Module
+    train_args: Namespace
+    tokenizer: Any = None
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the text of each token.
+
+        Raises:
+            InputError: The tokenizer's type is not supported.
+        """
+        if self.tokenizer is not None:
+            return hugging_face_vocabulary(self.tokenizer)
+        args = self.train_args
+        return token_list_vocabulary(self.asr_model.token_list, args.token_type, args.bpemodel)
+
+    @property
+    def whisper_labels(self) -> Labels | None:
+        """Language and task of its training labels; None: labels without Whisper's prompt."""
+        args = self.train_args
+        conf = getattr(args, "preprocessor_conf", None) or {}
+        if getattr(args, "preprocessor", None) == WHISPER_PREPROCESSOR:
+            return Labels(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
+        if getattr(args, "token_type", None) in WHISPER_TYPES:  # ESPnet's own recipes
+            language, task = conf.get("whisper_language"), conf.get("whisper_task")
+            return Labels(language or "en", task or TRANSCRIBE)
+        return None
+
+
+def read_model(
+    config: Path | str, model_file: Path | str, device: str, task: type = ASRTask
+) -> TrainedModel:
+    """Read an experiment.
+
+    Args:
+        config: Its ``config.yaml``.
+        model_file: Its weights.
+        device: Device of the model.
+        task: ESPnet's task of the model.
+
+    Raises:
+        InputError: A file is missing, the weights could run code, the config has unknown options,
+            or weights and config do not fit each other.
+    """
+    weights = load_weights(Path(model_file))
+    try:
+        with NoInitialization():
+            model, args = task.build_model_from_file(config, None, device)
+    except (AttributeError, TypeError) as error:
+        raise InputError(f"{config}: {error}; give the config of an ASR model") from error
+    put_weights(weights, model, model_file)
+    return TrainedModel(model, args)
+
+
+def open_whisper_model(
+    whisper_model: str, device: str, heads: str = AUTO, shipped: Path = SHIPPED
+) -> TrainedModel:
+    """Build the ESPnet model of a pretrained Whisper in memory.
+
+    Args:
+        whisper_model: As for ``open_whisper``.
+        device: Device of the model.
+        heads: As for ``attach_heads``, whose message is logged.
+        shipped: As for ``attach_heads``.
+
+    Raises:
+        InputError: There is no such Whisper, or the heads cannot be attached.
+    """
+    checkpoint, message = attach_heads(read_whisper(whisper_model, TextOptions()), heads, shipped)
+    if message is not None:
+        logger.info(message)
+    # The preprocessor would open a tokenizer by its path, and changes no audio.
+    config = training_config(checkpoint, PromptOptions()) | {"use_preprocessor": False}
+    args = Namespace(**config | {"bpemodel": checkpoint.name})
+    weights, tokenizer = dict(checkpoint.weights), checkpoint.text.tokenizer
+    del checkpoint
+    for name, weight in weights.items():
+        weights[name] = weight.clone()  # the file is memory-mapped and could change later
+    with NoInitialization():
+        model = ASRTask.build_model(args).to(device)
+    put_weights(weights, model, whisper_model)
+    return TrainedModel(model, args, tokenizer)
+
+
+_construction = threading.Lock()
+
+
+@contextmanager
+def espnet_uses(trained: TrainedModel) -> Iterator[None]:
+    """Let ESPnet's ``Speech2Text`` use a model in memory: its constructor only takes files.
+
+    Within the context the functions by which its module opens model and tokenizer are replaced.
+    """
+    model, args = trained.asr_model, trained.train_args
+    task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))
+    replaced: dict[str, Any] = {"ASRTask": task, "EnhS2TTask": task}
+    if trained.tokenizer is not None:
+        tokenizer = HuggingFaceTokenizer(args.bpemodel)
+        converter = object.__new__(HuggingFaceTokenIDConverter)
+        tokenizer.tokenizer = converter.tokenizer = trained.tokenizer
+        replaced["build_tokenizer"] = lambda **options: tokenizer
+        replaced["HuggingFaceTokenIDConverter"] = lambda **options: converter
+    with _construction:
+        originals = {name: getattr(asr_inference, name) for name in replaced}
+        vars(asr_inference).update(replaced)
+        try:
+            yield
+        finally:
+            vars(asr_inference).update(originals)
+
+
+@contextmanager
+def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
+    """Check the language model's weights, and turn ESPnet's errors about it into one line.
+
+    Raises:
+        InputError: Weights that could run code, a config with unknown options, or weights that do
+            not fit it.
+    """
+    config, weights = options.get("lm_train_config"), options.get("lm_file")
+    if weights is not None:
+        load_weights(Path(weights))
+    try:
+        yield
+    except TypeError as error:
+        raise InputError(f"{config or 'options'}: {error}") from error
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        reason = str(error).splitlines()[1].strip()
+        raise InputError(
+            f"{weights}: does not fit {config}: {reason}; use the config of its training"
+        ) from error
+
+
 def find_weights(folder: Path, option: str) -> Path:
-    """The weights that training or a conversion left in an experiment's folder.
+    """Find the weights in an experiment's folder.
 
     Args:
         folder: Of the experiment.
-        option: That names it, for messages; ``<option>_file`` names the weights.
+        option: Name of the option for the folder; ``<option>_file`` is that for the weights.
 
     Raises:
-        InputError: There are none, or none of a usual name.
+        InputError: No file has one of the names of ``CHECKPOINTS``.
     """
     for name in CHECKPOINTS:
         if (folder / name).is_file():
             return folder / name
-    found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+    others = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
     raise InputError(
-        f"{option}: {folder}: which weights? give {option}_file; .pth files there: {found}"
+        f"{option}: {folder}: no weights of a usual name; give {option}_file; .pth files there: "
+        f"{others}"
     )
 
 
-def read_weights(model_file: Path | str | None, lm_file: Path | str | None) -> Weights:
-    """Read the checkpoints safely before ESPnet reads them in a way that may run code.
+class NoInitialization(TorchFunctionMode):
+    """A context in which ``torch.nn.init`` does nothing, as the weights are loaded afterwards."""
 
-    Returns:
-        The model's weights.
-
-    Raises:
-        InputError: A file is missing, or holds more than weights.
-    """
-    if model_file is None:
-        raise InputError("asr_model_file: missing; give the trained model, such as valid.pth")
-    if lm_file is not None:
-        load_weights(Path(lm_file))
-    return load_weights(Path(model_file))
-
-
-class Unwritten(TorchFunctionMode):
-    """Where models are made whose weights are read: no random ones take time and memory."""
-
-    # By name: transformers has its own of these, and tensors have some.
+    # By name: transformers has its own of these functions, and tensors have some as methods.
     NAMES = frozenset(name for name in vars(torch.nn.init) if name.strip("_") == name[:-1])
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        """torch's interface."""
         kwargs = kwargs or {}
         if getattr(function, "__name__", None) in self.NAMES:
             return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
 
 
-@contextmanager
-def refusing(train_config: Path | str | None, model_file: Path | str) -> Iterator[None]:
-    """What ESPnet finds wrong while it builds the model becomes a line.
-
-    Raises:
-        InputError: The config has an unknown option, or does not fit the weights.
-    """
-    try:
-        yield
-    except TypeError as error:
-        raise InputError(f"{train_config}: {error}") from error
-    except RuntimeError as error:
-        if "size mismatch" not in str(error):
-            raise
-        reason = str(error).splitlines()[1].strip()
-        raise InputError(
-            f"{model_file}: does not fit {train_config}: {reason}; use the config and token list "
-            "that it was trained with"
-        ) from error
-
-
 def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str) -> None:
-    """Give a model its weights: they become the model's own, where kind and device are the same.
+    """Load weights into a model, without copying those that have its type and device.
 
-    Counts of training tokens may be missing: heads from elsewhere have none.
+    Counts of training tokens may be missing: heads of other projects have none.
 
     Raises:
-        InputError: The checkpoint does not hold all of the model and nothing else; names the first
-            differences.
+        InputError: Names or shapes differ; the message has the first differences.
     """
     state = model.state_dict()
     expected = {
@@ -105,5 +238,5 @@ def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str
         if name in weights or not name.endswith(TOKEN_COUNTS)
     }
     check_shapes(weights, expected, model_file, complete=True)
-    suited = {name: weight.to(state[name]) for name, weight in weights.items()}
-    model.load_state_dict(suited, strict=False, assign=True)
+    converted = {name: weight.to(state[name]) for name, weight in weights.items()}
+    model.load_state_dict(converted, strict=False, assign=True)

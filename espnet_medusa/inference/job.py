@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
 from espnet_medusa.inference.progress import Progress
-from espnet_medusa.inference.timing_log import log_decoded
 from espnet_medusa.kaldi.table import DataProblem, read_table, scan_table
 
 logger = logging.getLogger(__name__)
@@ -135,4 +135,4 @@ def log_times(decoded: Decoded, sample_rate_hz: int) -> None:
     if seconds and decoded.nbest:
         samples = round(decoded.statistics.audio_seconds * sample_rate_hz)
         best = "".join(decoded.nbest[0].token)
-        log_decoded(logger, samples, best, time.time() - seconds, seconds)
+        log_decoded(samples, best, time.time() - seconds, seconds)

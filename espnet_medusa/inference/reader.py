@@ -13,7 +13,6 @@ from espnet2.tasks.asr import ASRTask
 from espnet_medusa.audio.reader import check_audio, read_audio
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.batches import FRAMES_PER_S, Utterance
-from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -56,9 +55,9 @@ class UtteranceReader:
         allow_pipes: bool = False,
     ) -> UtteranceReader:
         """Build the reader of an ESPnet model that was trained with ``train_args``."""
-        pads_to_window = getattr(asr_model.encoder, "window", None) == WHISPER_WINDOW
         limits = audio_limits(asr_model.encoder, train_args)
-        return cls(*limits, pads_to_window, preprocess, allow_pipes)
+        sizes = limits.sample_rate_hz, limits.window_s, limits.padded
+        return cls(*sizes, preprocess, allow_pipes)
 
     def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
         """Read one utterance.

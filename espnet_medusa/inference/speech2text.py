@@ -1,37 +1,42 @@
 """ESPnet's Speech2Text with searches that take several tokens per decoder call."""
 
 import inspect
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from espnet2.bin import asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.convert.attach_heads import AUTO
 from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
-from espnet_medusa.inference.choose_search import choose_search
-from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.decoding import Decoding, Result, TextWriter
-from espnet_medusa.inference.draft_material import draft_inputs, draft_sources
-from espnet_medusa.inference.draft_model import DraftModel
-from espnet_medusa.inference.experiment import Unwritten, put_weights, read_weights, refusing
-from espnet_medusa.inference.option_checks import (
+from espnet_medusa.inference.audio_batch import audio_limits, model_encoder
+from espnet_medusa.inference.choose_search import with_search
+from espnet_medusa.inference.decode_options import (
+    DecodeOptions,
     check_batch,
     check_encoder,
-    check_espnets_own,
+    check_espnet_decodes,
     check_precisions,
     check_scoring,
 )
+from espnet_medusa.inference.decoding import Decoding, Result, TextWriter, log_decoded
+from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.experiment import (
+    NoInitialization,
+    TrainedModel,
+    espnet_uses,
+    language_model_errors,
+    open_whisper_model,
+    read_model,
+)
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
-from espnet_medusa.inference.pretrained import WhisperExperiment
-from espnet_medusa.inference.timing_log import log_decoded
-from espnet_medusa.inference.whisper_labels import whisper_labels
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.chunk_driver import ChunkedLongForm
 from espnet_medusa.longform.driver import LongForm
@@ -45,9 +50,9 @@ from espnet_medusa.search.options import LengthLimits, check_options, with_draft
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
+from espnet_medusa.whisper.tokens import WhisperTokens, hugging_face_tokenizer, read_whisper_tokens
 
-logger = logging.getLogger(__name__)
+ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
 
 class Speech2Text(ESPnetSpeech2Text):
@@ -56,139 +61,127 @@ class Speech2Text(ESPnetSpeech2Text):
     Args:
         asr_train_config: The experiment's ``config.yaml``.
         asr_model_file: Its weights.
+        trained: A model in memory, in place of these files.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
-            how many utterances ``decode`` will be given; the search itself takes any number.
+            the number of utterances per call of ``decode``; only ESPnet's own search has a limit.
+
+    Attributes:
+        model: All that decoding needs.
+        statistics: Of the last utterance.
 
     Raises:
         InputError: An option, the checkpoint or their combination is not usable.
-
-    After each call ``statistics`` holds what the utterance cost.
     """
 
     def __init__(
         self,
         asr_train_config: Path | str | None = None,
         asr_model_file: Path | str | None = None,
+        trained: TrainedModel | None = None,
         **options,
     ):
-        options |= {"asr_train_config": asr_train_config, "asr_model_file": asr_model_file}
-        espnet_keys = inspect.signature(ESPnetSpeech2Text.__init__).parameters
-        own = {name: options.pop(name) for name in [*options] if name not in espnet_keys}
-        self.search_options = build_options(DecodeOptions, own, "decode config")
-        batch_size = options.pop("batch_size", 1)
+        ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
+        decode_options = build_options(DecodeOptions, ours, "decode config")
+        batch_size, beam_size = options.pop("batch_size", 1), options.get("beam_size", 20)
         check_batch(batch_size, options)
-        check_options(self.search_options, options.get("beam_size", 20))
-        weights = read_weights(asr_model_file, options.get("lm_file"))
-        if not options.get("quantize_asr_model", False):
-            # Not twice: ESPnet would read them again, into a model of random ones.
-            options |= {"asr_model_file": None}
-            if asr_train_config is None:
-                options |= {"asr_train_config": Path(asr_model_file).parent / CONFIG}
-        with refusing(asr_train_config, asr_model_file), Unwritten():
-            super().__init__(**options)
-        if options["asr_model_file"] is None:
-            put_weights(weights, self.asr_model, asr_model_file)
-        del weights
-        model, train_args = self.asr_model, self.asr_train_args
-        self.search_options = self._with_draft_defaults(options.get("beam_size", 20))
-        check_scoring(
-            model, self.search_options, options.get("ctc_weight", espnet_keys["ctc_weight"].default)
+        check_options(decode_options, beam_size)
+        if trained is None:
+            if asr_model_file is None:
+                raise InputError("asr_model_file: missing; give the trained model")
+            asr_train_config = asr_train_config or Path(asr_model_file).parent / CONFIG
+            task = "EnhS2TTask" if options.get("enh_s2t_task") else "ASRTask"
+            files = asr_train_config, asr_model_file, options.get("device", "cpu")
+            trained = read_model(*files, getattr(asr_inference, task))
+        with espnet_uses(trained), NoInitialization(), language_model_errors(options):
+            super().__init__(asr_train_config, **options)
+        network = self.asr_model  # a copy if ESPnet quantized it
+        trained = replace(trained, asr_model=network)
+        decode_options = _with_draft_defaults(decode_options, trained, beam_size)
+        ctc_weight = options.get("ctc_weight", ESPNET_OPTIONS["ctc_weight"].default)
+        check_scoring(network, decode_options, ctc_weight)
+        prompts = _whisper_prompts(decode_options, trained, self.converter)
+        if prompts is not None:
+            decode_options = _suppressing(decode_options, prompts.tokens)
+        device = torch.device(self.device)
+        check_precisions(decode_options, device)
+        encoder = model_encoder(network, decode_options.encoding)
+        check_encoder(decode_options, encoder)
+        # Whisper's vocabulary has no blank: its id 0 is an ordinary token.
+        hidden = {network.blank_id} if network.token_list[network.blank_id] == "<blank>" else set()
+        model = DecodingModel(
+            trained,
+            decode_options,
+            encoder,
+            audio_limits(network.encoder, self.asr_train_args),
+            prompts,
+            getattr(self.beam_search, "hyp_primer", None) or [network.sos],
+            LengthLimits(self.maxlenratio, self.minlenratio),
+            TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest),
+            device,
+            getattr(torch, self.dtype),
         )
-        self.whisper = self._whisper_prompts()
-        check_precisions(self.search_options, self.device)
-        self.encoder = model_encoder(model, self.search_options.encoding)
-        check_encoder(self.search_options, self.encoder)
-        self.sample_rate_hz, self.window_s = audio_limits(model.encoder, train_args)
-        self.draft_model: DraftModel | None = None
-        self.search = choose_search(
-            self.search_options,
-            options,
-            model,
-            self.beam_search,
-            self.nbest,
-            draft_sources(self),
-            torch.device(self.device),
-        )
-        if self.search is None:
-            check_espnets_own(self.search_options, batch_size, model.decoder)
-        # Whisper's vocabulary has no blank: there id 0 is a token like any other.
-        blank = model.blank_id
-        hidden = {blank} if model.token_list[blank] == "<blank>" else set()
-        self.writer = TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest)
+        self.model = with_search(model, options, self.beam_search)
+        if self.model.search is None:
+            check_espnet_decodes(decode_options, batch_size, network.decoder)
         self.statistics = DecodingStatistics()
 
-    def _with_draft_defaults(self, beam_size: int) -> DecodeOptions:
-        """The options as given, and what the model's heads bring where they say nothing."""
-        decoder = self.asr_model.decoder
-        if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
-            return self.search_options
-        conf = self.asr_train_args.decoder_conf.get("draft_conf")
-        options = with_draft_defaults(self.search_options, conf)
-        check_options(options, beam_size)
-        return options
-
-    def _whisper_prompts(self) -> WhisperPrompts | None:
-        """Prompts of a model that was trained on Whisper's labels; sets what it suppresses."""
-        labels = whisper_labels(self.asr_train_args)
-        if labels is None or not isinstance(self.asr_model.decoder, MultiTokenDecoder):
-            return None
-        options = self.search_options
-        tokens = read_whisper_tokens(hugging_face_tokenizer(self.converter))
-        suppressed = {
-            "suppress_tokens": tokens.suppressed,
-            "begin_suppress_tokens": tokens.begin_suppressed,
-        }
-        own = {name: ids for name, ids in suppressed.items() if getattr(options, name) is None}
-        self.search_options = replace(options, **own)
-        return WhisperPrompts(
-            tokens, options.language or labels.language, options.task or labels.task
-        )
-
-    def release_weights(self, long_form: LongFormOptions | None = None) -> None:
-        """Give back the memory of weights that the search and the encoder have laid out anew.
-
-        For processes that decode and do nothing else: the modules themselves are of no use then.
-
-        Args:
-            long_form: How audio of any length will be decoded, which may ask the decoder's module;
-                None: it will not be.
-        """
-        if self.search is not None:
-            if long_form is None or not long_form.needs_decoder_module:
-                searchable(self.asr_model.decoder).release()
-            self.encoder.release()
-        if self.draft_model is not None:
-            self.draft_model.release()
+    search = property(attrgetter("model.search"))
+    search_options = property(attrgetter("model.options"))
+    encoder = property(attrgetter("model.encoder"))
+    whisper = property(attrgetter("model.prompts"))
+    draft_model = property(attrgetter("model.draft_model"))
+    sample_rate_hz = property(attrgetter("model.audio.sample_rate_hz"))
+    window_s = property(attrgetter("model.audio.window_s"))
 
     @staticmethod
     def from_pretrained(
         model_tag: str | None = None, heads: str = AUTO, **options
     ) -> "Speech2Text":
-        """Build from a Whisper, or from a packed model, which a tag of ESPnet's zoo may name.
+        """Open a pretrained Whisper, or a packed model of ESPnet.
 
         Args:
-            model_tag: A Whisper as ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or an
-                archive of ESPnet's, or a tag, which is downloaded; None: ``options`` name an
-                experiment.
-            heads: Of a Whisper: ``auto`` attaches those of the package where they were trained on
-                these weights, ``none`` leaves them out, a folder is of other heads.
-            options: As the class takes them.
+            model_tag: A Whisper as for ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or
+                a packed model: an archive, or a tag of ESPnet's model zoo, which is downloaded;
+                None: ``options`` name an experiment.
+            heads: For a Whisper: ``auto`` attaches heads of the package if they were trained on
+                these weights; ``none``: no heads; or a folder of heads.
+            options: As for the class.
 
         Raises:
             InputError: There is no such model, or an option is not usable.
         """
         if model_tag is not None and is_whisper(model_tag):
-            experiment = WhisperExperiment(model_tag, heads)
-            files = {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
-            speech2text = Speech2Text(**options | files)
-            experiment.forget_weights()
-            speech2text.experiment = experiment  # its tokenizer is read later on
-            return speech2text
+            for name in ("streaming", "token_type", "bpemodel"):
+                if options.get(name):
+                    raise InputError(
+                        f"{name}: {options[name]}; not allowed with a Whisper; leave it out"
+                    )
+            for name in ("asr_train_config", "asr_model_file"):
+                options.pop(name, None)
+            trained = open_whisper_model(model_tag, options.get("device", "cpu"), heads)
+            return Speech2Text(trained=trained, **options)
         if heads != AUTO:
             raise InputError(f"heads: {heads}; allowed with a Whisper; {model_tag!r} is none")
         if model_tag is not None:
             options |= open_packed_model(fetch_packed_model(model_tag))
         return Speech2Text(**options)
+
+    def release_weights(self, long_form: LongFormOptions | None = None) -> None:
+        """Free the modules' weights of which search and encoder have copies.
+
+        For processes that only decode: the modules cannot be used afterwards.
+
+        Args:
+            long_form: Options of long audio, which may need the decoder's module; None: no long
+                audio will be decoded.
+        """
+        model = self.model
+        if model.search is not None:
+            if long_form is None or not long_form.needs_decoder_module:
+                searchable(self.asr_model.decoder).release()
+            model.encoder.release()
+        if model.draft_model is not None:
+            model.draft_model.release()
 
     @torch.no_grad()
     def __call__(self, speech) -> list[Result]:
@@ -227,31 +220,37 @@ class Speech2Text(ESPnetSpeech2Text):
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
-            languages: U codes for Whisper's prompts, None where it is the search's own.
+            languages: U language codes for Whisper's prompts; None: that of the options.
 
         Returns:
-            U results, in order. Seconds of what was done together are shared out evenly.
+            U results, in order. Each has an equal share of the seconds of common computations.
         """
-        if self.search is None:
-            # In a tuple ESPnet adds what intermediate CTC wrote.
-            found = ((self(speech), self.statistics) for speech in speeches)
+        model = self.model
+        if model.search is None:
+            results = ((self(speech), self.statistics) for speech in speeches)
+            # ESPnet returns a tuple with the results of intermediate CTC.
             return [
-                Decoding(results[0] if isinstance(results, tuple) else results, statistics)
-                for results, statistics in found
+                Decoding(nbest[0] if isinstance(nbest, tuple) else nbest, statistics)
+                for nbest, statistics in results
             ]
         began, started = time.time(), time.perf_counter()
-        audio = self.batch(speeches)
-        memory, frames = self.encode(audio)
-        prompt = self.prompts(memory, frames, languages or [None] * len(speeches))
-        inputs = draft_inputs(self, audio, prompt.tolist())
-        limits = LengthLimits(self.maxlenratio, self.minlenratio)
-        states = self.search(memory, frames, prompt, limits, inputs)
-        scorers = self.search.strategy.scoring.names
+        audio = model.batch(speeches)
+        memory, frames = model.encode(audio)
+        prompts = model.make_prompts(memory, frames, languages or [None] * len(speeches))
+        inputs = model.draft_inputs(audio, prompts.tolist())
+        states = model.search(memory, frames, prompts, model.limits, inputs)
+        scorers = model.search.strategy.scoring.names
         decodings = [
-            self.writer.write(state, tokens, scorers)
-            for state, tokens in zip(states, prompt.tolist(), strict=True)
+            model.writer.write(state, prompt, scorers)
+            for state, prompt in zip(states, prompts.tolist(), strict=True)
         ]
-        self._log(speeches, decodings, began, time.perf_counter() - started)
+        seconds = (time.perf_counter() - started) / len(speeches)
+        for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
+            decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
+            decoding.statistics.total_seconds = seconds
+            if decoding.results:
+                best = "".join(decoding.results[0][1])
+                log_decoded(len(speech), best, began + row * seconds, seconds)
         return decodings
 
     def transcribe(
@@ -265,15 +264,15 @@ class Speech2Text(ESPnetSpeech2Text):
 
         Args:
             samples: (samples,) in [-1, 1], at the model's sample rate.
-            language: Code for Whisper's prompt; None: the search's own.
-            batch_size: Most chunks of speech that are decoded together, with ``vad_filter``.
+            language: Code for Whisper's prompt; None: that of the options.
+            batch_size: Maximum number of chunks of speech per batch, with ``vad_filter``.
             options: Fields of ``LongFormOptions``.
 
         Returns:
-            Segments as they are found; afterwards ``statistics`` holds what they cost.
+            Segments, as soon as each window is decoded; ``statistics`` counts all windows so far.
 
         Raises:
-            InputError: An option, or the model or its search is not for long audio.
+            InputError: An option is not usable, or the model or its search is not for long audio.
         """
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
         return self._segments(run([LongRecording(None, samples, language)]))
@@ -286,46 +285,39 @@ class Speech2Text(ESPnetSpeech2Text):
             yield from step.segments
 
     def long_form(self, options: LongFormOptions, batch_size: int = 1) -> RunLongForm:
-        """What decodes recordings of any length; arguments as ``LongForm``'s."""
+        """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
         run = ChunkedLongForm if options.vad_filter else LongForm
-        return run(WhisperWindows(self, options), options, batch_size)
+        return run(WhisperWindows(self.model, options), options, batch_size)
 
-    def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
-        """U times (samples,), for ``encode`` and ``draft_inputs``."""
-        speeches = [torch.as_tensor(speech) for speech in speeches]
-        return AudioBatch(speeches, self.device, getattr(torch, self.dtype))
 
-    def encode(self, audio: AudioBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encoder output (U, S, D) of U utterances, and its lengths (U,)."""
-        return audio.encode(self.encoder)
+def _with_draft_defaults(
+    options: DecodeOptions, trained: TrainedModel, beam_size: int
+) -> DecodeOptions:
+    """Add the draft options of the model's heads where the options have none."""
+    decoder = trained.asr_model.decoder
+    if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
+        return options
+    options = with_draft_defaults(options, trained.train_args.decoder_conf.get("draft_conf"))
+    check_options(options, beam_size)
+    return options
 
-    def prompts(
-        self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
-    ) -> torch.Tensor:
-        """Tokens (U, P) that the hypotheses of each utterance start from.
 
-        Args:
-            memory: (U, S, D) encoder output.
-            frames: (U,) lengths of it.
-            languages: U codes; None: the search's own.
+def _whisper_prompts(
+    options: DecodeOptions, trained: TrainedModel, converter: Any
+) -> WhisperPrompts | None:
+    """Return the prompts of a model that was trained with Whisper's prompts, else None."""
+    labels = trained.whisper_labels
+    if labels is None or not isinstance(trained.asr_model.decoder, MultiTokenDecoder):
+        return None
+    tokens = read_whisper_tokens(hugging_face_tokenizer(converter))
+    return WhisperPrompts(tokens, options.language or labels.language, options.task or labels.task)
 
-        Raises:
-            InputError: A language that the model does not have.
-        """
-        if self.whisper is not None:
-            rows = self.whisper.make(self.search.decoder, memory, frames, languages)
-        else:
-            rows = [self.beam_search.hyp_primer or [self.asr_model.sos]] * len(languages)
-        return torch.tensor(rows, device=memory.device)
 
-    def _log(
-        self, speeches: Sequence, decodings: Sequence[Decoding], began: float, seconds: float
-    ) -> None:
-        """Who took how long, in statistics and in lines that ESPnet's calculate_rtf reads."""
-        seconds /= len(speeches)
-        for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
-            decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
-            decoding.statistics.total_seconds = seconds
-            if decoding.results:
-                best = "".join(decoding.results[0][1])
-                log_decoded(logger, len(speech), best, began + row * seconds, seconds)
+def _suppressing(options: DecodeOptions, tokens: WhisperTokens) -> DecodeOptions:
+    """Add the tokens that Whisper suppresses where the options have none."""
+    defaults = {
+        "suppress_tokens": tokens.suppressed,
+        "begin_suppress_tokens": tokens.begin_suppressed,
+    }
+    missing = {name: ids for name, ids in defaults.items() if getattr(options, name) is None}
+    return replace(options, **missing)

@@ -54,7 +54,7 @@ class UtteranceDecoder:
 
     def __post_init__(self) -> None:
         if self.all_in_windows:
-            check_long_form(self.speech2text, self.long_form)
+            check_long_form(self.speech2text.model, self.long_form)
 
     @property
     def sample_rate_hz(self) -> int:
@@ -117,7 +117,7 @@ class UtteranceDecoder:
     def _decode_long(
         self, job: JobInput, too_long: Mapping[str, TooLongError | None]
     ) -> Iterator[Outcome]:
-        reason = why_not_long_form(self.speech2text)
+        reason = why_not_long_form(self.speech2text.model)
         if self.long_form is None or reason is not None:
             for key, error in too_long.items():
                 yield self._outcome(job, key, _refusal(error, self.long_form, reason))

@@ -17,13 +17,11 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 from espnet_medusa.inference.batches import Utterance
-from espnet_medusa.inference.draft_material import unpadded_frames
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import Preprocess, UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.training.cached_shards import EVERY, FAILED, Cached, Shards, float16
 from espnet_medusa.training.label_filter import FilterOptions, WrittenText, dropped_texts
 
@@ -93,7 +91,7 @@ class StateCache:
         Raises:
             InputError: A text is longer than the decoder has positions for.
         """
-        own = self.speech2text
+        own = self.speech2text.model
         audio = own.batch([utterance.speech for utterance in utterances])
         memory, frames = own.encode(audio)
         if self.references is None:
@@ -111,7 +109,8 @@ class StateCache:
             for row, length in enumerate(frames.tolist()):
                 archives[row][MEMORY] = float16(memory[row, :length])
         if UNPADDED in self.archives:
-            for row, unpadded in enumerate(unpadded_frames(own, audio, memory, frames)):
+            rows = own.encoder.unpadded(memory, frames, audio.lengths)
+            for row, unpadded in enumerate(rows):
                 archives[row][UNPADDED] = float16(unpadded)
         return [
             Cached(arrays, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
@@ -138,9 +137,9 @@ class StateCache:
         self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> tuple[list[list[int]], list[str]]:
         """Return labels and texts (with single spaces) of the search."""
-        own = self.speech2text
-        prompt = own.prompts(memory, frames, languages)
-        states = own.search(memory, frames, prompt, LengthLimits(own.maxlenratio, own.minlenratio))
+        own = self.speech2text.model
+        prompt = own.make_prompts(memory, frames, languages)
+        states = own.search(memory, frames, prompt, own.limits)
         labels, texts = [], []
         for state, (start, *rest) in zip(states, prompt.tolist(), strict=True):
             if not state.n_best:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.draft_material import draft_sources
+from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.drafters import build_proposer
@@ -54,7 +53,7 @@ class Drafter:
     kind: str
     proposers: dict[float | None, Proposer]
     keys: dict[str, Any] = field(default_factory=dict)
-    reader: Speech2Text | None = None
+    reader: DecodingModel | None = None
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
         """Return the keys of a decode config for this drafter and a setting of it."""
@@ -79,55 +78,57 @@ class Available:
     left_out: list[str] = field(default_factory=list)
 
     @property
-    def readers(self) -> dict[str, Speech2Text]:
+    def readers(self) -> dict[str, DecodingModel]:
         """By the drafter's name."""
         return {name: d.reader for name, d in self.drafters.items() if d.reader is not None}
 
     @property
     def window_s(self) -> float | None:
         """The longest audio that all draft models take; None without limit."""
-        windows = [reader.window_s for reader in self.readers.values()]
+        windows = [reader.audio.window_s for reader in self.readers.values()]
         return min((window for window in windows if window is not None), default=None)
 
-    def add_own(self, speech2text: Speech2Text, kind: str) -> None:
+    def add_own(self, main: DecodingModel, kind: str) -> None:
         """Add a drafter without a second model: heads once for each draft vocabulary.
 
         Raises:
             InputError: The model lacks heads or CTC, or its heads did not count tokens.
         """
-        options = speech2text.search_options
+        options = main.options
         given = options.draft_vocab_size
         sizes = [given]
         if kind != CTC:  # steps of CTC cost nothing with any vocabulary
-            most = len(speech2text.asr_model.token_list) // 2
+            most = len(main.asr_model.token_list) // 2
             sizes += [size for size in VOCABULARIES if size <= most and size != given]
         shares = _shares(options) if kind == CTC_HEADS else [None]
         for size in sizes:
             changed = replace(options, draft_vocab_size=size)
-            proposers = {share: _proposer(speech2text, changed, kind, share) for share in shares}
+            proposers = {share: _proposer(main, changed, kind, share) for share in shares}
             name = kind if size == given else f"{kind}, {size} tokens"
             keys = {} if size is None else {"draft_vocab_size": size}
-            reader = None if kind == HEADS else speech2text
+            reader = None if kind == HEADS else main
             self.drafters[name] = Drafter(name, kind, proposers, keys, reader)
 
     def add_model(
-        self, speech2text: Speech2Text, kinds: Sequence[str], name: str, files: DraftModelFiles
+        self, main: DecodingModel, kinds: Sequence[str], name: str, files: DraftModelFiles
     ) -> None:
         """Open a draft model, and add it alone and mixed with CTC.
 
         Raises:
             InputError: The draft model cannot be used.
         """
-        options = replace(speech2text.search_options, draft_vocab_size=None)
-        reader = copy.copy(speech2text)
-        reader.search_options = replace(
+        options = replace(main.options, draft_vocab_size=None)
+        reading = replace(
             options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
         )
-        model = _proposer(reader, reader.search_options, MODEL)
+        reader = replace(main, options=reading)
+        open_draft_model = DraftModelOnDemand(reader)
+        model = _proposer(reader, reading, MODEL, open_draft_model=open_draft_model)
+        reader = reader.with_draft_model(open_draft_model.opened)
         proposers = {MODEL: {None: model}}
         if CTC_MODEL in kinds:
             try:
-                ctc = _proposer(speech2text, options, CTC)
+                ctc = _proposer(main, options, CTC)
             except InputError as error:
                 self.left_out.append(str(error))
             else:
@@ -154,13 +155,13 @@ def available(
     drafters = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:
-            drafters.add_own(speech2text, kind)
+            drafters.add_own(speech2text.model, kind)
         except InputError as error:
             drafters.left_out.append(str(error))
     with_models = [kind for kind in MODELS if kind in kinds]
     names = _short_names([files.name for files in draft_models])
     for name, files in zip(names, draft_models, strict=True):
-        drafters.add_model(speech2text, with_models, name, files)
+        drafters.add_model(speech2text.model, with_models, name, files)
     if with_models and not draft_models:
         drafters.left_out.append("drafter: model; no draft model is given; see --draft_models")
     return drafters
@@ -171,13 +172,17 @@ def _shares(options: DecodeOptions) -> list[float]:
 
 
 def _proposer(
-    speech2text: Speech2Text, options: DecodeOptions, kind: str, share: float | None = None
+    main: DecodingModel,
+    options: DecodeOptions,
+    kind: str,
+    share: float | None = None,
+    open_draft_model: DraftModelOnDemand | None = None,
 ) -> Proposer:
     options = replace(options, drafter=kind, draft_depth=1)
     if share is not None:
         options = replace(options, ctc_draft_share=share)
-    sources = draft_sources(speech2text)
-    model, decoder = speech2text.asr_model, speech2text.search.decoder
+    sources = draft_sources(main, open_draft_model)
+    model, decoder = main.asr_model, main.search.decoder
     proposer = build_proposer(options, decoder, len(model.token_list), model.eos, sources)
     draft_shape(options, decoder, proposer, width=1)  # refuses untrained heads
     return proposer

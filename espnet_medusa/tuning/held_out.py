@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance, make_batches
-from espnet_medusa.inference.draft_material import draft_inputs
+from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -99,7 +99,7 @@ def encode(
     batch_size: int,
     max_batch_frames: int | None,
     clock: Clock,
-    readers: Mapping[str, Speech2Text],
+    readers: Mapping[str, DecodingModel],
 ) -> list[HeldOutBatch]:
     """Encode in the batches of a decoding job.
 
@@ -127,19 +127,20 @@ def _encode(
     speech2text: Speech2Text,
     members: Sequence[Utterance],
     clock: Clock,
-    readers: Mapping[str, Speech2Text],
+    readers: Mapping[str, DecodingModel],
 ) -> HeldOutBatch:
     speeches = [utterance.speech for utterance in members]
     started = clock.now()
-    audio = speech2text.batch(speeches)
-    memory, frames = speech2text.encode(audio)
+    model = speech2text.model
+    audio = model.batch(speeches)
+    memory, frames = model.encode(audio)
     seconds = clock.now() - started
-    prompt = speech2text.prompts(memory, frames, [member.language for member in members])
+    prompt = model.make_prompts(memory, frames, [member.language for member in members])
     readings = {}
     for name, reader in readers.items():
         branch = audio.branch()
         started = clock.now()
-        inputs = draft_inputs(reader, branch, prompt.tolist())
+        inputs = reader.draft_inputs(branch, prompt.tolist())
         readings[name] = DraftReading(inputs, clock.now() - started)
     audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
     keys = [utterance.key for utterance in members]

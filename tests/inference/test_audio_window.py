@@ -66,7 +66,7 @@ def test_memory_is_as_long_as_the_audio(experiments, precision):
     memories = {}
     for window, experiment in experiments.items():
         model = Speech2Text(**files(experiment), **GREEDY, encoder_precision=precision)
-        memories[window] = model.encode(model.batch(speeches()))
+        memories[window] = model.model.encode(model.model.batch(speeches()))
     (alone, frames), (padded, all_frames) = memories["audio"], memories["whisper"]
     assert frames.tolist() == [1, 100, 16, 54, 3]
     assert all_frames.tolist() == [100] * 5

@@ -12,7 +12,6 @@ from whisper_training import save_tokenizer_of_bytes
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.draft_material import draft_inputs
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.whisper.tokens import END, START
 
@@ -79,10 +78,10 @@ def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
 
 def test_drafts_are_read_from_the_audio_without_the_windows_silence(experiments):
     speech2text = Speech2Text(**files(experiments[0]), search="greedy", drafter="ctc")
-    audio = speech2text.batch(speeches())
-    memory, frames = speech2text.encode(audio)
+    audio = speech2text.model.batch(speeches())
+    memory, frames = speech2text.model.encode(audio)
     assert frames.tolist() == [100] * 3
-    inputs = draft_inputs(speech2text, audio, [[0]] * 3)
+    inputs = speech2text.model.draft_inputs(audio, [[0]] * 3)
     # 16,000 samples a second, 320 a frame, half a second more.
     assert [len(one.memory) for one in inputs] == [38, 66, 94]
     for one, row in zip(inputs, memory, strict=True):

@@ -15,8 +15,7 @@ from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
-from espnet_medusa.inference.draft_material import draft_inputs
-from espnet_medusa.inference.open_draft_model import open_draft_model
+from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost
@@ -250,10 +249,10 @@ def test_unverified_drafts_of_others_than_heads(models, search, options):
             {"lookahead": "cost", "acceptance": "threshold"},
             "lookahead: cost; allowed with acceptance: threshold: fixed",
         ),
-        ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESPnet's ow"),
-        ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESPnet's ow"),
-        ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*allowed where ESPnet's o"),
-        ("stock", {"lookahead": "cost", "ctc_weight": 1.0}, "lookahead: cost; allowed where ESPne"),
+        ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESP"),
+        ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESP"),
+        ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*allowed where ESP"),
+        ("stock", {"lookahead": "cost", "ctc_weight": 1.0}, "lookahead: cost; allowed where ESP"),
     ],
     ids=str,
 )
@@ -326,10 +325,10 @@ def test_an_encoder_that_both_share_runs_once(models, tmp_path, changed, monkeyp
 def test_what_it_reads_is_its_own_encoders_output(models):
     speech2text = load(models, draft="128 bins", drafter="model", search="greedy")
     alone = Speech2Text(**files(models["128 bins"]), search="greedy")
-    audio = speech2text.batch(speeches())
-    prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
-    inputs = draft_inputs(speech2text, audio, prompt.tolist())
-    memory, frames = alone.encode(alone.batch(speeches()))
+    audio = speech2text.model.batch(speeches())
+    prompt = speech2text.model.make_prompts(*speech2text.model.encode(audio), [None] * 3)
+    inputs = speech2text.model.draft_inputs(audio, prompt.tolist())
+    memory, frames = alone.model.encode(alone.model.batch(speeches()))
     for one, expected, count in zip(inputs, memory, frames.tolist(), strict=True):
         torch.testing.assert_close(one.memory, expected[:count])
         assert one.prompt == [TOKENS.index("<sos/eos>")]
@@ -406,9 +405,9 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
         (rows, pytest.approx(scores, abs=1e-3)) for rows, scores in plain
     ]
     assert all(one.statistics.draft_calls for one in found)
-    audio = speech2text.batch(speeches())
-    prompt = speech2text.prompts(*speech2text.encode(audio), [None] * 3)
-    inputs = draft_inputs(speech2text, audio, prompt.tolist())
+    audio = speech2text.model.batch(speeches())
+    prompt = speech2text.model.make_prompts(*speech2text.model.encode(audio), [None] * 3)
+    inputs = speech2text.model.draft_inputs(audio, prompt.tolist())
     if of_draft == vocab_size:
         assert [one.prompt for one in inputs] == prompt.tolist()
     assert {len(one.memory) for one in inputs} == {1500}, "as that Whisper was trained"

@@ -24,7 +24,7 @@ def speeches(count: int = 3) -> list[np.ndarray]:
 
 
 def memory(speech2text: Speech2Text):
-    return speech2text.encode(speech2text.batch(speeches()))[0]
+    return speech2text.model.encode(speech2text.model.batch(speeches()))[0]
 
 
 def test_the_decoders_precision_is_the_encoders_unless_one_is_given(experiment):

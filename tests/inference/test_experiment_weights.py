@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.experiment import Unwritten, put_weights
+from espnet_medusa.inference.experiment import NoInitialization, put_weights
 
 
 def network() -> torch.nn.Module:
@@ -27,7 +27,7 @@ def network() -> torch.nn.Module:
 def test_nothing_is_drawn_where_weights_are_read():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    with Unwritten():
+    with NoInitialization():
         model = network()
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(model.angles, torch.arange(4).sin())
@@ -40,7 +40,7 @@ def test_the_checkpoints_weights_become_the_models(dtype):
     torch.manual_seed(1)
     expected = network()
     weights = expected.state_dict()
-    with Unwritten():
+    with NoInitialization():
         model = network().to(dtype)
     model[0].weight.requires_grad_(False)
     put_weights(weights, model, "model.pth")

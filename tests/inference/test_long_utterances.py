@@ -1,12 +1,12 @@
 """Jobs with utterances beyond the model's window: short ones as ever, long ones as transcribed."""
 
-import copy
 import filecmp
 import logging
 from dataclasses import replace
 
 import pytest
 import soundfile
+from drafted_whisper import with_options
 from experiment import read_lines
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
@@ -241,8 +241,7 @@ def test_a_bad_one_stops_nobody(samples, speech2text, tmp_path):
 
 
 def test_a_search_that_cannot_says_so_of_each(corpus, speech2text):
-    other = copy.copy(speech2text)
-    other.search_options = replace(speech2text.search_options, acceptance="threshold")
+    other = with_options(speech2text, acceptance="threshold")
     found = run(corpus, other, "out")
     assert {*found.failed} == {*LONG} and {*found.decoded} == {*SHORT}
     for reason in found.failed.values():

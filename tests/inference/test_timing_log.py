@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 from espnet_rtf import espnet_seconds
 
-from espnet_medusa.inference.timing_log import log_decoded
+from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.recipe.rtf import calculate_rtf
 
 FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
@@ -18,22 +18,23 @@ def log(tmp_path):
     path = tmp_path / "asr_inference.1.log"
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(FORMAT))
-    logger = logging.getLogger("test_timing_log")
+    logger = logging.getLogger(log_decoded.__module__)
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     yield logger, path
     logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
     handler.close()
 
 
 def test_batches_count_once_in_espnets_script_and_in_ours(log):
-    logger, path = log
+    path = log[1]
     began = datetime(2026, 11, 21, 1, 0, 0).timestamp()
     for batch, (rows, seconds) in enumerate([(1, 0.7), (7, 2.0), (3, 1.3)]):
         share = seconds / rows
         for row in range(rows):
             started = began + 100 * batch + row * share
-            log_decoded(logger, 16000 * (row + 1), f"t{row}", started, share)
+            log_decoded(16000 * (row + 1), f"t{row}", started, share)
     utterances, _, seconds = espnet_seconds(path)
     assert utterances == 11 and seconds == pytest.approx(4.0, abs=0.005)
     ours = calculate_rtf([path], 16000)
@@ -42,9 +43,9 @@ def test_batches_count_once_in_espnets_script_and_in_ours(log):
 
 
 def test_lines_carry_the_time_of_the_share(log):
-    logger, path = log
+    path = log[1]
     began = datetime(2026, 11, 21, 1, 0, 59).timestamp() + 0.25
-    log_decoded(logger, 8000, "a b", began, 1.5)
+    log_decoded(8000, "a b", began, 1.5)
     first, second = path.read_text().splitlines()
     assert first.startswith("2026-11-21 01:00:59,250 (")
     assert first.endswith(" INFO: speech length: 8000")
@@ -56,5 +57,5 @@ def test_lines_carry_the_time_of_the_share(log):
 def test_a_quiet_logger_stays_quiet(log):
     logger, path = log
     logger.setLevel(logging.WARNING)
-    log_decoded(logger, 8000, "a", 0.0, 1.0)
+    log_decoded(8000, "a", 0.0, 1.0)
     assert path.read_text() == ""

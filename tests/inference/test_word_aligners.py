@@ -9,6 +9,7 @@ import pytest
 import soundfile
 import torch
 from ctc_whisper import ctc_whisper
+from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
 from openai_whisper import noise_and_silence
 from stock_experiment import files
@@ -58,10 +59,9 @@ def models(experiment):
 
 def with_branch(speech2text, ctc):
     """The same with another CTC branch."""
-    other = copy.copy(speech2text)
-    other.asr_model = copy.deepcopy(speech2text.asr_model)
-    other.asr_model.ctc = ctc
-    return other
+    asr_model = copy.deepcopy(speech2text.asr_model)
+    asr_model.ctc = ctc
+    return with_model(speech2text, trained=replace(speech2text.model.trained, asr_model=asr_model))
 
 
 def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
@@ -75,7 +75,7 @@ def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
 
 def align(speech2text, texts, frames, language="en", **options):
     """Words of each text in a window of so many frames of 10 ms."""
-    windows = WhisperWindows(speech2text, LongFormOptions(**BY_CTC | options))
+    windows = WhisperWindows(speech2text.model, LongFormOptions(**BY_CTC | options))
     features = windows.features(noise_and_silence(frames / 100 + 0.1, 1))
     encoded = windows.encode([(features, Window(0, frames))])
     tokens = [TOKENIZER.encode(text, add_special_tokens=False) for text in texts]

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from drafted_whisper import drafted
+from drafted_whisper import drafted, with_model, with_options
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
 from whisper.decoding import MaximumLikelihoodRanker
@@ -54,15 +54,17 @@ def models(tmp_path_factory):
 
 def with_weights(speech2text, path):
     """The same with other weights."""
-    other, whisper = copy.copy(speech2text), open_whisper(path)
-    other.asr_model = copy.deepcopy(speech2text.asr_model)
-    for half, module in ((ENCODER, other.asr_model.encoder), (DECODER, other.asr_model.decoder)):
+    whisper, asr_model = open_whisper(path), copy.deepcopy(speech2text.asr_model)
+    for half, module in ((ENCODER, asr_model.encoder), (DECODER, asr_model.decoder)):
         module.whisper.load_state_dict(whisper.weights(half))
-    other.encoder = model_encoder(other.asr_model)
     strategy = speech2text.search.strategy
     parts = strategy.rule, strategy.scoring.constraints
-    other.search = GreedySearch(build_runtime(other.asr_model.decoder), *parts)
-    return other
+    return with_model(
+        speech2text,
+        trained=replace(speech2text.model.trained, asr_model=asr_model),
+        encoder=model_encoder(asr_model),
+        search=GreedySearch(build_runtime(asr_model.decoder), *parts),
+    )
 
 
 def segments_of(result) -> list[tuple]:
@@ -124,7 +126,7 @@ def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
     padded = [*speech2text.transcribe(samples, **options, **ALONE)]
     monkeypatch.setattr(sys.modules["whisper.transcribe"], "pad_or_trim", lambda mel, frames: mel)
     monkeypatch.setattr(model.encoder, "forward", partial(any_length, model.encoder))
-    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
+    monkeypatch.setattr(speech2text.model.asr_model.encoder, "window", "audio")
     result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
     segments = [*speech2text.transcribe(samples, **options, **ALONE)]
     assert_reference(result, segments)
@@ -133,8 +135,8 @@ def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
 
 def test_words_of_audio_alone_do_not_depend_on_longer_windows_beside_it(models, monkeypatch):
     _, speech2text = models(1)
-    monkeypatch.setattr(speech2text.asr_model.encoder, "window", "audio")
-    windows = WhisperWindows(speech2text, LongFormOptions(word_timestamps=True))
+    monkeypatch.setattr(speech2text.model.asr_model.encoder, "window", "audio")
+    windows = WhisperWindows(speech2text.model, LongFormOptions(word_timestamps=True))
     samples = noise_and_silence(20, 1)
     long, short = (windows.features(samples[: 16000 * seconds]) for seconds in (20, 4))
     tokens = windows.text.encode(" Words that nobody has said")
@@ -250,7 +252,7 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
 
     monkeypatch.setattr(whisper_windows, "SamplingSearch", Recorded)
     options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
-    decoder = WhisperWindows(speech2text, options)
+    decoder = WhisperWindows(speech2text.model, options)
     encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])
     ((found, statistics),) = decoder.decode(encoded, [0], [[]], ["en"], 0.7)
     draws = [(state.n_best[0], state.statistics) for _, (state,) in made]
@@ -275,7 +277,6 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
 )
 def test_searches_that_may_leave_the_text_are_refused(models, options, message):
     _, speech2text = models(0)
-    other = copy.copy(speech2text)
-    other.search_options = replace(speech2text.search_options, **options)
+    other = with_options(speech2text, **options)
     with pytest.raises(InputError, match=message):
         other.transcribe(noise_and_silence(1, 0))

@@ -29,15 +29,26 @@ def drafted(
         by: Who drafts; None: the model itself.
         options: Others of the search.
     """
-    other, own = copy.copy(speech2text), speech2text.search
+    own = speech2text.search
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
     draft = DraftModelProposer(drafting, constraints.eos), DraftShape(4, beam_size or 1)
     if beam_size is None:
-        rule = rule or own.strategy.rule
-        other.search = GreedySearch(own.decoder, rule, constraints, *draft)
+        search = GreedySearch(own.decoder, rule or own.strategy.rule, constraints, *draft)
     else:
         weights = {SCORES: 1.0}
         parts = own.decoder, {}, None, weights, beam_size, constraints
-        other.search = BeamSearch(*parts, *draft)
-    other.search_options = replace(speech2text.search_options, **options)
+        search = BeamSearch(*parts, *draft)
+    return with_model(with_options(speech2text, **options), search=search)
+
+
+def with_options(speech2text: Speech2Text, **options: Any) -> Speech2Text:
+    """Return a copy with other decode options and the same search."""
+    return with_model(speech2text, options=replace(speech2text.model.options, **options))
+
+
+def with_model(speech2text: Speech2Text, **parts: Any) -> Speech2Text:
+    """Return a copy in which some fields of ``model`` are replaced."""
+    other = copy.copy(speech2text)
+    other.model = replace(speech2text.model, **parts)
+    other.asr_model = other.model.asr_model
     return other

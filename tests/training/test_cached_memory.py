@@ -110,7 +110,7 @@ def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
     memory = kaldiio.load_scp(str(kept / "memory.scp"))
     paths = read_lines(corpus / "wav.scp")
     samples = [soundfile.read(path, dtype="float32")[0] for path in paths.values()]
-    found, frames = speech2text.encode(speech2text.batch(samples))
+    found, frames = speech2text.model.encode(speech2text.model.batch(samples))
     assert len(set(frames.tolist())) > 4
     for row, (key, speech) in enumerate(zip(paths, samples, strict=True)):
         assert len(memory[key]) == frames[row] == -(-(len(speech) // 160) // 2)

@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 import torch
 import yaml
+from drafted_whisper import with_options
 from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_noise
 from stock_experiment import stock_experiment
 
@@ -157,7 +157,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     proposer = there.drafters[setting.drafter].proposers[None]
     assert len(proposer.vocabulary) == 3
 
-    speech2text.search_options = replace(speech2text.search_options, draft_vocab_size=5)
+    speech2text = with_options(speech2text, draft_vocab_size=5)
     own = available(speech2text, [HEADS, CTC], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in own.drafters.items()}
     assert sizes == {"heads": 5, "heads, 3 tokens": 3, "ctc": 5}

@@ -14,7 +14,7 @@ from tiny_whisper import save_tiny_whisper
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.open_draft_model import open_draft_model
+from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 from espnet_medusa.whisper.text import read_text

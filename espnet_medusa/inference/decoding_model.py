@@ -1,0 +1,198 @@
+"""A model with all that decoding needs, and the parts that can draft for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from espnet_medusa.draft.ctc_hypothesis import Retokenization
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import (
+    AudioBatch,
+    AudioLimits,
+    Encoded,
+    SpeechEncoder,
+    encode_alike,
+)
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.decoding import TextWriter
+from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
+from espnet_medusa.inference.experiment import TrainedModel
+from espnet_medusa.model.espnet_transformer import searchable
+from espnet_medusa.model.unit_ctc import UnitCTC
+from espnet_medusa.search.drafters import DraftSources, hide_tokens
+from espnet_medusa.search.options import CTC_MODEL, LengthLimits
+from espnet_medusa.search.search import Search
+from espnet_medusa.tree.proposer import DraftInput, Proposer
+from espnet_medusa.whisper.prompts import WhisperPrompts
+
+
+@dataclass(frozen=True)
+class DecodingModel:
+    """All that decoding needs; ``Speech2Text.model``.
+
+    Attributes:
+        trained: ESPnet's module with its config.
+        options: Decode options, with defaults of the model.
+        encoder: Audio to encoder output.
+        audio: The audio that model and draft model accept: sample rate and window.
+        prompts: Whisper's prompts; None: the model was trained without them.
+        start: Token ids at the start of each hypothesis if ``prompts`` is None.
+        limits: Least and greatest length of hypotheses.
+        writer: Token ids to text.
+        device: Device of the model.
+        dtype: Of its weights.
+        search: Greedy or beam search; None: ESPnet's own search decodes.
+        draft_model: None: the drafter uses no second model.
+    """
+
+    trained: TrainedModel
+    options: DecodeOptions
+    encoder: SpeechEncoder
+    audio: AudioLimits
+    prompts: WhisperPrompts | None
+    start: list[int]
+    limits: LengthLimits
+    writer: TextWriter
+    device: torch.device
+    dtype: torch.dtype
+    search: Search | None = None
+    draft_model: DraftModel | None = None
+
+    @property
+    def asr_model(self) -> torch.nn.Module:
+        """ESPnet's module: ``encoder``, ``decoder``, ``ctc``, ``token_list``."""
+        return self.trained.asr_model
+
+    def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
+        """Put U times (samples,) into a batch for ``encode`` and ``draft_inputs``."""
+        return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
+
+    def encode(self, audio: AudioBatch) -> Encoded:
+        """Return the encoder output (U, S, D) of U utterances, and its lengths (U,)."""
+        return audio.encode(self.encoder)
+
+    def make_prompts(
+        self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
+    ) -> torch.Tensor:
+        """Return the prompt (U, P) of each utterance.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            frames: (U,) lengths of it.
+            languages: U language codes; None: that of the decode options.
+
+        Raises:
+            InputError: The model does not have a language.
+        """
+        rows = [self.start] * len(languages)
+        if self.prompts is not None:
+            rows = self.prompts.make(self.search.decoder, memory, frames, languages)
+        return torch.tensor(rows, device=memory.device)
+
+    def draft_inputs(
+        self, audio: AudioBatch, prompts: Sequence[list[int]]
+    ) -> list[DraftInput] | None:
+        """Return the inputs of the drafter for U utterances.
+
+        Args:
+            audio: U utterances; features and encoder output that it has are used again.
+            prompts: U prompts of the search.
+
+        Returns:
+            None: the drafter has the same inputs as the search.
+        """
+        draft, with_ctc = self.draft_model, self.options.drafter == CTC_MODEL
+        if draft is None and self.encoder.whisper is None:
+            return None
+        unpadded = None
+        if draft is None or with_ctc:
+            # CTC has blanks alone in the silence that fills Whisper's window.
+            unpadded = self.encoder.unpadded(*self.encode(audio), audio.lengths)
+        if draft is None:
+            return [*map(DraftInput, unpadded, prompts)]
+        inputs = draft.read(audio, prompts, self.prompts and self.prompts.tokens)
+        if not with_ctc:
+            return inputs
+        rows = zip(inputs, unpadded, strict=True)
+        return [replace(row, speech=memory) for row, memory in rows]
+
+    def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
+        """Add a draft model; longer audio than the shorter window is refused then."""
+        if draft_model is None:
+            return self
+        windows = [self.audio.window_s, draft_model.audio.window_s]
+        window_s = min((window for window in windows if window is not None), default=None)
+        audio = replace(self.audio, window_s=window_s)
+        return replace(self, audio=audio, draft_model=draft_model)
+
+
+class DraftModelOnDemand:
+    """Opens the draft model of the decode options when a search needs its proposer.
+
+    Args:
+        model: The main model.
+
+    Attributes:
+        opened: None before.
+    """
+
+    def __init__(self, model: DecodingModel):
+        self.model = model
+        self.opened: DraftModel | None = None
+
+    def __call__(self) -> Proposer:
+        """Return the proposer.
+
+        Raises:
+            InputError: There is no such model, or it expects another sample rate.
+        """
+        main, options = self.model, self.model.options
+        draft = open_draft_model(
+            *(str(options.draft_model), options.draft_model_file),
+            *(main.device, main.dtype, options.draft_encoding),
+        )
+        if draft.audio.sample_rate_hz != main.audio.sample_rate_hz:
+            raise InputError(
+                f"draft_model: {draft.name} expects {draft.audio.sample_rate_hz} Hz; allowed: the "
+                f"main model's {main.audio.sample_rate_hz} Hz"
+            )
+        tokens, eos = main.asr_model.token_list, main.asr_model.eos
+        precision = options.draft_precision or options.decoder_precision
+        proposer = draft.proposer(tokens, eos, main.trained.vocabulary, precision)
+        if encode_alike(main.encoder, draft.encoder):
+            draft = replace(draft, encoder=main.encoder)
+        self.opened = draft
+        return proposer
+
+
+def draft_sources(
+    model: DecodingModel, open_draft_model: Callable[[], Proposer] | None = None
+) -> DraftSources:
+    """Return the parts of a model that can draft, in addition to its heads.
+
+    Args:
+        model: With or without a search.
+        open_draft_model: Opens a draft model; None: there is none.
+    """
+    network, ctc, retokenization = model.asr_model, None, None
+    if getattr(network, "ctc", None) is not None:
+        ctc = network.ctc.log_softmax
+        if isinstance(network.ctc, UnitCTC):
+
+            def retokenization() -> Retokenization:
+                return Retokenization(network.ctc.units.contents, model.trained.vocabulary())
+
+        elif model.prompts is not None:  # CTC was trained on labels with the prompt
+            ctc = hide_tokens(ctc, model.prompts.tokens.prompts, network.blank_id)
+    decoder = searchable(network.decoder)
+    return DraftSources(
+        ctc,
+        network.blank_id,
+        open_draft_model,
+        None if decoder is None else decoder.draft_vocabulary,
+        retokenization,
+    )
