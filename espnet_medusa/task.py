@@ -24,13 +24,13 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """ESPnet's names without audio, which cached encoder output may replace."""
+        """Return ESPnet's names without audio, which cached encoder output may replace."""
         names = super().required_data_names(train, inference)
         return names if inference else tuple(name for name in names if name != "speech")
 
     @classmethod
     def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """ESPnet's names, audio, and the cached output of a frozen encoder."""
+        """Return ESPnet's names, audio, and the cached output of a frozen encoder."""
         return (*super().optional_data_names(train, inference), "speech", "memory")
 
     @classmethod

@@ -177,13 +177,13 @@ def _run_pipe(entry: str, allow_pipes: bool) -> AudioSource:
     command = entry[:-1].strip()
     # Without pipefail, bash ignores a decoder that fails before a filter.
     shell = [bash, "-c", f"set -o pipefail; {command}"] if bash else ["sh", "-c", command]
-    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+    process = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if process.returncode:
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         raise AudioError(
-            f"{entry}: the command failed with status {done.returncode} ({lines[-1]})",
+            f"{entry}: the command failed with status {process.returncode} ({lines[-1]})",
             "run it by hand and correct it",
         )
-    if not done.stdout:
+    if not process.stdout:
         raise AudioError(f"{entry}: the command wrote nothing", "run it by hand and correct it")
-    return AudioSource(entry, done.stdout, len(done.stdout))
+    return AudioSource(entry, process.stdout, len(process.stdout))

@@ -177,8 +177,8 @@ def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
 
 def _move_into(source: Path, target: Path) -> None:
     for path in sorted(source.iterdir()):
-        there = target / path.name
-        if path.is_dir() and not path.is_symlink() and there.is_dir():
-            _move_into(path, there)
+        existing = target / path.name
+        if path.is_dir() and not path.is_symlink() and existing.is_dir():
+            _move_into(path, existing)
         else:
-            os.replace(path, there)
+            os.replace(path, existing)

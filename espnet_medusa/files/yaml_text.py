@@ -90,13 +90,13 @@ def _check_depth(text: str) -> None:
             raise _too_deep()
 
 
-def _extent(value: Any, depth: int, known: dict[int, int]) -> int:
+def _extent(value: Any, depth: int, counts: dict[int, int]) -> int:
     """Count values and characters, with aliases expanded.
 
     Args:
         value: Part of the document.
         depth: Number of values around it.
-        known: Counts of lists and mappings by identity.
+        counts: Counts of lists and mappings by identity.
     """
     if isinstance(value, str | bytes):
         return 1 + len(value)
@@ -104,10 +104,10 @@ def _extent(value: Any, depth: int, known: dict[int, int]) -> int:
         return 1
     if depth == MAX_DEPTH:
         raise _too_deep()
-    if id(value) not in known:
+    if id(value) not in counts:
         parts = [*value, *value.values()] if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_extent(part, depth + 1, known) for part in parts)
-    return known[id(value)]
+        counts[id(value)] = 1 + sum(_extent(part, depth + 1, counts) for part in parts)
+    return counts[id(value)]
 
 
 def _too_deep() -> yaml.YAMLError:

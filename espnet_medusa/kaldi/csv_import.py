@@ -71,9 +71,9 @@ def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tu
         reason = "is not UTF-8: convert the file with iconv"
     missing = [name for name in REQUIRED if name not in columns]
     if reason or missing:
-        found = f"; the columns found: {', '.join(columns)}" if columns else ""
+        listed = f"; the columns found: {', '.join(columns)}" if columns else ""
         raise InputError(
-            f"{path}: line {line}: {reason or 'no column ' + ' and '.join(missing)}{found}; "
+            f"{path}: line {line}: {reason or 'no column ' + ' and '.join(missing)}{listed}; "
             f"needed: a header with {', '.join(REQUIRED)}, separated by commas"
         )
     if len(set(columns)) != len(columns):

@@ -55,9 +55,9 @@ def write_csv_results(
         InputError: A file is not usable, or the results belong to another CSV file.
     """
     table = read_csv(path)
-    taken = [name for name in ADDED if name in table.columns]
-    if taken:
-        raise InputError(f"{path}: has a column {taken[0]} already, which is added; rename it")
+    existing = [name for name in ADDED if name in table.columns]
+    if existing:
+        raise InputError(f"{path}: has a column {existing[0]} already, which is added; rename it")
     if not (result_dir / "text").is_file():
         raise InputError(f"{result_dir / 'text'}: no such file; decode first, or correct the path")
     texts, failed = read_results(result_dir / "text"), read_results(result_dir / FAILED)

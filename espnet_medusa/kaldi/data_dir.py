@@ -147,13 +147,13 @@ class _Validation:
 
     def check_same_ids(self, file: str, table: Iterable[str]) -> None:
         """Report each id that is in `table` or in the utterances, but not in both."""
-        found, expected = set(table), set(self.utterances)
-        if not found or not expected:
+        ids, expected = set(table), set(self.utterances)
+        if not ids or not expected:
             return  # A missing or empty table is one problem, which is reported already.
-        for key in sort_ids(expected - found - self.unreadable_ids):
+        for key in sort_ids(expected - ids - self.unreadable_ids):
             message = f"is missing (it is in {self.ids_file})"
             self.add(file, key, message, f"add it, or {FIX_REMEDY}")
-        for key in sort_ids(found - expected - self.unreadable_ids):
+        for key in sort_ids(ids - expected - self.unreadable_ids):
             self.add(file, key, f"is not in {self.ids_file}", f"add it there, or {FIX_REMEDY}")
 
     def check_speakers(self) -> None:

@@ -143,8 +143,8 @@ def filter_data_dir(
     """
     tables = read_dump_dir(input_dir)
     dropped = _find_dropped(tables, options)
-    kept = set(tables.utt2num_samples) - set(dropped)
-    if not kept:
+    remaining = set(tables.utt2num_samples) - set(dropped)
+    if not remaining:
         key, reason = next(iter(dropped.items()))
         raise ValueError(
             f"{input_dir}: none of its {len(dropped)} utterances is left (such as {key}: {reason});"
@@ -152,10 +152,10 @@ def filter_data_dir(
         )
     made_from = fingerprint([], [], dataclasses.asdict(options))
     with staged_output(output_dir, made_from) as staging:
-        tables.select(kept).write(staging)
+        tables.select(remaining).write(staging)
         if dropped:
             write_table(staging / DROPPED_UTTERANCES, dropped)
-    return len(kept), dropped
+    return len(remaining), dropped
 
 
 def _find_dropped(tables: DumpTables, options: FilterOptions) -> dict[str, str]:

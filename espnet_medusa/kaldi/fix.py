@@ -47,8 +47,8 @@ def fix_data_dir(path: str | Path) -> FixReport:
     if "utt2spk" not in tables:
         tables["utt2spk"] = {key: key for key in utterances}
         report.generated.append("utt2spk")
-    kept = _intersect(folder, tables, report)
-    if not kept:
+    complete = _intersect(folder, tables, report)
+    if not complete:
         sizes = ", ".join(f"{name} ({len(table)} good lines)" for name, table in tables.items())
         message = f"no utterance is in all of {sizes}"
         raise DataError([DataProblem(str(folder), "", message, "compare the ids of the tables")])
@@ -56,8 +56,8 @@ def fix_data_dir(path: str | Path) -> FixReport:
     for name in (*MAIN_TABLES, "spk2utt", *FOLLOWING_TABLES):
         if (folder / name).exists():
             shutil.copy2(folder / name, folder / BACKUP / name)
-    _write(folder, tables, kept, report)
-    report.n_kept = len(kept)
+    _write(folder, tables, complete, report)
+    report.n_kept = len(complete)
     return report
 
 
@@ -92,17 +92,17 @@ def _intersect(folder: Path, tables: dict, report: FixReport) -> set[str]:
         for name, table in tables.items()
         if name != "wav.scp" or "segments" not in tables
     }
-    kept = set.intersection(*(set(table) for table in utterance_tables.values()))
-    for key in sorted(set().union(*utterance_tables.values()) - kept):
+    complete = set.intersection(*(set(table) for table in utterance_tables.values()))
+    for key in sorted(set().union(*utterance_tables.values()) - complete):
         absent = [name for name, table in utterance_tables.items() if key not in table]
         report.drop(folder, key, f"is missing in {' and '.join(absent)}")
-    return kept
+    return complete
 
 
-def _write(folder: Path, tables: dict, kept: set[str], report: FixReport) -> None:
-    recordings = kept
+def _write(folder: Path, tables: dict, complete: set[str], report: FixReport) -> None:
+    recordings = complete
     if "segments" in tables:
-        recordings = {parse_segment(tables["segments"][key]).recording for key in kept}
+        recordings = {parse_segment(tables["segments"][key]).recording for key in complete}
         for key in sorted(set(tables["wav.scp"]) - recordings):
             report.drop(folder / "wav.scp", key, "no segment uses this recording")
     if not (folder / "spk2utt").exists():
@@ -111,7 +111,7 @@ def _write(folder: Path, tables: dict, kept: set[str], report: FixReport) -> Non
         if (folder / name).exists():
             tables[name] = scan_table(folder / name).entries
     for name, table in tables.items():
-        ids = recordings if name == "wav.scp" else kept
+        ids = recordings if name == "wav.scp" else complete
         write_table(folder / name, {key: table[key] for key in table if key in ids})
-    utt2spk = {key: tables["utt2spk"][key] for key in kept}
+    utt2spk = {key: tables["utt2spk"][key] for key in complete}
     write_table(folder / "spk2utt", make_spk2utt(utt2spk))

@@ -36,56 +36,56 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
         only), I insertion (hypothesis token only). Null words have no letter.
     """
     numbers = {NULL_WORD: NULL}
-    words, spoken = (
+    reference_ids, hypothesis_ids = (
         np.array([numbers.setdefault(token, len(numbers)) for token in side], dtype=np.int32)
         for side in (reference, hypothesis)
     )
-    steps = _steps(words, spoken)
+    steps = _steps(reference_ids, hypothesis_ids)
     letters = []
-    i, j = len(words), len(spoken)
+    i, j = len(reference_ids), len(hypothesis_ids)
     while i or j:
         if steps[i, j] == _DIAGONAL:
             i, j = i - 1, j - 1
-            letters.append(CORRECT if words[i] == spoken[j] else SUBSTITUTION)
+            letters.append(CORRECT if reference_ids[i] == hypothesis_ids[j] else SUBSTITUTION)
         elif steps[i, j] == _DELETE:
             i -= 1
-            letters += DELETION if words[i] != NULL else ""
+            letters += DELETION if reference_ids[i] != NULL else ""
         else:
             j -= 1
-            letters += INSERTION if spoken[j] != NULL else ""
+            letters += INSERTION if hypothesis_ids[j] != NULL else ""
     return "".join(reversed(letters))
 
 
 @njit(cache=True)
-def _steps(words: np.ndarray, spoken: np.ndarray) -> np.ndarray:
+def _steps(reference_ids: np.ndarray, hypothesis_ids: np.ndarray) -> np.ndarray:
     """Compute the last step of the cheapest path to each cell.
 
     Costs are added in float32 and in sclite's order: with the null word's cost of 0.001, rounding
     decides between otherwise equal paths.
 
     Args:
-        words: Token numbers of the reference, (N,).
-        spoken: Token numbers of the hypothesis, (M,).
+        reference_ids: Token numbers of the reference, (N,).
+        hypothesis_ids: Token numbers of the hypothesis, (M,).
 
     Returns:
         Steps, (N + 1, M + 1), uint8.
     """
-    steps = np.full((len(words) + 1, len(spoken) + 1), _INSERT, dtype=np.uint8)
-    costs = np.zeros(len(spoken) + 1, dtype=np.float32)
+    steps = np.full((len(reference_ids) + 1, len(hypothesis_ids) + 1), _INSERT, dtype=np.uint8)
+    costs = np.zeros(len(hypothesis_ids) + 1, dtype=np.float32)
     for j in range(1, len(costs)):
-        costs[j] = costs[j - 1] + (NULL_GAP_COST if spoken[j - 1] == NULL else GAP_COST)
-    for i in range(1, len(words) + 1):
-        word, diagonal = words[i - 1], costs[0]
+        costs[j] = costs[j - 1] + (NULL_GAP_COST if hypothesis_ids[j - 1] == NULL else GAP_COST)
+    for i in range(1, len(reference_ids) + 1):
+        word, diagonal = reference_ids[i - 1], costs[0]
         deletion = NULL_GAP_COST if word == NULL else GAP_COST
         costs[0] += deletion
         steps[i, 0] = _DELETE
         for j in range(1, len(costs)):
             substitute = SUBSTITUTION_COST
-            if word == spoken[j - 1]:
+            if word == hypothesis_ids[j - 1]:
                 substitute = NULL_SUBSTITUTION_COST if word == NULL else np.float32(0)
             substitute += diagonal
             delete = costs[j] + deletion
-            insert = costs[j - 1] + (NULL_GAP_COST if spoken[j - 1] == NULL else GAP_COST)
+            insert = costs[j - 1] + (NULL_GAP_COST if hypothesis_ids[j - 1] == NULL else GAP_COST)
             diagonal = costs[j]
             # Equal costs: the diagonal first, then the insertion.
             costs[j] = min(substitute, delete, insert)

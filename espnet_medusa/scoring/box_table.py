@@ -73,10 +73,10 @@ def _parts(text: str) -> list[str]:
 def _stretch(text_widths: list[int], surplus: int) -> list[int]:
     """Distribute the width that a long title adds evenly over the columns."""
     n_columns = len(text_widths)
-    given = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
+    added = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
     return [
         text_width + after - before
-        for text_width, before, after in zip(text_widths, given[:-1], given[1:], strict=True)
+        for text_width, before, after in zip(text_widths, added[:-1], added[1:], strict=True)
     ]
 
 

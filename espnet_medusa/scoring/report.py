@@ -108,7 +108,7 @@ def _total_row(total: Counts, raw: bool) -> TableRow:
 
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
     """Format the rows Mean, S.D. and Median."""
-    silent = [number for number, counts in enumerate(speakers) if counts.words == 0]
+    without_words_at = [number for number, counts in enumerate(speakers) if counts.words == 0]
     columns = [
         spread([counts.sentences for counts in speakers]),
         spread([counts.words for counts in speakers]),
@@ -120,12 +120,12 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
                 percent(value, counts.words) if counts.words else float(value)
                 for value, counts in zip(values, speakers, strict=True)
             ]
-            values = _without(percentages, silent)
+            values = _without(percentages, without_words_at)
         columns.append(spread(values))
     last = "sentence_errors" if raw else "sentence_error_percent"
     columns.append(spread([getattr(counts, last) for counts in speakers]))
     marks = [" "] * len(columns)
-    if silent and not raw:
+    if without_words_at and not raw:
         marks[2:-1] = ["+"] * len(_COUNT_COLUMNS)
     rows = []
     for label, field in ((" Mean ", "mean"), (" S.D. ", "deviation"), ("Median", "median")):

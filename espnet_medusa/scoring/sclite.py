@@ -165,21 +165,23 @@ def score_trn(
     joined = read_joined(reference, hypothesis, case_sensitive, allow_missing)
     ids, pairs = [], []
     for line in joined:
-        spoken = line.hypothesis
-        ids.append((spoken or line.reference).id)
+        hypothesis_line = line.hypothesis
+        ids.append((hypothesis_line or line.reference).id)
         pairs.append(
             (
                 compared_words(line.reference, reference, case_sensitive, characters),
-                compared_words(spoken, hypothesis, case_sensitive, characters) if spoken else [],
+                compared_words(hypothesis_line, hypothesis, case_sensitive, characters)
+                if hypothesis_line
+                else [],
             )
         )
     utterances = []
     for name, pair, operations in zip(ids, pairs, align_pairs(pairs), strict=True):
         name = name if case_sensitive else name.translate(_ASCII_LOWER)
-        words, spoken = (tuple(w for w in side if w != NULL_WORD) for side in pair)
+        spoken, recognized = (tuple(w for w in side if w != NULL_WORD) for side in pair)
         counts = Counts.of_operations(operations)
         speaker = speaker_of(name, id_type)
-        utterances.append(ScoredUtterance(name, speaker, words, spoken, operations, counts))
+        utterances.append(ScoredUtterance(name, speaker, spoken, recognized, operations, counts))
     return Score(
         title=str(hypothesis) if title is None else title,
         utterances=tuple(utterances),
@@ -208,14 +210,14 @@ def read_joined(
         return line.id.translate(_ASCII_LOWER) if fold else line.id
 
     by_key = {key(line): line for line in references}
-    given = {key(line) for line in hypotheses}
+    hypothesis_keys = {key(line) for line in hypotheses}
     unknown = [line.id for line in hypotheses if key(line) not in by_key]
     if unknown:
         raise ValueError(
             f"{hypothesis}: ids without a reference in {reference}: {list_some(unknown)}; "
             f"add the references or remove these lines"
         )
-    missing = [line for name, line in by_key.items() if name not in given]
+    missing = [line for name, line in by_key.items() if name not in hypothesis_keys]
     if missing and not allow_missing:
         raise ValueError(
             f"{hypothesis}: no hypothesis for {list_some(line.id for line in missing)}; decode "

@@ -37,7 +37,7 @@ def read_trn(path: str | Path) -> list[TrnLine]:
             message names the file, the line number or the ids, and a remedy.
     """
     lines: list[TrnLine] = []
-    seen: dict[str, int] = {}
+    line_numbers: dict[str, int] = {}
     repeated: list[str] = []
     for number, raw_line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
         try:
@@ -50,10 +50,10 @@ def read_trn(path: str | Path) -> list[TrnLine]:
         if text.startswith(COMMENT_PREFIXES) or not text.strip(ASCII_SPACE):
             continue
         line = _parse_line(text, f"{path}: line {number}", number)
-        if line.id in seen:
-            repeated.append(f"{line.id} (lines {seen[line.id]} and {number})")
+        if line.id in line_numbers:
+            repeated.append(f"{line.id} (lines {line_numbers[line.id]} and {number})")
             continue
-        seen[line.id] = number
+        line_numbers[line.id] = number
         lines.append(line)
     if repeated:
         raise InputError(f"{path}: repeated ids: {list_some(repeated)}; keep one line for each id")

@@ -48,9 +48,9 @@ def layout(config: WhisperConfig) -> dict[str, Stored]:
     size, mels = config.d_model, config.num_mel_bins
     variables = {EMBEDDINGS: Stored((config.vocab_size, size), ("decoder.embed_tokens.weight",))}
     for number, channels in ((1, mels), (2, size)):
-        there, here = f"encoder/conv{number}", f"encoder.conv{number}"
-        variables[f"{there}/weight"] = Stored((size, channels, 3), (f"{here}.weight",))
-        variables[f"{there}/bias"] = Stored((size,), (f"{here}.bias",))
+        variable, tensor = f"encoder/conv{number}", f"encoder.conv{number}"
+        variables[f"{variable}/weight"] = Stored((size, channels, 3), (f"{tensor}.weight",))
+        variables[f"{variable}/bias"] = Stored((size,), (f"{tensor}.bias",))
     sides = {
         "encoder": (config.max_source_positions, config.encoder_layers, config.encoder_ffn_dim),
         "decoder": (config.max_target_positions, config.decoder_layers, config.decoder_ffn_dim),
@@ -65,43 +65,45 @@ def layout(config: WhisperConfig) -> dict[str, Stored]:
 
 
 def _layer(side: str, layer: int, size: int, ffn: int) -> dict[str, Stored]:
-    there, here = f"{side}/layer_{layer}", f"{side}.layers.{layer}"
-    attention = f"{here}.self_attn"
+    variable, tensor = f"{side}/layer_{layer}", f"{side}.layers.{layer}"
+    attention = f"{tensor}.self_attn"
     fused = [f"{attention}.{part}_proj" for part in "qkv"]
     variables = {
-        **_norm(f"{there}/self_attention/layer_norm", f"{attention}_layer_norm", size),
-        **_linear(f"{there}/self_attention/linear_0", (size, size), *fused),
-        **_linear(f"{there}/self_attention/linear_1", (size, size), f"{attention}.out_proj"),
-        **_norm(f"{there}/ffn/layer_norm", f"{here}.final_layer_norm", size),
-        **_linear(f"{there}/ffn/linear_0", (ffn, size), f"{here}.fc1"),
-        **_linear(f"{there}/ffn/linear_1", (size, ffn), f"{here}.fc2"),
+        **_norm(f"{variable}/self_attention/layer_norm", f"{attention}_layer_norm", size),
+        **_linear(f"{variable}/self_attention/linear_0", (size, size), *fused),
+        **_linear(f"{variable}/self_attention/linear_1", (size, size), f"{attention}.out_proj"),
+        **_norm(f"{variable}/ffn/layer_norm", f"{tensor}.final_layer_norm", size),
+        **_linear(f"{variable}/ffn/linear_0", (ffn, size), f"{tensor}.fc1"),
+        **_linear(f"{variable}/ffn/linear_1", (size, ffn), f"{tensor}.fc2"),
     }
     if side == "encoder":
         return variables
-    cross = f"{here}.encoder_attn"
+    cross = f"{tensor}.encoder_attn"
     fused = [f"{cross}.{part}_proj" for part in "kv"]
     return variables | {
-        **_norm(f"{there}/attention/layer_norm", f"{cross}_layer_norm", size),
-        **_linear(f"{there}/attention/linear_0", (size, size), f"{cross}.q_proj"),
-        **_linear(f"{there}/attention/linear_1", (size, size), *fused),
-        **_linear(f"{there}/attention/linear_2", (size, size), f"{cross}.out_proj"),
+        **_norm(f"{variable}/attention/layer_norm", f"{cross}_layer_norm", size),
+        **_linear(f"{variable}/attention/linear_0", (size, size), f"{cross}.q_proj"),
+        **_linear(f"{variable}/attention/linear_1", (size, size), *fused),
+        **_linear(f"{variable}/attention/linear_2", (size, size), f"{cross}.out_proj"),
     }
 
 
-def _norm(there: str, here: str, size: int) -> dict[str, Stored]:
-    names = {"gamma": "weight", "beta": "bias"}
-    return {f"{there}/{name}": Stored((size,), (f"{here}.{ours}",)) for name, ours in names.items()}
-
-
-def _linear(there: str, shape: tuple[int, int], *here: str) -> dict[str, Stored]:
-    rows, columns = shape
-    # Whisper's keys have no bias: it would add a constant to all scores of a query.
-    biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in here)
+def _norm(variable: str, tensor: str, size: int) -> dict[str, Stored]:
     return {
-        f"{there}/weight": Stored(
-            (rows * len(here), columns), tuple(f"{name}.weight" for name in here)
-        ),
-        f"{there}/bias": Stored((rows * len(here),), biases),
+        f"{variable}/gamma": Stored((size,), (f"{tensor}.weight",)),
+        f"{variable}/beta": Stored((size,), (f"{tensor}.bias",)),
+    }
+
+
+def _linear(variable: str, shape: tuple[int, int], *tensors: str) -> dict[str, Stored]:
+    rows, columns = shape
+    rows *= len(tensors)
+    weights = tuple(f"{name}.weight" for name in tensors)
+    # Whisper's keys have no bias: it would add a constant to all scores of a query.
+    biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in tensors)
+    return {
+        f"{variable}/weight": Stored((rows, columns), weights),
+        f"{variable}/bias": Stored((rows,), biases),
     }
 
 
@@ -126,10 +128,10 @@ def read_half(path: Path, half: str) -> dict[str, torch.Tensor]:
         if not name.startswith(f"{half}/"):
             continue
         parts = torch.from_numpy(stored.read(name)).chunk(len(variable.parts))
-        for ours, part in zip(variable.parts, parts, strict=True):
-            if ours is not None:
+        for tensor, part in zip(variable.parts, parts, strict=True):
+            if tensor is not None:
                 # Cloned: a view would keep all parts in memory.
-                weights[ours.removeprefix(f"{half}.")] = part.clone() if len(parts) > 1 else part
+                weights[tensor.removeprefix(f"{half}.")] = part.clone() if len(parts) > 1 else part
     return weights
 
 

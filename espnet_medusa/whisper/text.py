@@ -202,8 +202,8 @@ def read_text(whisper_model: str) -> Text:
         return find_text(VOCAB_SIZES[whisper_model], None, TextOptions(), {})
     whisper = open_whisper(whisper_model)
     folder = whisper.files[0].parent
-    own = folder if (folder / "config.json").is_file() else None
-    return find_text(whisper.config.vocab_size, own, TextOptions(), {})
+    tokenizer_folder = folder if (folder / "config.json").is_file() else None
+    return find_text(whisper.config.vocab_size, tokenizer_folder, TextOptions(), {})
 
 
 def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, folder: Path) -> int:

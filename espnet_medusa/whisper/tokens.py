@@ -216,11 +216,11 @@ def load_tokenizer(folder: str | Path) -> Any:
     """
     from transformers import AutoTokenizer
 
-    own = Path(folder) / TOKENIZER
+    file = Path(folder) / TOKENIZER
     try:
-        if (own.parent / BINARY).is_file() and own.is_file():
+        if (file.parent / BINARY).is_file() and file.is_file():
             # CTranslate2's config.json does not contain the kind of tokenizer.
-            return _fast_tokenizer(Tokenizer.from_buffer(own.read_bytes()))
+            return _fast_tokenizer(Tokenizer.from_buffer(file.read_bytes()))
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # tokenizers raises plain Exception
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -7,6 +7,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
+from media_files import speechlike, write_media
 from tones import peak_frequency_hz, tone
 
 from espnet_medusa.audio import reader as audio
@@ -73,49 +74,63 @@ def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_c
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_truncated_mp3_is_refused(tmp_path):
-    path = tmp_path / "cut.mp3"
-    data = encode("MP3", None, tone(440, 2.0))
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(AudioError, match=r"truncated \(\d+ of 32000 samples\)"):
-        read_audio(str(path))
+UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
         (b"", "is an empty file"),
-        (b"RIFF", "no audio that libsndfile or FFmpeg reads"),
-        (np.random.default_rng(1).bytes(5000), "no audio that libsndfile or FFmpeg reads"),
+        (b"RIFF", UNREADABLE),
+        (np.random.default_rng(1).bytes(5000), UNREADABLE),
+        (b"Words of a user\n" * 100, UNREADABLE),
+        (b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", UNREADABLE),
+        (b"ffconcat version 1.0\nfile talk.m4a\n", UNREADABLE),
         (b"<!DOCTYPE html><html>404</html>", "HTML"),
-        (b"\0\0\0\x20ftypM4A \0\0\0\0", "damaged or truncated MP4"),
+        (b"\0\0\0\x20ftypM4A \0\0\0\0", "is a damaged or truncated MP4 file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_other_files_are_explained(tmp_path, content, message):
-    path = tmp_path / "bad.wav"
+@pytest.mark.parametrize("read", [probe_audio, read_audio])
+@pytest.mark.parametrize("suffix", ["wav", "mp4"])
+def test_other_files_are_explained(tmp_path, content, message, read, suffix):
+    write_media(tmp_path / "talk.m4a", speechlike(1.0))
+    path = tmp_path / f"bad.{suffix}"
     path.write_bytes(content)
     with pytest.raises(AudioError, match=message) as caught:
-        read_audio(str(path))
-    assert str(path) in str(caught.value)
-    assert "0x" not in str(caught.value), "the address of a Python object is noise"
+        read(str(path))
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    assert "0x" not in str(caught.value), "no address of a Python object"
 
 
-def test_compressed_sphere_names_its_decompressor(tmp_path):
-    path = tmp_path / "a.sph"
+def half_of_an_mp3() -> bytes:
+    data = encode("MP3", None, tone(440, 2.0))
+    return data[: len(data) // 2]
+
+
+def compressed_sphere() -> bytes:
     coding = b"sample_coding -s26 pcm,embedded-shorten-v2.00"
-    path.write_bytes(encode("NIST", "PCM_16").replace(b"sample_coding -s3 pcm", coding))
-    with pytest.raises(AudioError, match="sph2pipe"):
-        read_audio(str(path))
+    return encode("NIST", "PCM_16").replace(b"sample_coding -s3 pcm", coding)
 
 
-def test_damaged_flac_is_refused(tmp_path):
-    path = tmp_path / "a.flac"
+def damaged_flac() -> bytes:
     data = bytearray(encode("FLAC"))
     data[len(data) // 2 : len(data) // 2 + 200] = np.random.default_rng(2).bytes(200)
-    path.write_bytes(data)
-    with pytest.raises(AudioError, match="corrupt"):
-        read_audio(str(path))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (half_of_an_mp3, r"truncated \(\d+ of 32000 samples\)"),
+        (compressed_sphere, "sph2pipe"),
+        (damaged_flac, "corrupt"),
+    ],
+)
+def test_damaged_and_compressed_files_are_refused(tmp_path, make, message):
+    (tmp_path / "a.bin").write_bytes(make())
+    with pytest.raises(AudioError, match=message):
+        read_audio(str(tmp_path / "a.bin"))
 
 
 @pytest.mark.parametrize(

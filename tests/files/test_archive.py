@@ -47,24 +47,28 @@ def test_tar_archive_that_would_escape_is_refused(tmp_path, name, member):
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
 
 
-@pytest.mark.parametrize("name", ["../outside.txt", "/outside.txt", "a/../../b", "a\\..\\b"])
-def test_zip_archive_that_would_escape_is_refused(tmp_path, name):
+def symbolic_link() -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo("link")
+    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return member
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        *((name, "is outside") for name in ("../outside.txt", "/outside.txt", "a/../../b")),
+        ("a\\..\\b", "is outside"),
+        (symbolic_link(), "'link' is no file"),
+    ],
+)
+def test_zip_archive_that_would_escape_is_refused(tmp_path, member, message):
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
         packed.writestr("good.txt", "x")
-        packed.writestr(name, "x")
-    with pytest.raises(InputError, match="bad.zip: is not safe to unpack") as caught:
+        packed.writestr(member, "/etc/passwd")
+    with pytest.raises(InputError, match=f"bad.zip: is not safe to unpack .*{message}") as caught:
         unpack(tmp_path / "bad.zip", tmp_path / "out")
     one_line(caught.value)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "bad.zip", tmp_path / "out"]
-
-
-def test_links_in_zip_archives_are_refused(tmp_path):
-    member = zipfile.ZipInfo("link")
-    member.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as packed:
-        packed.writestr(member, "/etc/passwd")
-    with pytest.raises(InputError, match="'link' is no file"):
-        unpack(tmp_path / "bad.zip", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
