@@ -18,7 +18,7 @@ setup(
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
     package_data={
         "espnet_medusa": [
-            "report/plan/*.yaml",
+            "report/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",
             "slurm/slurm.conf",

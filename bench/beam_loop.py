@@ -32,7 +32,7 @@ from inputs import enter_recipe, load_model, read_utterances
 from tqdm import tqdm
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.search.build import build_beam

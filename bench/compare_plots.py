@@ -10,7 +10,7 @@ from peers.subject import Sizes
 from peers.way import BEAM_SIZES, CTC, CTC_HEADS, DRAFTS, HEADS, MODEL, PLAIN, REPLAYED
 from roofline import Call
 
-from espnet_medusa.report.figures.style import STYLE, save
+from espnet_medusa.report.style import STYLE, save
 
 COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compare_plots import plot_calls, plot_roofline, plot_speedup
 
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 
 MEGA = 1e6
 NOTES = """\

@@ -26,10 +26,9 @@ from tqdm import tqdm
 
 from espnet_medusa.inference.decoding_model import draft_sources
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.report.figures.scatter import Panel, Point
-from espnet_medusa.report.figures.scatter_plot import plot_scatter
-from espnet_medusa.report.plan.figure_plan import WerAgainstCalls, WerAgainstLatency
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.plan import WER_AGAINST_CALLS, WER_AGAINST_LATENCY, FigurePlan
+from espnet_medusa.report.scatter import Panel, Point, plot_scatter
 from espnet_medusa.scoring.alignment import align_pairs
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.scoring.trn import split_tokens
@@ -214,7 +213,7 @@ def _thresholds(setting: Setting) -> tuple[float | None, float | None]:
 
 def plot(rows: Sequence[Row], title: str, output: Path) -> None:
     """WER against calls and against seconds: a line for each likelihood, a point an entropy."""
-    kinds = {"calls": (WerAgainstCalls, "calls"), "seconds": (WerAgainstLatency, "ms")}
+    kinds = {"calls": (WER_AGAINST_CALLS, "calls"), "seconds": (WER_AGAINST_LATENCY, "ms")}
     for word, (kind, measure) in kinds.items():
         series: dict[tuple[str, str], list[Point]] = {}
         groups: dict[str, dict[str, dict[str, str]]] = {}
@@ -229,7 +228,7 @@ def plot(rows: Sequence[Row], title: str, output: Path) -> None:
             groups.setdefault(group, {"verified": {}})
         exact = next(row for row in rows if row.setting == EXACT)
         plain = Point("exact rule, CTC drafts", getattr(exact, measure), exact.wer)
-        plan = kind(title, groups, "entropy threshold in nats")
+        plan = FigurePlan(kind, title, groups=groups, points="entropy threshold in nats")
         path = output.with_name(f"{output.name}_{word}.png")
         plot_scatter(plan, {title: Panel(series, plain)}, path)
 

@@ -12,8 +12,8 @@ from inputs import Utterance
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
-from espnet_medusa.report.figures.style import STYLE, save
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.style import STYLE, save
 from espnet_medusa.scoring.alignment import align_pairs
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.scoring.trn import split_tokens

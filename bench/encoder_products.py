@@ -20,7 +20,7 @@ from machine import describe_machine, machine_name
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.linear import ZERO_POINT, BlockedLinear, int8_product, zero_points
 from espnet_medusa.runtime.native.library import kernels

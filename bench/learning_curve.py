@@ -6,8 +6,8 @@ from typing import Protocol
 
 from matplotlib import pyplot
 
-from espnet_medusa.report.figures.style import COLORS, MARKERS, STYLE, legend_above, save
-from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.measures import Estimate
+from espnet_medusa.report.style import COLORS, MARKERS, STYLE, legend_above, save
 
 PANEL = 3.6  # inches
 

@@ -17,7 +17,7 @@ from table_cells import cells
 from word_errors import WHISPER_CLEANER, word_errors
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
 Found = Mapping[Way, Mapping[str, LongTranscribed]]

@@ -13,7 +13,7 @@ from stacked_bars import plot_encoder_and_decoder
 from table_cells import cells
 from word_errors import WHISPER_CLEANER, word_errors
 
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
 WAY = ("contestant", "weights", "search", "drafts")

@@ -18,7 +18,7 @@ from machine import machine_name
 from tqdm import tqdm
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
-from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
+from espnet_medusa.report.style import COLORS, STYLE, legend_above, save
 
 PANEL_INCHES, BAR_INCHES, MARGIN_INCHES = 6.0, 0.3, 1.4
 

@@ -33,7 +33,7 @@ from whole_logits import WholeLogitsModel
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"

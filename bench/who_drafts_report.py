@@ -12,9 +12,9 @@ from who_drafts_plan import Way
 from word_errors import word_errors
 
 from espnet_medusa.inference.journal import Decoded
-from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
-from espnet_medusa.report.tables.columns import estimate_cell, milliseconds
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.measures import Estimate, ratio_of_sums
+from espnet_medusa.report.paper_tables import estimate_cell, milliseconds
 from espnet_medusa.search.statistics import DecodingStatistics
 
 MILLI = 1000.0

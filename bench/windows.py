@@ -32,7 +32,7 @@ from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, encoder_options
 from espnet_medusa.options import read_config
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.scoring.sclite import Counts
 
 PRECISIONS = ("float32", "int8")

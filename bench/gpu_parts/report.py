@@ -7,8 +7,8 @@ from matplotlib import pyplot
 from peers.way import DRAFTS
 from table_cells import cells
 
-from espnet_medusa.report.figures.style import COLORS, STYLE, legend_above, save
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.style import COLORS, STYLE, legend_above, save
 from gpu_parts.part import Kept
 
 GIGA = 1e9

@@ -8,14 +8,14 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.report.measures.experiments import (
+from espnet_medusa.report.decodings import (
     check_decoded,
     check_experiments,
+    complete_statistics,
     read_experiments,
 )
-from espnet_medusa.report.measures.job_statistics import complete_statistics
-from espnet_medusa.report.papers import write_papers
-from espnet_medusa.report.plan.published import PUBLISHED
+from espnet_medusa.report.paper_tables import write_papers
+from espnet_medusa.report.published import PUBLISHED
 from espnet_medusa.report.results import default_output, write_results
 
 

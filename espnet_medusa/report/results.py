@@ -1,22 +1,68 @@
-"""RESULTS.md, decoding.json and plots of experiments."""
+"""Write RESULTS.md (error rates, comparison of decodings), decoding.json and plots."""
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.recipe.train_log import has_epochs
-from espnet_medusa.report.figures.decoding import plot_decodings
-from espnet_medusa.report.figures.training import plot_experiment
-from espnet_medusa.report.measures.decodings import Decoding
-from espnet_medusa.report.tables.comparison import compare_all, comparison_markdown
-from espnet_medusa.report.tables.error_rates import results_markdown
+from espnet_medusa.report.decodings import Decoding, find_plains
+from espnet_medusa.report.experiment_figures import plot_decodings, plot_experiment
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.measures import calls_known, calls_per_word, same_texts, speedup
+from espnet_medusa.scoring.box_table import parse_sum
+
+RATES = ("wer", "cer", "ter")
+TITLES = ("dataset", "Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
+COMPARISON_TITLES = (
+    *("dataset", "configuration", "WER", "eta", "tokens/call", "decoder calls"),
+    *("accepted per head [%]", "decoder RTF", "RTF", "decoder speedup", "speedup"),
+    "same text as plain",
+)
+COMPARISON_NOTES = (
+    "eta: decoder calls per word, 2 calls / (reference words + hypothesis words). "
+    "RTF: seconds / audio seconds. Speedup: plain decoding's seconds over these."
+)
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """A decoding compared with the baseline; None: not measured.
+
+    Attributes:
+        wer: Percent.
+        eta: Decoder calls per word.
+        tokens_per_call, decoder_calls: None, as eta, for ESPnet's own searches.
+        acceptance_per_head: Accepted share of each head's drafts.
+        decoder_rtf, rtf: Seconds over audio seconds, search only and all.
+        decoder_speedup, speedup: The baseline's seconds over this decoding's, search only and all,
+            over the utterances of both.
+        identical, compared: Utterances with the baseline's text, and utterances of both.
+    """
+
+    configuration: str
+    test_set: str
+    wer: float | None
+    eta: float | None
+    tokens_per_call: float | None
+    decoder_calls: int | None
+    acceptance_per_head: list[float]
+    decoder_rtf: float | None
+    rtf: float | None
+    decoder_speedup: float | None
+    speedup: float | None
+    identical: int | None
+    compared: int | None
 
 
 def default_output(exp_dirs: Sequence[Path]) -> Path:
-    """RESULTS.md in the experiment; of several in the folder that they have in common."""
+    """Return RESULTS.md in the experiment, or in the common parent of several."""
     if len(exp_dirs) == 1:
         return exp_dirs[0] / "RESULTS.md"
     common = Path(os.path.commonpath([os.path.abspath(path.parent) for path in exp_dirs]))
@@ -32,29 +78,146 @@ def write_results(
     output: Path,
     image_dir: Path,
 ) -> list[Path]:
-    """Write the tables, for people and for programs, and draw the plots.
+    """Write the tables as Markdown and JSON, and draw the plots.
 
     Args:
         exp_dirs: Experiments.
-        decodings: Theirs.
-        plain: `EXP_DIR/INFERENCE_TAG` that the others are compared with; None: with none.
-        output: RESULTS.md to write; decoding.json goes beside it.
-        image_dir: Folder for plots of decoding; those of training go to the experiments' own.
+        decodings: All of their decodings.
+        plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: compare with nothing.
+        output: RESULTS.md to write; decoding.json goes into the same folder.
+        image_dir: Folder for plots of decoding; plots of training go to the experiments' folders.
 
     Returns:
         The files.
 
     Raises:
-        ValueError: A report is malformed, or no test set was decoded as ``plain`` says.
+        ValueError: A report is malformed, or no test set has the baseline.
     """
     rows = compare_all(decodings, plain)
-    text = results_markdown(exp_dirs, [comparison_markdown(rows)])
-    table = json.dumps([asdict(row) for row in rows], indent=1)
-    write_atomically(output, text)
+    write_atomically(output, results_markdown(exp_dirs, [comparison_markdown(rows)]))
     rows_output = output.with_name("decoding.json")
-    write_atomically(rows_output, table + "\n")
+    write_atomically(rows_output, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     images = plot_decodings(decodings, plain, image_dir)
     for exp_dir in exp_dirs:
         if has_epochs(exp_dir / "train.log"):
             images += plot_experiment(exp_dir)
     return [output, rows_output, *images]
+
+
+def results_markdown(exp_dirs: Sequence[Path], sections: Sequence[str] = ()) -> str:
+    """Return RESULTS.md: tables of the experiments with scores, then ``sections``.
+
+    Raises:
+        ValueError: An sclite report cannot be read.
+    """
+    lines = [
+        "<!-- Generated by espnet_medusa.bin.report -->",
+        "# RESULTS",
+        *environment_lines(Path.cwd()),
+        "",
+        "",
+    ]
+    text = "\n".join(lines)
+    for exp_dir in exp_dirs:
+        tables = "".join(rate_table(exp_dir, rate) for rate in RATES)
+        if tables:
+            text += f"## {exp_dir.as_posix()}\n{tables}"
+    return text + "".join(sections)
+
+
+def environment_lines(folder: Path) -> list[str]:
+    """Return the `## Environments` section: date, versions, commit."""
+    python = sys.version.replace("\n", " ")
+    return [
+        "## Environments",
+        f"- date: `{time.strftime('%a %b %e %H:%M:%S %Z %Y')}`",
+        f"- python version: `{python}`",
+        f"- espnet version: `espnet {version('espnet')}`",
+        f"- pytorch version: `pytorch {version('torch')}`",
+        *git_lines(folder),
+    ]
+
+
+def git_lines(folder: Path) -> list[str]:
+    """Return hash and commit date of the folder's Git repository, if there is one."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        commit, date = git("rev-parse", "HEAD"), git("log", "-1", "--format=%cd")
+    except (OSError, subprocess.CalledProcessError):
+        return ["- Git hash: `not in a git repository`"]
+    return [f"- Git hash: `{commit}`", f"  - Commit date: `{date}`"]
+
+
+def rate_table(exp_dir: Path, rate: str) -> str:
+    """Return an experiment's table of one error rate, as ESPnet's; empty without scores."""
+    folders = ("*/*", "*/org/*")  # the latter: --eval_valid_set
+    results = sorted(p for f in folders for p in exp_dir.glob(f"{f}/score_{rate}/result.txt"))
+    rows = []
+    for result in results:
+        dataset = result.parents[1].relative_to(exp_dir).as_posix()
+        rows.append([dataset, *astuple(parse_sum(result))])
+    return f"### {rate.upper()}\n\n{markdown_table(TITLES, rows)}\n" if rows else ""
+
+
+def compare_all(decodings: Sequence[Decoding], plain: Path | None) -> list[ComparisonRow]:
+    """Return one row for each decoding, test set by test set.
+
+    Raises:
+        ValueError: A baseline is wanted, and no test set has it.
+    """
+    plains = find_plains(decodings, plain)
+    ordered = sorted(decodings, key=lambda item: item.test_set)
+    return [compare(item, plains[item.test_set]) for item in ordered]
+
+
+def compare(decoding: Decoding, plain: Decoding | None) -> ComparisonRow:
+    """Compare a decoding with the baseline of the same test set."""
+    total, counted = decoding.total, calls_known(decoding)
+    summary, same = total.summary(), same_texts(decoding, plain)
+    result = decoding.folder / "score_wer" / "result.txt"
+    eta = calls_per_word(decoding.folder / "statistics.json") if counted else None
+    decoder_speedup = speedup(decoding, plain, "decoder_seconds")
+    total_speedup = speedup(decoding, plain, "total_seconds")
+    return ComparisonRow(
+        configuration=decoding.name,
+        test_set=decoding.test_set,
+        wer=float(parse_sum(result).err) if result.is_file() else None,
+        eta=eta and eta.value,
+        tokens_per_call=summary["tokens_per_call"] if counted else None,
+        decoder_calls=total.decoder_calls if counted else None,
+        acceptance_per_head=summary["acceptance_per_head"],
+        decoder_rtf=summary["decoder_rtf"] or None,
+        rtf=summary["rtf"] or None,
+        decoder_speedup=decoder_speedup and decoder_speedup.value,
+        speedup=total_speedup and total_speedup.value,
+        identical=same and same.identical,
+        compared=same and same.compared,
+    )
+
+
+def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
+    """Return the comparison as a section of RESULTS.md; empty without rows."""
+    if not rows:
+        return ""
+    table = markdown_table(COMPARISON_TITLES, map(_comparison_cells, rows))
+    return f"## Decoding\n\n{table}\n{COMPARISON_NOTES}\n"
+
+
+def _comparison_cells(row: ComparisonRow) -> tuple[str, ...]:
+    heads = " ".join(f"{100 * share:.0f}" for share in row.acceptance_per_head) or "-"
+    same = "-" if row.compared is None else f"{row.identical}/{row.compared}"
+    return (
+        *(row.test_set, row.configuration, _number(row.wer, 1), _number(row.eta)),
+        *(_number(row.tokens_per_call), _number(row.decoder_calls, 0), heads),
+        *(_number(row.decoder_rtf, 4), _number(row.rtf, 4)),
+        *(_number(row.decoder_speedup), _number(row.speedup), same),
+    )
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

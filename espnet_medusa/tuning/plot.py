@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
-from espnet_medusa.report.figures.style import STYLE, save
+from espnet_medusa.report.style import STYLE, save
 from espnet_medusa.search.options import ACCEPTANCE, COST, FIXED
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.report import best_settings, milliseconds

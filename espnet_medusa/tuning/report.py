@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.search.options import FIXED, LOOKAHEADS
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting

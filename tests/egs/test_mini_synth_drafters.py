@@ -10,7 +10,7 @@ import yaml
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.report.plan.report_plan import read_plan
+from espnet_medusa.report.plan import read_plan
 from espnet_medusa.search.options import check_options
 
 ROOT = Path(__file__).resolve().parents[2]

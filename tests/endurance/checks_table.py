@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.tuning.report import machine_name
 
 TITLES = ("check", "found", "right", "command", "machine")

@@ -38,7 +38,7 @@ from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job
 from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry, Outcome
 from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tuning.report import machine_name
 

@@ -26,7 +26,7 @@ from fuzz.scratch import IN_MEMORY
 
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 
 HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "support"

@@ -31,7 +31,7 @@ from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
 
 SETTLED = 0.1  # share of the audio behind which measurements count
 HOUR_S, RATE_HZ, MEGABYTE = 3600.0, 16000, 1e6

@@ -11,7 +11,7 @@ from safetensors.torch import save, save_file
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
-from espnet_medusa.report.measures.parameters import count_parameters
+from espnet_medusa.report.measures import count_parameters
 
 STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4).half()}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.report.tables.error_rates import results_markdown
+from espnet_medusa.report.results import results_markdown
 from espnet_medusa.scoring.box_table import SumLine, parse_sum
 
 GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite

@@ -6,27 +6,18 @@ import numpy as np
 import pytest
 from matplotlib import colors, pyplot
 
-from espnet_medusa.report.figures.calls_per_word import eta_bars, plot_calls_per_word
-from espnet_medusa.report.figures.scatter import Panel, Point, scatter_panels
-from espnet_medusa.report.figures.scatter_plot import plot_scatter
-from espnet_medusa.report.figures.speedup_by_length import (
+from espnet_medusa.report.measures import Estimate, Latency
+from espnet_medusa.report.plan import CallsAndWer, FigurePlan, System, TablePlan
+from espnet_medusa.report.rows import SystemRow
+from espnet_medusa.report.scatter import Panel, Point, plot_scatter, scatter_panels
+from espnet_medusa.report.style import ranks
+from espnet_medusa.report.table_figures import (
     LengthBin,
     bin_speedups,
+    eta_bars,
+    plot_calls_per_word,
     plot_speedup_by_length,
 )
-from espnet_medusa.report.figures.style import ranks
-from espnet_medusa.report.measures.bootstrap import Estimate
-from espnet_medusa.report.measures.decoding_measures import Latency
-from espnet_medusa.report.measures.table_rows import Row
-from espnet_medusa.report.plan.figure_plan import (
-    CallsAgainstWer,
-    CallsAndWer,
-    CallsPerWord,
-    WerAgainstCalls,
-    WerAgainstEta,
-    WerAgainstLatency,
-)
-from espnet_medusa.report.plan.report_plan import System, TablePlan
 
 
 @pytest.fixture
@@ -34,7 +25,7 @@ def drawn(monkeypatch):
     """Figures that were written, kept open for the test to look at."""
     figures = []
     close = pyplot.close
-    monkeypatch.setattr("espnet_medusa.report.figures.style.pyplot.close", figures.append)
+    monkeypatch.setattr("espnet_medusa.report.style.pyplot.close", figures.append)
     yield figures
     for figure in figures:
         close(figure)
@@ -52,13 +43,13 @@ def table(**changes):
         {"test": "English", "test_de": "German"},
         {key: System(key.capitalize(), f"asr_{key}", "exact") for key in keys},
         "base",
-        figure=WerAgainstEta("F", points, "K"),
+        figure=FigurePlan("wer_against_eta", "F", groups=points, points="K"),
     )
     return replace(plan, **changes)
 
 
 def row(system, test_set, eta, wer):
-    return Row(system, test_set, eta=Estimate(eta, eta - 0.1, eta + 0.2), wer=Estimate(wer))
+    return SystemRow(system, test_set, eta=Estimate(eta, eta - 0.1, eta + 0.2), wer=Estimate(wer))
 
 
 ROWS = [
@@ -66,10 +57,10 @@ ROWS = [
     row("wide2", "English", 1.2, 5.0),
     row("wide3", "English", 0.9, 5.5),
     row("slim_quick", "English", 0.8, 6.5),
-    Row("slim2", "English", "not run"),
-    Row("base", "German", "not run"),
+    SystemRow("slim2", "English", "not run"),
+    SystemRow("base", "German", "not run"),
     row("slim_quick", "German", 0.7, 8.0),
-    Row("wide2", "German", eta=Estimate(1.0)),
+    SystemRow("wide2", "German", eta=Estimate(1.0)),
 ]
 
 
@@ -158,15 +149,15 @@ POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "sli
 
 def latency_rows(*medians):
     return [
-        Row(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
+        SystemRow(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
         for n, (system, value) in enumerate(zip(("base", "wide2", "wide3"), medians, strict=True))
     ]
 
 
 @pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
 def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
-    plan = table(figure=WerAgainstLatency("F", POINTS, "K"))
-    rows = [*latency_rows(slowest, 20.0, 10.0), Row("slim2", "English", wer=Estimate(4.0))]
+    plan = table(figure=FigurePlan("wer_against_latency", "F", groups=POINTS, points="K"))
+    rows = [*latency_rows(slowest, 20.0, 10.0), SystemRow("slim2", "English", wer=Estimate(4.0))]
     panels = scatter_panels(plan, rows)
     found = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
     assert panels == {"English": Panel({("heads", "exact"): found}, Point("Base", slowest, 5.0))}
@@ -188,10 +179,10 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
 
 @pytest.mark.parametrize(("fewest", "scale"), [(0.0, "linear"), (2.0, "log")])
 def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
-    plan = table(figure=WerAgainstCalls("F", POINTS, "K"))
+    plan = table(figure=FigurePlan("wer_against_calls", "F", groups=POINTS, points="K"))
     calls = {"base": 28.0, "wide2": 9.0, "wide3": fewest}
     rows = [
-        Row(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
+        SystemRow(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
         for n, (system, count) in enumerate(calls.items())
     ]
     panels = scatter_panels(plan, rows)
@@ -208,13 +199,16 @@ def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
     pairs = {"1": CallsAndWer("wide2", "slim2"), "9": CallsAndWer("wide3", "slim_quick")}
     unscored = {"1": CallsAndWer("wide2", "wide3"), "2": CallsAndWer("slim2", "slim_quick")}
     groups = {"CTC": {"greedy": pairs, "beam": unscored}}
-    plan = table(figure=CallsAgainstWer("F", groups, "epochs", "the greedy CTC hypothesis"))
+    figure = FigurePlan(
+        "calls_against_wer", "F", groups=groups, points="epochs", wer_of="the greedy CTC hypothesis"
+    )
+    plan = table(figure=figure)
     rows = [
-        Row("base", "English", calls_per_utterance=Estimate(28.0)),
-        Row("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
-        Row("wide3", "English", calls_per_utterance=Estimate(4.0)),
-        Row("slim2", "English", wer=Estimate(26.0)),
-        Row("slim_quick", "English", wer=Estimate(8.0)),
+        SystemRow("base", "English", calls_per_utterance=Estimate(28.0)),
+        SystemRow("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
+        SystemRow("wide3", "English", calls_per_utterance=Estimate(4.0)),
+        SystemRow("slim2", "English", wer=Estimate(26.0)),
+        SystemRow("slim_quick", "English", wer=Estimate(8.0)),
     ]
     panels = scatter_panels(plan, rows)
     found = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
@@ -235,7 +229,7 @@ def test_long_labels_of_points_side_by_side(tmp_path, drawn):
     # What exact drafts give: one WER, latencies close by.
     places = [*np.linspace(18.0, 25.0, 8), 40.0]
     points = [Point(f"the drafter no. {n}", x, 5.0) for n, x in enumerate(places)]
-    figure = WerAgainstLatency("F", {"all": {"exact": {}}}, "drafter")
+    figure = FigurePlan("wer_against_latency", "F", groups={"all": {"exact": {}}})
     panels = {"English": Panel({("all", "exact"): points}, Point("Base", 32.0, 5.0))}
     plot_scatter(figure, panels, tmp_path / "plot.png")
     (axis,) = drawn[0].axes
@@ -267,7 +261,9 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
 
 def test_bars_of_eta():
     groups = {"wide": {"top-1": "wide2"}, "slim": {"top-1": "slim2", "quick": "slim_quick"}}
-    plain, wide, quick = eta_bars(table(figure=CallsPerWord("F", groups)), ROWS)
+    plain, wide, quick = eta_bars(
+        table(figure=FigurePlan("calls_per_word", "F", groups=groups)), ROWS
+    )
     assert [entry.name for entry in (plain, wide, quick)] == ["Base", "wide, top-1", "slim, quick"]
     assert plain.values == {"English": Estimate(2.0, 1.9, 2.2)}
     assert wide.values["German"] == Estimate(1.0) and wide.values["English"].high == 1.4
@@ -276,7 +272,7 @@ def test_bars_of_eta():
 
 def test_plot_of_calls_per_word(tmp_path, drawn):
     groups = {"wide": {"top-1": "wide2"}, "slim": {"quick": "slim_quick"}}
-    bars = eta_bars(table(figure=CallsPerWord("F", groups)), ROWS)
+    bars = eta_bars(table(figure=FigurePlan("calls_per_word", "F", groups=groups)), ROWS)
     path = plot_calls_per_word(["French", "English", "German"], bars, tmp_path / "plot.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     (axis,) = drawn[0].axes

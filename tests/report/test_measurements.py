@@ -7,28 +7,29 @@ from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_
 from safetensors.torch import save_file
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.measures.bootstrap import Estimate, ratio_of_sums
-from espnet_medusa.report.measures.decoding_measures import (
+from espnet_medusa.report.decodings import find_decodings, find_espnet_decodings, timings_by_id
+from espnet_medusa.report.measures import (
+    Estimate,
     Latency,
+    Parameters,
     SameTexts,
     acceptance,
     calls_known,
     calls_per_word,
+    count_parameters,
     draft_milliseconds,
     error_rate,
     latency,
     per_utterance,
-    seconds_over,
+    ratio_of_sums,
+    same_texts,
     set_ratio,
-    texts_kept,
+    speedup,
 )
-from espnet_medusa.report.measures.decodings import find_decodings
-from espnet_medusa.report.measures.espnet_decodings import find_espnet_decodings, timings_by_id
-from espnet_medusa.report.measures.parameters import Parameters, count_parameters
-from espnet_medusa.report.measures.table_rows import Row, measure_rows
-from espnet_medusa.report.plan.published import MEASURES, read_corpora
-from espnet_medusa.report.plan.report_plan import System, TablePlan
-from espnet_medusa.report.tables.columns import COLUMNS, count_cell, estimate_cell, millions
+from espnet_medusa.report.paper_tables import COLUMNS, estimate_cell, millions
+from espnet_medusa.report.plan import MEASURES, System, TablePlan
+from espnet_medusa.report.published import read_corpora
+from espnet_medusa.report.rows import SystemRow, measure_rows
 
 
 def test_ratio_and_its_interval():
@@ -112,9 +113,9 @@ def test_ratios_of_a_set(tmp_path):
     # Half of the seconds are the search's: 3 of 20 s.
     assert set_ratio(quick, "decoder_seconds", "audio_seconds") == Estimate(0.15)
     assert set_ratio(quick, "decoder_seconds", "words") is None
-    assert seconds_over(quick, plain, "decoder_seconds") == Estimate(3.0)
-    assert seconds_over(plain, plain, "decoder_seconds") == Estimate(1.0)
-    assert seconds_over(quick, None, "decoder_seconds") is None
+    assert speedup(quick, plain, "decoder_seconds") == Estimate(3.0)
+    assert speedup(plain, plain, "decoder_seconds") == Estimate(1.0)
+    assert speedup(quick, None, "decoder_seconds") is None
 
 
 def test_drafts_of_a_set(tmp_path):
@@ -154,9 +155,9 @@ def test_texts_beside_plain_ones(tmp_path):
     folder = write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0, "d": 1.0})
     (folder / "text").write_text("a words\nb other\nd words\n")
     plain, quick = find_decodings([tmp_path])
-    assert texts_kept(quick, plain) == SameTexts(1, 2)
-    assert texts_kept(plain, plain) == SameTexts(3, 3)
-    assert texts_kept(quick, None) is None
+    assert same_texts(quick, plain) == SameTexts(1, 2)
+    assert same_texts(plain, plain) == SameTexts(3, 3)
+    assert same_texts(quick, None) is None
 
 
 def test_calls_are_known_where_something_was_counted_of_each_utterance(tmp_path):
@@ -194,11 +195,11 @@ def test_decodings_by_espnets_own_command(tmp_path):
         "a": 3.0, "b": 4.0, "c": 0.5,
     }  # fmt: skip
     assert latency(found) == Latency(3000.0, pytest.approx(3800.0))
-    assert not calls_known(found) and texts_kept(ours, found) == SameTexts(3, 3)
+    assert not calls_known(found) and same_texts(ours, found) == SameTexts(3, 3)
     # 7.5 s against 6 s; its search alone is not known.
-    assert seconds_over(ours, found, "total_seconds") == Estimate(1.25)
-    assert seconds_over(ours, found, "decoder_seconds") is None
-    assert seconds_over(found, found, "decoder_seconds") is None
+    assert speedup(ours, found, "total_seconds") == Estimate(1.25)
+    assert speedup(ours, found, "decoder_seconds") is None
+    assert speedup(found, found, "decoder_seconds") is None
 
 
 def test_seconds_that_logs_do_not_tell(tmp_path):
@@ -221,10 +222,10 @@ def test_seconds_that_logs_do_not_tell(tmp_path):
 
 def test_each_measure_has_a_column_and_a_value():
     assert list(COLUMNS) == list(MEASURES)
-    row = Row("system", "test")
+    row = SystemRow("system", "test")
     cells = [column.cell(getattr(row, name)) for name, column in COLUMNS.items()]
     assert cells == ["-"] * len(MEASURES)
-    assert count_cell(0) == "0" and count_cell(12345) == "12345"
+    assert COLUMNS["calls"].cell(0) == "0" and COLUMNS["calls"].cell(12345) == "12345"
     assert (
         COLUMNS["decoder_rtf"].cell(Estimate(0.01234, 0.012, 0.0131)) == "0.0123 [0.0120, 0.0131]"
     )

@@ -5,17 +5,8 @@ from pathlib import Path
 import pytest
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.plan.figure_plan import (
-    CallsAgainstWer,
-    CallsAndWer,
-    CallsPerWord,
-    SpeedupByLength,
-    WerAgainstCalls,
-    WerAgainstEta,
-    WerAgainstLatency,
-)
-from espnet_medusa.report.plan.published import read_corpora, read_published
-from espnet_medusa.report.plan.report_plan import COLUMNS, read_plan
+from espnet_medusa.report.plan import DEFAULT_COLUMNS, CallsAndWer, FigurePlan, read_plan
+from espnet_medusa.report.published import read_corpora, read_published
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 SYSTEM = "{name: N, exp: asr_x, decoding: plain}"
@@ -37,8 +28,8 @@ def test_plan_as_read(tmp_path):
     path.write_text(f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: [x]}}}}]\n")
     (table,) = read_plan(path).tables
     assert table.systems["x"].exp == "asr_x" and table.corpus is None
-    assert table.figure == SpeedupByLength("F", ("x",), 10)
-    assert table.columns == COLUMNS
+    assert table.figure == FigurePlan("speedup_by_length", "F", ("x",))
+    assert table.columns == DEFAULT_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -46,24 +37,30 @@ def test_plan_as_read(tmp_path):
     [
         (
             "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
-            WerAgainstEta("F", {"g": {"v": {"2": "x"}}}, "K"),
+            FigurePlan("wer_against_eta", "F", groups={"g": {"v": {"2": "x"}}}, points="K"),
         ),
         (
             "kind: wer_against_latency, title: F, points: K, groups: {g: {v: {2: x}}}",
-            WerAgainstLatency("F", {"g": {"v": {"2": "x"}}}, "K"),
+            FigurePlan("wer_against_latency", "F", groups={"g": {"v": {"2": "x"}}}, points="K"),
         ),
         (
             "kind: wer_against_calls, title: F, points: K, groups: {g: {v: {2: x}}}",
-            WerAgainstCalls("F", {"g": {"v": {"2": "x"}}}, "K"),
+            FigurePlan("wer_against_calls", "F", groups={"g": {"v": {"2": "x"}}}, points="K"),
         ),
         (
             "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
             "groups: {g: {v: {2: {calls: x, wer: x}}}}",
-            CallsAgainstWer("F", {"g": {"v": {"2": CallsAndWer("x", "x")}}}, "K", "CTC"),
+            FigurePlan(
+                "calls_against_wer",
+                "F",
+                groups={"g": {"v": {"2": CallsAndWer("x", "x")}}},
+                points="K",
+                wer_of="CTC",
+            ),
         ),
         (
             "kind: calls_per_word, title: F, groups: {g: {v: x}}",
-            CallsPerWord("F", {"g": {"v": "x"}}),
+            FigurePlan("calls_per_word", "F", groups={"g": {"v": "x"}}),
         ),
     ],
 )

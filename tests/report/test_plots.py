@@ -7,8 +7,8 @@ import pytest
 from matplotlib import image, pyplot
 
 from espnet_medusa import stages
-from espnet_medusa.report.figures import decoding, training
-from espnet_medusa.report.measures.decodings import Decoding
+from espnet_medusa.report import experiment_figures
+from espnet_medusa.report.decodings import Decoding
 from espnet_medusa.search.statistics import DecodingStatistics
 
 
@@ -34,8 +34,9 @@ def make_decoding(tmp_path, experiment, tag, heads, calls=4):
 def figures(monkeypatch):
     """The figures that were saved, still open."""
     saved = []
-    for module in (decoding, training):
-        monkeypatch.setattr(module, "save", lambda figure, path: saved.append(figure) or path)
+    monkeypatch.setattr(
+        experiment_figures, "save", lambda figure, path: saved.append(figure) or path
+    )
     yield saved
     pyplot.close("all")
 
@@ -51,7 +52,7 @@ EPOCHS = {
 
 
 def test_training_curves_hold_both_parts(figures, tmp_path):
-    training.plot_training(EPOCHS, "x", tmp_path / "x.png")
+    experiment_figures.plot_training(EPOCHS, "x", tmp_path / "x.png")
     loss, accuracy = figures[0].axes
     assert [list(line.get_ydata()) for line in loss.lines] == [[8.0, 7.0], [8.0, 8.0]]
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[0.1, 0.2], [0.5, 0.5]]
@@ -59,7 +60,7 @@ def test_training_curves_hold_both_parts(figures, tmp_path):
 
 
 def test_heads_come_in_numeric_order(figures, tmp_path):
-    training.plot_heads(EPOCHS, "x", tmp_path / "x.png")
+    experiment_figures.plot_heads(EPOCHS, "x", tmp_path / "x.png")
     loss = figures[0].axes[0]
     assert [line.get_label() for line in loss.lines] == ["1", "2", "10"]
     assert list(loss.lines[2].get_ydata()) == [0.1, 0.2]
@@ -67,14 +68,14 @@ def test_heads_come_in_numeric_order(figures, tmp_path):
 
 def test_a_model_without_heads_gets_no_figure_of_them(tmp_path):
     epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
-    assert training.plot_heads(epochs, "x", tmp_path / "x.png") is None
+    assert experiment_figures.plot_heads(epochs, "x", tmp_path / "x.png") is None
     assert not (tmp_path / "x.png").exists()
 
 
 def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
     two = make_decoding(tmp_path, "block", "exact", 2)
-    decoding.plot_acceptance([plain, two], tmp_path / "x.png")
+    experiment_figures.plot_acceptance([plain, two], tmp_path / "x.png")
     axis = figures[0].axes[0]
     assert [bar.get_height() for bar in axis.patches] == [50.0, 50.0]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
@@ -83,7 +84,7 @@ def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
 def test_speedup_is_that_of_the_decoder(figures, tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
     two = make_decoding(tmp_path, "block", "exact", 2)
-    decoding.plot_speedup([plain, two], plain, tmp_path / "x.png")
+    experiment_figures.plot_speedup([plain, two], plain, tmp_path / "x.png")
     axis = figures[0].axes[0]
     points = axis.collections[0].get_offsets()
     assert points.shape == (9, 2)
@@ -93,14 +94,14 @@ def test_speedup_is_that_of_the_decoder(figures, tmp_path):
 
 def test_nothing_to_draw_draws_nothing(tmp_path):
     plain = make_decoding(tmp_path, "base", "plain", 0, 8)
-    assert decoding.plot_acceptance([plain], tmp_path / "x.png") is None
-    assert decoding.plot_speedup([plain], plain, tmp_path / "x.png") is None
-    assert decoding.plot_tokens_per_call([plain], tmp_path / "x.png") is None
+    assert experiment_figures.plot_acceptance([plain], tmp_path / "x.png") is None
+    assert experiment_figures.plot_speedup([plain], plain, tmp_path / "x.png") is None
+    assert experiment_figures.plot_tokens_per_call([plain], tmp_path / "x.png") is None
 
 
 def test_histogram_counts_every_utterance(figures, tmp_path):
     two = make_decoding(tmp_path, "block", "exact", 2)
-    decoding.plot_tokens_per_call([two], tmp_path / "x.png")
+    experiment_figures.plot_tokens_per_call([two], tmp_path / "x.png")
     axis = figures[0].axes[0]
     outline = axis.patches[-1].get_xy()
     assert max(outline[:, 1]) >= 1
@@ -114,10 +115,10 @@ def test_histogram_counts_every_utterance(figures, tmp_path):
 
 
 def test_running_median_of_few_and_many_points():
-    x, y = decoding.running_median(np.array([5.0]), np.array([2.0]))
+    x, y = experiment_figures.running_median(np.array([5.0]), np.array([2.0]))
     assert (list(x), list(y)) == ([5.0], [2.0])
     values = np.arange(80.0)[::-1]
-    x, y = decoding.running_median(values, 2 * values)
+    x, y = experiment_figures.running_median(values, 2 * values)
     assert len(x) == 8 and list(x) == sorted(x)
     np.testing.assert_allclose(y, 2 * x)
 
@@ -129,13 +130,13 @@ def test_speedup_over_a_decoding_whose_search_is_not_known(figures, tmp_path):
     two = make_decoding(tmp_path, "block", "exact", 2)
     two.utterances["u0"].tokens = 0
     two.utterances["u1"].total_seconds = 0.0
-    decoding.plot_speedup([theirs, two], theirs, tmp_path / "x.png")
+    experiment_figures.plot_speedup([theirs, two], theirs, tmp_path / "x.png")
     axis = figures[0].axes[0]
     assert axis.get_ylabel() == "speedup over base espnet"
     points = axis.collections[0].get_offsets()
     # 2.4 s against 0.8 s each.
     np.testing.assert_allclose(points, [[10 + index, 3.0] for index in range(2, 9)])
-    assert decoding.plot_speedup([theirs, two], two, tmp_path / "x.png") is None
+    assert experiment_figures.plot_speedup([theirs, two], two, tmp_path / "x.png") is None
 
 
 def test_figures_of_each_test_set_have_its_name(tmp_path):
@@ -144,14 +145,14 @@ def test_figures_of_each_test_set_have_its_name(tmp_path):
     dev = replace(two, test_set="org/dev")
     names = {"acceptance_org_dev.png", "tokens_per_call_org_dev.png", "acceptance_test.png"}
     names |= {"tokens_per_call_test.png", "speedup_test.png"}
-    images = decoding.plot_decodings(
+    images = experiment_figures.plot_decodings(
         [plain, two, dev], tmp_path / "asr_base" / "plain", tmp_path / "images"
     )
     assert {path.name for path in images} == names
     for path in images:
         pixels = image.imread(path)
         assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05
-    assert decoding.plot_decodings([plain], None, tmp_path) == []
+    assert experiment_figures.plot_decodings([plain], None, tmp_path) == []
 
 
 def test_curves_go_to_the_experiments_images(tmp_path, capsys):

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.plan.published import read_published
-from espnet_medusa.report.plan.report_plan import read_plan
+from espnet_medusa.report.plan import read_plan
+from espnet_medusa.report.published import read_published
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 WHISPER_MEDUSA, SPEECH_LLAMA = "arXiv 2409.15869, ", "arXiv 2409.08148, "

@@ -9,7 +9,7 @@ import yaml
 from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
-from espnet_medusa.report.plan.published import CORPORA, PUBLISHED, read_corpora, read_published
+from espnet_medusa.report.published import CORPORA, PUBLISHED, read_corpora, read_published
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"

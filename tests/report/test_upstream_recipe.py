@@ -22,7 +22,7 @@ from upstream_exp import (
 )
 
 from espnet_medusa.bin import report
-from espnet_medusa.report.tables import error_rates
+from espnet_medusa.report import results
 
 EPOCH = (
     "INFO: 1epoch results: [train] loss=2.0, acc=0.5, "
@@ -32,7 +32,7 @@ EPOCH = (
 
 @pytest.fixture(autouse=True)
 def no_date(monkeypatch):
-    monkeypatch.setattr(error_rates, "environment_lines", lambda folder: ["## Environments"])
+    monkeypatch.setattr(results, "environment_lines", lambda folder: ["## Environments"])
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
     assert f"{empty}: no decoded set" in fails(capsys, exp, empty)
     assert f"{exp / PLAIN}: no decoded set" in fails(capsys, exp / PLAIN)
     message = fails(capsys, exp, "--plain", exp / "decode_fast")
-    assert "decode_fast: test was not decoded so; there is" in message
+    assert "decode_fast: no such decoding of test; there is" in message
     path = exp / PLAIN / "test" / "logdir" / "output.1" / "statistics.json"
     (exp / PLAIN / "test" / "statistics.json").unlink()
     path.write_text(path.read_text()[:100])

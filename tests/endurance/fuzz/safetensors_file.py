@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from espnet_medusa.files.checkpoint import load_weights
-from espnet_medusa.report.measures.parameters import count_parameters
+from espnet_medusa.report.measures import count_parameters
 from fuzz.reader import Reader
 from fuzz.scratch import write_scratch
 

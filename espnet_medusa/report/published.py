@@ -1,4 +1,4 @@
-"""What the papers report, and how large the corpora are: figures with their sources."""
+"""Read the figures of published papers and the sizes of corpora, with their sources."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,17 +7,18 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.report.plan.yaml_file import as_mapping, read_mapping, require
+from espnet_medusa.report.plan import (
+    MEASURES,
+    as_list,
+    as_mapping,
+    read_entry,
+    read_mapping,
+    require,
+)
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
-MEASURES = (
-    *("wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance", "nodes_per_call"),
-    *("acceptance", "draft_calls", "draft_ms", "latency", "decoder_rtf", "decoder_speedup"),
-    *("speedup", "same_text", "parameters"),
-)
-PUBLISHED_MEASURES = (*MEASURES, "latency_s")
-CELL_MEASURES = tuple(name for name in PUBLISHED_MEASURES if name != "parameters")
+CELL_MEASURES = tuple(name for name in (*MEASURES, "latency_s") if name != "parameters")
 PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 
@@ -26,9 +27,8 @@ class PublishedSystem:
     """A row of a paper's table.
 
     Attributes:
-        name: As the paper calls it.
-        cells: Numbers as printed, by label of the test set and measure; without those that are
-            not printed.
+        name: As in the paper.
+        cells: Numbers as printed, by label of the test set and measure.
         parameters: In millions, as printed; None: not printed.
     """
 
@@ -39,7 +39,7 @@ class PublishedSystem:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a source says of a table's subject without giving a cell of it."""
+    """A published sentence about the figures of a table that are not printed."""
 
     text: str
     source: str
@@ -47,15 +47,15 @@ class Statement:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, as far as its figures are at hand.
+    """A table of a paper.
 
     Attributes:
         source: Authors, paper and number of the table.
-        model: What the figures are of, such as ``Whisper large-v2``.
-        data: What was decoded, and on which machine.
-        measures: Columns for each test set, names of ``PUBLISHED_MEASURES``.
-        systems: Rows; a key that a report's table has too is the same system.
-        statements: What the paper says in words.
+        model: Model of the figures, such as ``Whisper large-v2``.
+        data: Test data and machine.
+        measures: Columns of each test set, names of ``CELL_MEASURES``.
+        systems: Rows; a key that our table also has is the same system.
+        statements: Sentences of the paper.
     """
 
     source: str
@@ -73,21 +73,21 @@ class PublishedTable:
     @property
     def figures(self) -> dict[tuple[str, str, str], str]:
         """All numbers as printed, by system, test set and measure."""
-        found = {}
+        figures = {}
         for key, row in self.systems.items():
             for label, numbers in row.cells.items():
                 if row.parameters is not None:
-                    found[key, label, "parameters"] = row.parameters
-                found |= {(key, label, name): value for name, value in numbers.items()}
-        return found
+                    figures[key, label, "parameters"] = row.parameters
+                figures |= {(key, label, name): value for name, value in numbers.items()}
+        return figures
 
 
 def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
-    """Published tables by key.
+    """Read published tables by key.
 
     Raises:
-        InputError: The file is malformed, a table names no source or model, or a row has more or
-            fewer numbers than the table has measures.
+        InputError: The file is malformed, a table lacks source or model, or a row does not have
+            one number for each measure.
     """
     return {key: _table(content, f"{path}: {key}") for key, content in read_mapping(path).items()}
 
@@ -95,18 +95,22 @@ def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
 def _table(content: object, where: str) -> PublishedTable:
     content = as_mapping(content, where)
     require(content, ("source", "model"), where)
-    measures = _list(content.get("measures"), f"{where}: measures")
+    measures = as_list(content.get("measures"), f"{where}: measures", "names")
     for measure in measures:
         check_choice(measure, CELL_MEASURES, f"{where}: measures")
-    systems = {}
-    if content.get("systems") is not None:
-        for key, row in as_mapping(content["systems"], f"{where}: systems").items():
-            systems[key] = _system(row, measures, f"{where}: systems: {key}")
-    statements = tuple(
-        _statement(entry, f"{where}: statements {number}")
-        for number, entry in enumerate(_list(content.get("statements"), f"{where}: statements"), 1)
-    )
-    parts = {"measures": tuple(measures), "systems": systems, "statements": statements}
+    systems = content.get("systems")
+    systems = {} if systems is None else as_mapping(systems, f"{where}: systems")
+    statements = as_list(content.get("statements"), f"{where}: statements", "text and source")
+    parts = {
+        "measures": tuple(measures),
+        "systems": {
+            key: _system(row, measures, f"{where}: systems: {key}") for key, row in systems.items()
+        },
+        "statements": tuple(
+            read_entry(Statement, entry, ("text", "source"), f"{where}: statements {number}")
+            for number, entry in enumerate(statements, 1)
+        ),
+    }
     return build_options(PublishedTable, {**content, **parts}, where)
 
 
@@ -123,26 +127,14 @@ def _system(content: object, measures: Sequence[str], where: str) -> PublishedSy
 
 
 def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, str]:
-    """Numbers by measure; text, as a number in YAML loses its last zeros."""
+    """Return numbers by measure, as text because YAML numbers lose trailing zeros."""
     values = content.split() if isinstance(content, str) else []
     if len(values) != len(measures) or not all(map(PRINTED.fullmatch, values)):
         raise InputError(
-            f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as printed, - for what "
-            "is not"
+            f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as printed, with - for "
+            "a number that is not printed"
         )
     return {name: value for name, value in zip(measures, values, strict=True) if value != "-"}
-
-
-def _statement(content: object, where: str) -> Statement:
-    content = as_mapping(content, where)
-    require(content, ("text", "source"), where)
-    return build_options(Statement, content, where)
-
-
-def _list(content: object, where: str) -> list:
-    if content is not None and not isinstance(content, list):
-        raise InputError(f"{where}: {content!r}; a list is needed")
-    return content or []
 
 
 @dataclass(frozen=True)
@@ -160,20 +152,20 @@ class Corpora:
     sizes: Mapping[str, Mapping[str, SetSize]] = field(default_factory=dict)
 
     def utterances(self, corpus: str, test_set: str) -> int | None:
-        """Utterances of a set, None where that is not known.
+        """Return the utterances of a set; None: not known.
 
         Raises:
-            InputError: No such corpus.
+            InputError: The corpus is not known.
         """
         check_choice(corpus, sorted(self.sizes), "corpus")
         return self.sizes[corpus].get(test_set, SetSize()).utterances
 
 
 def read_corpora(path: Path = CORPORA) -> Corpora:
-    """The sizes.
+    """Read the sizes.
 
     Raises:
-        InputError: The file is malformed, or a size names no source.
+        InputError: The file is malformed, or a size has no source.
     """
     sizes = {}
     for corpus, sets in read_mapping(path).items():

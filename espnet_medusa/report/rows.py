@@ -1,13 +1,15 @@
-"""Which decoding belongs to a row of a table, and what was measured for it."""
+"""Find the decoding of each row of a table, and measure it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.report.measures.bootstrap import Estimate
-from espnet_medusa.report.measures.decoding_measures import (
+from espnet_medusa.report.decodings import Decoding, is_configuration
+from espnet_medusa.report.measures import (
+    Estimate,
     Latency,
+    Parameters,
     SameTexts,
     acceptance,
     calls_known,
@@ -18,42 +20,41 @@ from espnet_medusa.report.measures.decoding_measures import (
     latency,
     model_parameters,
     per_utterance,
-    seconds_over,
+    same_texts,
     set_ratio,
-    texts_kept,
+    speedup,
 )
-from espnet_medusa.report.measures.decodings import Decoding, is_configuration
-from espnet_medusa.report.measures.parameters import Parameters
-from espnet_medusa.report.plan.published import Corpora
-from espnet_medusa.report.plan.report_plan import LABEL, System, TablePlan
+from espnet_medusa.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
+from espnet_medusa.report.published import Corpora
 
 NOT_FULL = "not yet run on the full corpus"
 NOT_RUN = "not run"
+RECORD = "whisper_model"  # written by whisper.sh into the parent of the experiment folders
 
 
 @dataclass(frozen=True)
-class Row:
-    """A system on a test set; None where something was not measured.
+class SystemRow:
+    """The measures of a system on a test set; None: not measured.
 
     Attributes:
         system: Key of the system.
         test_set: Label of the test set.
-        absent: Why there are no figures at all; empty where there are some.
+        absent: Why there are no measures; empty if there are some.
         wer, cer: Percent.
         eta: Decoder calls per word.
-        tokens_per_call: Tokens of the hypotheses, over the calls.
-        calls, calls_per_utterance: Decoder calls, of the set and in the mean.
-        nodes_per_call: Tokens that a decoder call evaluated.
-        acceptance: Percent of the drafted steps that stood.
-        draft_calls: Calls of a draft model, an utterance.
-        draft_ms: Drafting, ms an utterance.
-        latency: Encoder and search, ms an utterance.
-        decoder_rtf: Seconds of the search, over those of the audio.
-        speedup, decoder_speedup: Plain decoding's seconds over this one's: encoder and search,
-            and search alone.
-        same_text: Texts that are plain decoding's.
-        parameters: Of the model, and of another that drafts.
-        compared, utterances: Utterances that both decoded, and all of this decoding.
+        tokens_per_call: Tokens of the hypotheses over the calls.
+        calls, calls_per_utterance: Decoder calls, of the set and the mean.
+        nodes_per_call: Tokens that a decoder call evaluates.
+        acceptance: Percent of the drafted steps that were accepted.
+        draft_calls: Calls of a draft model per utterance.
+        draft_ms: Drafting, ms per utterance.
+        latency: Encoder and search.
+        decoder_rtf: Search seconds over audio seconds.
+        speedup, decoder_speedup: The baseline's seconds over this row's: encoder and search, and
+            search alone.
+        same_text: Texts that equal the baseline's.
+        parameters: Of the model and the draft model.
+        compared, utterances: Utterances in common with the baseline, and all.
     """
 
     system: str
@@ -82,7 +83,7 @@ class Row:
 def find_decoding(
     decodings: Sequence[Decoding], system: System, test_set: str, label: str
 ) -> Decoding | None:
-    """The decoding of a row, None where there is none.
+    """Return the decoding of a row; None if there is none.
 
     Raises:
         InputError: Several fit.
@@ -99,8 +100,8 @@ def find_decoding(
     folders = list(dict.fromkeys(str(item.exp_dir) for item in fitting))
     if len(folders) > 1:
         raise InputError(
-            f"{folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write "
-            "the folder above it, too, in the report's config"
+            f"{folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write the parent "
+            "folder, too, in the report's config"
         )
     if len(fitting) > 1:
         tags = ", ".join(item.tag for item in fitting)
@@ -112,7 +113,7 @@ def find_decoding(
 
 
 def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
-    """Utterances of the whole test set, None where that is not known.
+    """Return the utterances of the whole test set; None if unknown.
 
     Raises:
         InputError: The table's corpus is unknown, or its size contradicts the known one.
@@ -123,13 +124,13 @@ def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
     known = corpora.utterances(table.corpus, label)
     if None not in (known, given) and known != given:
         raise InputError(
-            f"{table.title}: utterances of {label}: {given}; the corpus has {known}; leave it out"
+            f"{table.title}: utterances of {label}: {given}; the corpus has {known}; remove it"
         )
     return given if known is None else known
 
 
 def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> str:
-    """Why a decoding does not count as one of the whole test set; empty where it does."""
+    """Return why a decoding does not cover the whole test set; empty if it does."""
     if decoding is None:
         return NOT_RUN if table.corpus is None else NOT_FULL
     count = len(decoding.utterances)
@@ -138,11 +139,10 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
     return "" if count == size else f"{NOT_FULL} ({count} of {size} utterances)"
 
 
-def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora) -> list[Row]:
-    """All rows of a table, test set by test set.
-
-    Where the size of the corpus does not matter, sets that no system decoded are left out beside
-    others: a recipe decodes whole sets or parts of them.
+def measure_rows(
+    table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
+) -> list[SystemRow]:
+    """Return all rows of a table, test set by test set.
 
     Raises:
         InputError, ValueError: The plan does not fit, or a report or checkpoint is unreadable.
@@ -155,16 +155,16 @@ def measure_rows(table: TablePlan, decodings: Sequence[Decoding], corpora: Corpo
             plain = None
         for key, system in table.systems.items():
             decoding = find_decoding(decodings, system, test_set, label)
-            absent = shortfall(table, decoding, size)
-            if absent:
-                rows.append(Row(key, label, absent))
-            else:
-                rows.append(_measure(key, label, system, decoding, plain))
+            row = SystemRow(key, label, shortfall(table, decoding, size))
+            rows.append(row if row.absent else _measure(row, system, decoding, plain))
     return rows
 
 
 def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, str]:
-    """Folder name to label of the test sets that have rows."""
+    """Return folder name to label of the test sets that have rows.
+
+    Without a corpus, test sets that no system decoded are left out if others were decoded.
+    """
     decoded = {
         test_set: label
         for test_set, label in table.test_sets.items()
@@ -175,34 +175,57 @@ def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, 
 
 
 def _measure(
-    key: str, label: str, system: System, decoding: Decoding, plain: Decoding | None
-) -> Row:
-    row = Row(
-        key,
-        label,
+    row: SystemRow, system: System, decoding: Decoding, plain: Decoding | None
+) -> SystemRow:
+    row = replace(
+        row,
         wer=error_rate(decoding.folder / "score_wer" / "result.txt"),
         cer=error_rate(decoding.folder / "score_cer" / "result.txt"),
         latency=latency(decoding),
         decoder_rtf=set_ratio(decoding, "decoder_seconds", "audio_seconds"),
-        speedup=seconds_over(decoding, plain, "total_seconds"),
-        decoder_speedup=seconds_over(decoding, plain, "decoder_seconds"),
-        same_text=texts_kept(decoding, plain),
+        speedup=speedup(decoding, plain, "total_seconds"),
+        decoder_speedup=speedup(decoding, plain, "decoder_seconds"),
+        same_text=same_texts(decoding, plain),
         parameters=model_parameters(decoding, system.draft_model),
         compared=len(common_utterances(decoding, plain)),
         utterances=len(decoding.utterances),
     )
-    return replace(row, **_counted(decoding)) if calls_known(decoding) else row
+    if not calls_known(decoding):
+        return row
+    return replace(
+        row,
+        eta=calls_per_word(decoding.folder / "statistics.json"),
+        tokens_per_call=set_ratio(decoding, "tokens", "decoder_calls"),
+        calls=decoding.total.decoder_calls,
+        calls_per_utterance=per_utterance(decoding, "decoder_calls") or Estimate(0.0),
+        nodes_per_call=set_ratio(decoding, "nodes", "decoder_calls"),
+        acceptance=acceptance(decoding),
+        draft_calls=per_utterance(decoding, "draft_calls"),
+        draft_ms=draft_milliseconds(decoding),
+    )
 
 
-def _counted(decoding: Decoding) -> dict[str, Estimate | int | None]:
-    """What decoder calls and drafts came to, by name of the measure."""
-    return {
-        "eta": calls_per_word(decoding.folder / "statistics.json"),
-        "tokens_per_call": set_ratio(decoding, "tokens", "decoder_calls"),
-        "calls": decoding.total.decoder_calls,
-        "calls_per_utterance": per_utterance(decoding, "decoder_calls") or Estimate(0.0),
-        "nodes_per_call": set_ratio(decoding, "nodes", "decoder_calls"),
-        "acceptance": acceptance(decoding),
-        "draft_calls": per_utterance(decoding, "draft_calls"),
-        "draft_ms": draft_milliseconds(decoding),
-    }
+def model_name(table: TablePlan, decodings: Sequence[Decoding]) -> str:
+    """Return the model of our measures in a table; its plan has ``model``.
+
+    Raises:
+        InputError: Several decodings fit a row.
+    """
+    if WHISPER_MODEL not in table.model:
+        return table.model
+    rows = [
+        find_decoding(decodings, system, test_set, label)
+        for test_set, label in table.test_sets.items()
+        for system in table.systems.values()
+    ]
+    records = [decoding.exp_dir.absolute().parent / RECORD for decoding in rows if decoding]
+    if not records:
+        return "not run yet"
+    names = [
+        # Only the last part of a local path is shown, because the path is private.
+        path.read_text(encoding="utf-8").strip().rstrip("/").split("/")[-1]
+        if path.is_file()
+        else f"Whisper of a size that no file {RECORD} beside the experiments tells"
+        for path in dict.fromkeys(records)
+    ]
+    return table.model.replace(WHISPER_MODEL, ", ".join(dict.fromkeys(names)))

@@ -1,4 +1,4 @@
-"""What figures have in common: style, colors of groups and variants, legend, file."""
+"""The style of figures: colors and markers, legend, file."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 
 
 def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Numbers of each group and variant, for their color and marker: in the plan's order."""
+    """Return the numbers of each group (color) and variant (marker), in the plan's order."""
     variants = list(dict.fromkeys(name for members in groups.values() for name in members))
     return {
         (group, name): (number, variants.index(name))
@@ -35,20 +35,19 @@ def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], t
 
 
 def legend_above(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int = 4) -> None:
-    """One legend for all axes, in rows of so many ``columns``."""
+    """Add one legend for all axes above them, with ``columns`` entries per line."""
     handles = _handles(axes)
     place = {"loc": "outside upper center", "ncols": min(columns, len(handles))}
     figure.legend(handles.values(), handles.keys(), **place)
 
 
 def legend_beside(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"]) -> None:
-    """One legend for all axes, a line for each name."""
+    """Add one legend for all axes on the right, one entry per line."""
     handles = _handles(axes)
     figure.legend(handles.values(), handles.keys(), loc="outside right center")
 
 
 def _handles(axes: Iterable["pyplot.Axes"]) -> dict[str, object]:
-    """What to show by name; what has the same name in several axes is there once."""
     handles = {}
     for axis in axes:
         handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
@@ -56,7 +55,7 @@ def _handles(axes: Iterable["pyplot.Axes"]) -> dict[str, object]:
 
 
 def save(figure: "pyplot.Figure", path: Path) -> Path:
-    """Write the PNG, and its folder."""
+    """Write the PNG, close the figure, and return the path; the folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         figure.savefig(path, bbox_inches="tight")

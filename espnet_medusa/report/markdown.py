@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Write tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 def markdown_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int | None = None
 ) -> str:
-    """A table, ended by a newline; bars in cells are escaped.
+    """Return a table that ends with a newline; bars in cells are escaped.
 
     Args:
         titles: Of the columns.
         rows: A cell for each column.
-        text_columns: Columns behind so many hold numbers, flush right; None: none does.
+        text_columns: Columns after the first so many contain numbers, flush right; None: no column
+            does.
     """
     numbers = 0 if text_columns is None else len(titles) - text_columns
     rule = "|" + "---|" * (len(titles) - numbers) + "--:|" * numbers

@@ -1,0 +1,253 @@
+"""Find the decodings of experiments, by our command or ESPnet's, and the baseline among them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import read_results
+from espnet_medusa.options import read_config
+from espnet_medusa.recipe.job_files import job_folders, merge_statistics_files
+from espnet_medusa.recipe.rtf import Timing, parse_rate, read_timings
+from espnet_medusa.recipe.score import add_scored_eta
+from espnet_medusa.search.statistics import DecodingStatistics, read_report, read_statistics
+
+MODEL_MARK = "_asr_model_"
+DEFAULT_RATE = "16k"  # of ESPnet's frontends
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """A test set decoded with one configuration.
+
+    Attributes:
+        exp_dir: Experiment folder.
+        tag: Inference tag, a folder in ``exp_dir``.
+        test_set: Name of the test set, a folder in the former.
+        utterances: Statistics by id.
+        texts: Hypotheses by id.
+    """
+
+    exp_dir: Path
+    tag: str
+    test_set: str
+    utterances: dict[str, DecodingStatistics]
+    texts: dict[str, str]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the results."""
+        return self.exp_dir / self.tag / self.test_set
+
+    @property
+    def name(self) -> str:
+        """Short name: experiment and decoding configuration."""
+        experiment = self.exp_dir.name.removeprefix("asr_")
+        return f"{experiment} {self.tag.split(MODEL_MARK)[0]}"
+
+    @property
+    def total(self) -> DecodingStatistics:
+        """Sum over the utterances."""
+        return sum(self.utterances.values(), DecodingStatistics())
+
+
+def check_experiments(exp_dirs: Sequence[Path]) -> None:
+    """Refuse missing folders.
+
+    Raises:
+        InputError: Names the first one.
+    """
+    for exp_dir in exp_dirs:
+        if not exp_dir.is_dir():
+            raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
+
+
+def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> None:
+    """Refuse experiments without a decoding.
+
+    Raises:
+        InputError: Names the first one.
+    """
+    decoded = {decoding.exp_dir for decoding in decodings}
+    for exp_dir in exp_dirs:
+        if exp_dir not in decoded:
+            raise InputError(
+                f"{exp_dir}: no decoded set: there is no {exp_dir}/TAG/SET/text; decode (stage "
+                "12), or give the experiment's folder"
+            )
+
+
+def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
+    """Return all decodings of the experiments, those by our command first.
+
+    Raises:
+        ValueError: A file is malformed.
+    """
+    return [
+        decoding
+        for exp_dir in exp_dirs
+        for decoding in find_decodings([exp_dir]) + find_espnet_decodings(exp_dir)
+    ]
+
+
+def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
+    """Return all decoded test sets that have ``statistics.json``.
+
+    Raises:
+        ValueError: A file is malformed.
+    """
+    decodings = []
+    for exp_dir in exp_dirs:
+        for path in decoded_files(exp_dir, "statistics.json"):
+            texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
+            decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
+    return decodings
+
+
+def decoded_files(exp_dir: Path, name: str) -> list[Path]:
+    """Return the files with this name in all decoded test sets of an experiment."""
+    # --eval_valid_set decodes org/<set>.
+    return sorted([*exp_dir.glob(f"*/*/{name}"), *exp_dir.glob(f"*/org/*/{name}")])
+
+
+def tag_and_set(exp_dir: Path, path: Path) -> tuple[str, str]:
+    """Return inference tag and test set of one of ``decoded_files``."""
+    tag, *test_set = path.parent.relative_to(exp_dir).parts
+    return tag, "/".join(test_set)
+
+
+def is_configuration(decoding: Decoding, wanted: Path) -> bool:
+    """Return whether a decoding is ``EXP_DIR/TAG``, with or without the model part of the tag."""
+    tag = decoding.tag
+    return decoding.exp_dir == wanted.parent and wanted.name in (tag, tag.split(MODEL_MARK)[0])
+
+
+def find_plain(
+    decodings: Sequence[Decoding], wanted: Path | None, test_set: str
+) -> Decoding | None:
+    """Return the baseline of a test set; None if none is wanted.
+
+    Raises:
+        ValueError: It is missing.
+    """
+    if wanted is None:
+        return None
+    same = [item for item in decodings if item.test_set == test_set]
+    exact = [item for item in same if is_configuration(item, wanted)]
+    # Options of the command line are part of the tag.
+    longer = [
+        item
+        for item in same
+        if item.exp_dir == wanted.parent and item.tag.startswith(f"{wanted.name}_")
+    ]
+    if exact or len(longer) == 1:
+        return (exact or longer)[0]
+    known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
+    raise ValueError(f"--plain {wanted}: no such decoding of {test_set}; there is {known}")
+
+
+def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
+    """Return the baseline by test set; None where it is missing, or none is wanted.
+
+    Raises:
+        ValueError: It is missing for all test sets.
+    """
+    plains: dict[str, Decoding | None] = {}
+    problem = None
+    for test_set in sorted({item.test_set for item in decodings}):
+        try:
+            plains[test_set] = find_plain(decodings, wanted, test_set)
+        except ValueError as error:
+            plains[test_set], problem = None, error
+    if problem is not None and not any(plains.values()):
+        raise problem
+    return plains
+
+
+def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
+    """Return all decoded test sets of an experiment with texts but no ``statistics.json``.
+
+    Their statistics are ``total_seconds`` and ``audio_seconds``; 0 where the logs lack them.
+
+    Raises:
+        ValueError: A table or the experiment's configuration is malformed.
+    """
+    texts = decoded_files(exp_dir, "text")
+    texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
+    rate_hz = sample_rate_hz(exp_dir) if texts else None
+    decodings = []
+    for path in texts:
+        hypotheses, timings = read_results(path), timings_by_id(path.parent / "logdir")
+        utterances = {key: DecodingStatistics() for key in hypotheses}
+        for key in hypotheses.keys() & timings.keys():
+            utterances[key].total_seconds = timings[key].seconds
+            if rate_hz:
+                utterances[key].audio_seconds = timings[key].samples / rate_hz
+        decodings.append(Decoding(exp_dir, *tag_and_set(exp_dir, path), utterances, hypotheses))
+    return decodings
+
+
+def sample_rate_hz(exp_dir: Path) -> float | None:
+    """Return the sample rate of the experiment's frontend; None without a configuration.
+
+    Raises:
+        ValueError: The configuration is malformed.
+    """
+    config = exp_dir / "config.yaml"
+    if not config.is_file():
+        return None
+    frontend = read_config(config, "train again (stage 11)").get("frontend_conf") or {}
+    try:
+        return parse_rate(str(frontend.get("fs", DEFAULT_RATE)))
+    except ValueError as error:
+        raise ValueError(f"{config}: frontend_conf: fs: {error}") from None
+
+
+def timings_by_id(log_dir: Path) -> dict[str, Timing]:
+    """Return samples and seconds (encoder and search) of utterances that have a hypothesis.
+
+    Args:
+        log_dir: Contains ``asr_inference.<job>.log`` and ``output.<job>``. Logs have no ids, so a
+            job counts only if its log has as many utterances as its results.
+    """
+    timings: dict[str, Timing] = {}
+    for folder in job_folders(log_dir) if any(log_dir.glob("output.*")) else []:
+        log = log_dir / f"asr_inference{folder.suffix}.log"
+        logged = read_timings(log) if log.is_file() else []
+        keys = read_results(folder / "1best_recog" / "text")
+        if len(keys) == len(logged):
+            pairs = zip(keys, logged, strict=True)
+            # Jobs with higher numbers may be from an earlier run.
+            timings = {key: timing for key, timing in pairs if timing.seconds} | timings
+    return timings
+
+
+def complete_statistics(exp_dir: Path) -> list[Path]:
+    """Write the ``statistics.json`` that ESPnet's own recipe does not: jobs merged, eta added.
+
+    Returns:
+        The files that were missing or older than the jobs' or the scores.
+
+    Raises:
+        ValueError: A file is malformed, or jobs do not belong together.
+    """
+    folders = [path.parent for path in decoded_files(exp_dir, "text")]
+    return [folder / "statistics.json" for folder in folders if _complete(folder)]
+
+
+def _complete(folder: Path) -> bool:
+    statistics, words = folder / "statistics.json", folder / "score_wer" / "hyp.trn"
+    jobs = [*folder.glob("logdir/output.*/statistics.json")]
+    unmerged = any(_is_newer(path, statistics) for path in jobs)
+    if unmerged:
+        merge_statistics_files(folder / "logdir", folder)
+    if not statistics.is_file() or not words.is_file():
+        return unmerged
+    unscored = "eta" not in read_report(statistics)["set"] or _is_newer(words, statistics)
+    if unscored:
+        add_scored_eta(folder)
+    return unmerged or unscored
+
+
+def _is_newer(path: Path, other: Path) -> bool:
+    return not other.is_file() or path.stat().st_mtime_ns > other.stat().st_mtime_ns

@@ -1,0 +1,334 @@
+"""Write the report of a plan: our measures next to the published figures, and plots."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.files.atomic import write_atomically
+from espnet_medusa.options import check_choice
+from espnet_medusa.report.decodings import Decoding
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.measures import Estimate, Latency, Parameters, SameTexts
+from espnet_medusa.report.plan import (
+    CALLS_AGAINST_WER,
+    CALLS_PER_WORD,
+    SPEEDUP_BY_LENGTH,
+    WER_AGAINST_CALLS,
+    WER_AGAINST_ETA,
+    WER_AGAINST_LATENCY,
+    IncludedFile,
+    ReportPlan,
+    TablePlan,
+    read_plan,
+)
+from espnet_medusa.report.published import PublishedTable, read_corpora, read_published
+from espnet_medusa.report.results import environment_lines
+from espnet_medusa.report.rows import NOT_FULL, SystemRow, measure_rows, model_name
+from espnet_medusa.report.table_figures import FILE_WORDS, draw_figure
+
+ERROR_RATES = "WER and CER: sclite's."
+SPEEDUP = (
+    "{}: plain decoding's seconds ({}) over this one's, the utterances of both; valid where both "
+    "ran on the same machine with the same dtype and batch size."
+)
+INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
+ABSENT = '"-": not measured, or not published where we could read it.'
+BESIDE = "Beside the points: {points}. Left and below is better."
+FIGURE_NOTES = {
+    SPEEDUP_BY_LENGTH: (
+        "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
+        "axis: tokens of plain decoding's text, and utterances."
+    ),
+    WER_AGAINST_ETA: "Figures beside the points: {points}. Left and below is better.",
+    WER_AGAINST_LATENCY: BESIDE,
+    WER_AGAINST_CALLS: BESIDE,
+    CALLS_AGAINST_WER: "Beside the points: {points}. Below is better; dotted: plain decoding.",
+    CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
+}
+NOT_YET = "not yet measured"
+HEADING = re.compile(r"^#+ ", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
+
+
+def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
+    """Return a value with its interval, as ``4.05 [3.31, 4.83]``."""
+    if estimate is None:
+        return "-"
+    value = f"{estimate.value:.{digits}f}"
+    if estimate.low is None:
+        return value
+    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def milliseconds(value: float) -> str:
+    """Return milliseconds with at least three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def latency_cell(latency: Latency | None) -> str:
+    """Return median and, in brackets, the 90th percentile."""
+    if latency is None:
+        return "-"
+    return f"{milliseconds(latency.median)} (p90 {milliseconds(latency.p90)})"
+
+
+def same_text_cell(same: SameTexts | None) -> str:
+    """Return counts as ``119/120``."""
+    return "-" if same is None else f"{same.identical}/{same.compared}"
+
+
+def millions(count: float) -> str:
+    """Return parameters in millions with at least three digits."""
+    value = count / 1e6
+    digits = next((digits for bound, digits in ((10, 2), (100, 1)) if value < bound), 0)
+    return f"{value:.{digits}f}"
+
+
+def parameters_cell(parameters: Parameters | None) -> str:
+    """Return all parameters and, in brackets, those for drafting."""
+    if parameters is None:
+        return "-"
+    parts = [("heads", parameters.heads), ("draft model", parameters.draft)]
+    added = ", ".join(f"{name} {millions(count)}" for name, count in parts if count)
+    return millions(parameters.total) + (f" ({added})" if added else "")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its title, a note for the end of the report, and the text of a value."""
+
+    title: str
+    note: str
+    cell: Callable[[Any], str] = estimate_cell
+
+
+ONE_DIGIT = partial(estimate_cell, digits=1)
+COLUMNS: Mapping[str, Column] = {
+    "wer": Column("WER [%]", ERROR_RATES),
+    "cer": Column("CER [%]", ERROR_RATES),
+    "eta": Column(
+        "eta", "Eta: decoder calls per word, 2 calls / (reference words + hypothesis words)."
+    ),
+    "tokens_per_call": Column(
+        "tokens per call", "Tokens per call: tokens of the hypotheses over decoder calls."
+    ),
+    "calls": Column(
+        "decoder calls",
+        "Decoder calls: the sum over the utterances, each as if alone.",
+        lambda count: "-" if count is None else str(count),
+    ),
+    "calls_per_utterance": Column(
+        "calls per utterance", "Calls per utterance: decoder calls, the mean over the utterances."
+    ),
+    "nodes_per_call": Column(
+        "nodes per call", "Nodes per call: tokens that a decoder call evaluates, drafts included."
+    ),
+    "acceptance": Column(
+        "acceptance [%]",
+        "Acceptance: drafted steps that stood, of all that were drafted, those behind the first "
+        "refused one included.",
+        ONE_DIGIT,
+    ),
+    "draft_calls": Column(
+        "draft model's calls", "Draft model's calls: the mean over the utterances."
+    ),
+    "draft_ms": Column(
+        "drafting [ms]",
+        "Drafting: milliseconds an utterance, the mean; a part of the latency.",
+        ONE_DIGIT,
+    ),
+    "latency": Column(
+        "latency [ms]",
+        "Latency: milliseconds an utterance, encoder and search, the median and (p90) the 90th "
+        "percentile; utterances decoded together share their time evenly.",
+        latency_cell,
+    ),
+    "decoder_rtf": Column(
+        "decoder RTF",
+        "Decoder RTF: seconds of the search, without the encoder, over those of the audio.",
+        partial(estimate_cell, digits=4),
+    ),
+    "decoder_speedup": Column("decoder speedup", SPEEDUP.format("Decoder speedup", "search")),
+    "speedup": Column("speedup", SPEEDUP.format("Speedup", "encoder and search")),
+    "same_text": Column(
+        "same text",
+        "Same text: utterances whose text is that of plain decoding, of those that both decoded.",
+        same_text_cell,
+    ),
+    "parameters": Column(
+        "parameters [M]", "Parameters: counted in the checkpoint.", parameters_cell
+    ),
+}
+TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in COLUMNS.items()}
+
+
+def write_papers(
+    config: Path, published: Path, decodings: Sequence[Decoding], output: Path, image_dir: Path
+) -> list[Path]:
+    """Write the report of a plan, and its plots.
+
+    Args:
+        config: The plan: which experiment and test set belong to which row.
+        published: Figures of the papers.
+        decodings: All decodings of the experiments.
+        output: REPORT.md to write.
+        image_dir: Folder for plots.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError, ValueError: The plan, an experiment or a report is not usable.
+    """
+    plan, figures, corpora = read_plan(config), read_published(published), read_corpora()
+    sections, images = [], []
+    for number, table in enumerate(plan.tables, 1):
+        if table.published is not None:
+            check_choice(table.published, list(figures), f"{config}: table {number}")
+        rows = measure_rows(table, decodings, corpora)
+        model = model_name(table, decodings) if table.model else ""
+        sections.append(table_markdown(table, rows, figures.get(table.published), model))
+        if table.figure is not None:
+            words = output.stem.lower(), FILE_WORDS[table.figure.kind], str(number)
+            path = image_dir / f"{'_'.join(words)}.png"
+            image = draw_figure(table, rows, decodings, corpora, path)
+            sections.append(figure_markdown(table, image, output))
+            images += [image] if image else []
+    sections += [included_markdown(included, output) for included in plan.included]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, report_markdown(plan, environment_lines(Path.cwd()), sections))
+    return [output, *images]
+
+
+def table_markdown(
+    plan: TablePlan,
+    rows: Sequence[SystemRow],
+    published: PublishedTable | None = None,
+    model: str = "",
+) -> str:
+    """Return one table with its notes.
+
+    Published figures are next to ours for the same system and test set. If that leaves some out,
+    the paper's table follows.
+
+    Args:
+        plan: The table's plan.
+        rows: Our measures.
+        published: The paper's table, if there is one.
+        model: Model of our measures.
+    """
+    places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
+    figures = published.figures if published else {}
+    shown = {place: value for place, value in figures.items() if place in places}
+    titles = ["test set", "system"]
+    for name in plan.columns:
+        titles += [TITLES[name]] + (["published"] if shown else [])
+    lines = []
+    for row in rows:
+        cells = {name: COLUMNS[name].cell(getattr(row, name)) for name in plan.columns}
+        if row.absent:
+            cells[plan.columns[0]] = row.absent
+        line = [row.test_set, plan.systems[row.system].name]
+        for name, cell in cells.items():
+            line += [cell, *([shown.get((row.system, row.test_set, name), "-")] if shown else [])]
+        lines.append(line)
+    notes = _table_notes(rows, plan) + (_published_notes(published, model) if published else [])
+    listed = "".join(f"- {note}\n" for note in notes)
+    text = f"## {plan.title}\n\n{markdown_table(titles, lines)}" + (f"\n{listed}" if listed else "")
+    return text + (f"\n{published_markdown(published)}" if figures.keys() - shown.keys() else "")
+
+
+def published_markdown(published: PublishedTable) -> str:
+    """Return a paper's table as printed: a row for each system, columns for each test set."""
+    places = [(label, name) for label in published.test_sets for name in published.measures]
+    counted = any(row.parameters for row in published.systems.values())
+    titles = ["system"]
+    for label, name in places:
+        titles.append((f"{label}: " if len(published.test_sets) > 1 else "") + TITLES[name])
+    lines = []
+    for row in published.systems.values():
+        cells = [row.cells.get(label, {}).get(name, "-") for label, name in places]
+        lines.append([row.name, *cells, *([row.parameters or "-"] if counted else [])])
+    titles += [TITLES["parameters"]] if counted else []
+    return f"### Published: {published.source}\n\n{markdown_table(titles, lines)}"
+
+
+def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
+    speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
+    plain = plan.systems[plan.plain].name
+    notes = [f"Speedup over: {plain}."] if speedups else []
+    notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
+    sizes = {row.test_set: row.utterances for row in rows if row.utterances}
+    if sizes and plan.corpus is None:
+        notes += [f"Utterances: {', '.join(f'{n} ({label})' for label, n in sizes.items())}."]
+    for row in rows if speedups else ():
+        if row.compared and row.compared < row.utterances:
+            notes.append(
+                f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
+                f"{row.compared} of {row.utterances} utterances that plain decoding has too."
+            )
+    if any(row.absent.startswith(NOT_FULL) for row in rows):
+        notes.append(f"«{NOT_FULL}»: figures of a part of it, or of a stand-in, are not shown.")
+    return notes
+
+
+def _published_notes(published: PublishedTable, model: str) -> list[str]:
+    data = f" ({published.data})" if published.data else ""
+    notes = [
+        f"Published: {published.source}{data}.",
+        f"Models: published {published.model}; ours {model}.",
+    ]
+    return notes + [f"Also published: {s.text} ({s.source})." for s in published.statements]
+
+
+def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
+    """Return the section of a table's plot, or why there is none.
+
+    Args:
+        plan: The table's plan, with a figure.
+        image: PNG; None: there was nothing to draw.
+        report: Markdown file; the link is relative to its folder.
+    """
+    figure = plan.figure
+    heading = f"### {figure.title}"
+    if image is None:
+        by_length = figure.kind == SPEEDUP_BY_LENGTH
+        nothing = "no utterances to compare" if by_length else "not run, or not scored"
+        return f"{heading}\n\n{nothing if plan.corpus is None else NOT_FULL}\n"
+    link = Path(os.path.relpath(image, report.parent)).as_posix()
+    note = FIGURE_NOTES[figure.kind].format_map(vars(figure))
+    note += "" if plan.published is None else " Only our figures are drawn."
+    return f"{heading}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
+
+
+def included_markdown(included: IncludedFile, report: Path) -> str:
+    """Return a file as a section: headings one level down, links relative to the report's folder.
+
+    Args:
+        included: Title and file; the section of a missing file is ``NOT_YET``.
+        report: Markdown file of the section.
+    """
+    path = Path(included.file)
+    if not path.is_file():
+        return f"## {included.title}\n\n{NOT_YET}\n"
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r"\A# .*\n+", "", text)
+    text = HEADING.sub(lambda match: f"#{match[0]}", text)
+
+    def move(match: re.Match) -> str:
+        return f"]({os.path.relpath(path.parent / match[1], report.parent)})"
+
+    return f"## {included.title}\n\n{LINK.sub(move, text)}"
+
+
+def report_markdown(plan: ReportPlan, environment: Sequence[str], sections: Sequence[str]) -> str:
+    """Return the whole report."""
+    head = ["<!-- Generated by espnet_medusa.bin.report -->", f"# {plan.title}", "", *environment]
+    shown = {name for table in plan.tables for name in table.columns}
+    notes = [column.note for name, column in COLUMNS.items() if name in shown]
+    notes = " ".join(dict.fromkeys([*notes, INTERVALS, ABSENT]))
+    return "\n".join([*head, "", *sections, notes, ""])

@@ -1,0 +1,285 @@
+"""Read the plan of a report: its tables with rows, columns and figures."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import build_options, check_at_least, check_choice, read_yaml
+
+MEASURES = (
+    *("wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance", "nodes_per_call"),
+    *("acceptance", "draft_calls", "draft_ms", "latency", "decoder_rtf", "decoder_speedup"),
+    *("speedup", "same_text", "parameters"),
+)
+DEFAULT_COLUMNS = ("wer", "cer", "speedup", "parameters")
+LABEL = "{label}"
+WHISPER_MODEL = "{whisper_model}"
+
+SPEEDUP_BY_LENGTH, CALLS_PER_WORD = "speedup_by_length", "calls_per_word"
+WER_AGAINST_ETA, WER_AGAINST_LATENCY = "wer_against_eta", "wer_against_latency"
+WER_AGAINST_CALLS, CALLS_AGAINST_WER = "wer_against_calls", "calls_against_wer"
+FIGURE_KEYS = {  # needed in a plan, by kind of figure
+    SPEEDUP_BY_LENGTH: ("title", "systems"),
+    WER_AGAINST_ETA: ("title", "groups", "points"),
+    WER_AGAINST_LATENCY: ("title", "groups", "points"),
+    WER_AGAINST_CALLS: ("title", "groups", "points"),
+    CALLS_AGAINST_WER: ("title", "groups", "points", "wer_of"),
+    CALLS_PER_WORD: ("title", "groups"),
+}
+
+
+@dataclass(frozen=True)
+class CallsAndWer:
+    """Keys of the system whose decoder calls a point shows, and of the one whose WER it shows."""
+
+    calls: str
+    wer: str
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """The plot of a table.
+
+    Attributes:
+        kind: Key of ``FIGURE_KEYS``.
+        title: As shown.
+        systems: Keys of the systems to draw (speedup_by_length).
+        bin_tokens: Tokens per bin (speedup_by_length).
+        groups: Group (one color) to variant (one marker or hatch) to a system's key. In scatter
+            plots a variant is a mapping: label of a point to a key, or to ``CallsAndWer``.
+        points: Meaning of the points' labels (scatter plots).
+        wer_of: What has the WER, such as ``the greedy CTC hypothesis`` (calls_against_wer).
+    """
+
+    kind: str
+    title: str
+    systems: tuple[str, ...] = ()
+    bin_tokens: int = 10
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    points: str = ""
+    wer_of: str = ""
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of a table.
+
+    Attributes:
+        name: As shown.
+        exp: Experiment folder, if needed with parent folders; ``{label}`` is replaced by the test
+            set's label.
+        decoding: Inference tag, with or without its part ``_asr_model_...``.
+        draft_model: Checkpoint of a draft model, counted among the parameters. The path begins at
+            the parent of the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
+    """
+
+    name: str
+    exp: str
+    decoding: str
+    draft_model: str | None = None
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table.
+
+    Attributes:
+        title: As shown.
+        test_sets: Folder name of each test set to its label.
+        systems: Rows by key.
+        plain: Key of the baseline.
+        columns: Names of ``MEASURES``.
+        corpus: Key in ``corpora.yaml``; None: a corpus of unknown size.
+        utterances: Size by label, for sets whose size ``corpora.yaml`` lacks.
+        published: Key in ``published.yaml``; None: no published table.
+        model: Model of the experiments, needed with published figures; ``{whisper_model}`` is
+            replaced by the Whisper that ``whisper.sh`` recorded.
+        figure: A plot below the table.
+    """
+
+    title: str
+    test_sets: Mapping[str, str]
+    systems: Mapping[str, System]
+    plain: str
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    corpus: str | None = None
+    utterances: Mapping[str, int] = field(default_factory=dict)
+    published: str | None = None
+    model: str | None = None
+    figure: FigurePlan | None = None
+
+
+@dataclass(frozen=True)
+class IncludedFile:
+    """A section from a Markdown file, which may be missing; its path begins at the work folder."""
+
+    title: str
+    file: str
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """The tables of a report, and the sections after them."""
+
+    title: str
+    tables: tuple[TablePlan, ...]
+    included: tuple[IncludedFile, ...] = ()
+
+
+def read_plan(path: Path) -> ReportPlan:
+    """Read ``conf/report/*.yaml``.
+
+    Raises:
+        InputError: The file is malformed or names an unknown system, column or figure.
+    """
+    content, where = read_mapping(path), str(path)
+    require(content, ("title", "tables"), where)
+    tables = as_list(content["tables"], f"{where}: tables", "tables")
+    tables = tuple(_table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1))
+    included = as_list(content.get("included"), f"{where}: included", "title and file")
+    included = tuple(
+        read_entry(IncludedFile, entry, ("title", "file"), f"{where}: included: {number}")
+        for number, entry in enumerate(included, 1)
+    )
+    return build_options(ReportPlan, {**content, "tables": tables, "included": included}, where)
+
+
+def _table(content: Any, where: str) -> TablePlan:
+    content = as_mapping(content, where)
+    require(content, ("title", "test_sets", "systems", "plain"), where)
+    test_sets = as_mapping(content["test_sets"], f"{where}: test_sets")
+    systems = as_mapping(content["systems"], f"{where}: systems")
+    check_choice(content["plain"], [*systems], f"{where}: plain")
+    content |= {
+        "test_sets": {name: str(label) for name, label in test_sets.items()},
+        "systems": {
+            key: read_entry(System, system, ("name", "exp", "decoding"), f"{where}: systems: {key}")
+            for key, system in systems.items()
+        },
+        "utterances": _sizes(content.get("utterances"), f"{where}: utterances"),
+        "columns": _columns(content.get("columns"), f"{where}: columns"),
+    }
+    model = content.get("model")
+    if content.get("published") is not None and not model or not isinstance(model, str | None):
+        raise InputError(
+            f"{where}: model: {model!r}; with published figures, name the model of the "
+            f"experiments or write {WHISPER_MODEL}"
+        )
+    if content.get("figure") is not None:
+        content["figure"] = _figure(content["figure"], [*systems], f"{where}: figure")
+    return build_options(TablePlan, content, where)
+
+
+def _columns(content: Any, where: str) -> tuple[str, ...]:
+    if content is None:
+        return DEFAULT_COLUMNS
+    for name in (columns := as_list(content, where, ", ".join(MEASURES), empty=False)):
+        check_choice(name, MEASURES, where)
+    return tuple(dict.fromkeys(columns))
+
+
+def _sizes(content: Any, where: str) -> dict[str, int]:
+    sizes = {} if content is None else as_mapping(content, where)
+    for label, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InputError(f"{where}: {label}: {size!r}; a number of utterances is needed")
+    return sizes
+
+
+def _figure(content: Any, systems: Sequence[str], where: str) -> FigurePlan:
+    content = as_mapping(content, where)
+    kind = content.setdefault("kind", SPEEDUP_BY_LENGTH)
+    check_choice(kind, [*FIGURE_KEYS], f"{where}: kind")
+    require(content, FIGURE_KEYS[kind], where)
+    allowed = ("kind", *FIGURE_KEYS[kind], *["bin_tokens"] * (kind == SPEEDUP_BY_LENGTH))
+    for name in content:
+        check_choice(name, allowed, f"{where}: option")
+    if kind == SPEEDUP_BY_LENGTH:
+        keys = as_list(content["systems"], f"{where}: systems", "keys")
+        content["systems"] = tuple(_system(key, systems, f"{where}: systems") for key in keys)
+    else:
+        depth = 3 if "points" in content else 2
+        read_end = _calls_and_wer if kind == CALLS_AGAINST_WER else _system
+        content["groups"] = _nested(content["groups"], depth, f"{where}: groups", systems, read_end)
+    figure = build_options(FigurePlan, content, where)
+    check_at_least(figure.bin_tokens, 1, f"{where}: bin_tokens")
+    return figure
+
+
+def _nested(
+    content: Any, depth: int, where: str, systems: Sequence[str], read_end: Callable[..., Any]
+) -> Any:
+    """Read mappings of mappings, ``depth`` deep; ``read_end`` reads the innermost values."""
+    if not depth:
+        return read_end(content, systems, where)
+    return {
+        key: _nested(value, depth - 1, f"{where}: {key}", systems, read_end)
+        for key, value in as_mapping(content, where).items()
+    }
+
+
+def _system(content: Any, systems: Sequence[str], where: str) -> str:
+    check_choice(content, systems, where)
+    return content
+
+
+def _calls_and_wer(content: Any, systems: Sequence[str], where: str) -> CallsAndWer:
+    pair = read_entry(CallsAndWer, content, ("calls", "wer"), where)
+    for name, key in vars(pair).items():
+        check_choice(key, systems, f"{where}: {name}")
+    return pair
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that contains a mapping.
+
+    Raises:
+        InputError: The file is missing, is not YAML, or does not contain a mapping.
+    """
+    return as_mapping(read_yaml(path, "mend the file or its path"), str(path))
+
+
+def as_mapping(content: Any, where: str) -> dict[str, Any]:
+    """Return a non-empty mapping with its keys as text.
+
+    Raises:
+        InputError: The content is another type, or empty.
+    """
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(f"{where}: {content!r}; a mapping (key: value) is needed")
+    return {str(key): value for key, value in content.items()}
+
+
+def as_list(content: Any, where: str, items: str, empty: bool = True) -> list[Any]:
+    """Return a list; an empty one for None.
+
+    Raises:
+        InputError: The content is another type, or empty although ``empty`` is False.
+    """
+    if not isinstance(content, list | None) or not (content or empty):
+        raise InputError(f"{where}: {content!r}; a list of {items} is needed")
+    return content or []
+
+
+def require(content: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    """Refuse a mapping without one of these keys.
+
+    Raises:
+        InputError: Names the keys that are missing.
+    """
+    missing = [name for name in names if content.get(name) in (None, "", [])]
+    if missing:
+        raise InputError(f"{where}: {', '.join(missing)} missing; needed: {', '.join(names)}")
+
+
+def read_entry(kind: type, content: Any, names: tuple[str, ...], where: str) -> Any:
+    """Build the dataclass ``kind`` from a mapping that has the keys ``names``.
+
+    Raises:
+        InputError: The mapping lacks a key, or has an unknown key or a value of the wrong type.
+    """
+    content = as_mapping(content, where)
+    require(content, names, where)
+    return build_options(kind, content, where)

@@ -1,0 +1,228 @@
+"""Draw scatter plots: one measure against another (such as the Speech-LLaMA paper's Fig. 4)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import textalloc
+from matplotlib import pyplot
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from espnet_medusa.report.plan import (
+    CALLS_AGAINST_WER,
+    WER_AGAINST_CALLS,
+    WER_AGAINST_ETA,
+    WER_AGAINST_LATENCY,
+    CallsAndWer,
+    FigurePlan,
+    TablePlan,
+)
+from espnet_medusa.report.rows import SystemRow
+from espnet_medusa.report.style import COLORS, DASHES, MARKERS, STYLE, legend_beside, ranks, save
+
+# Shares of the panel's width: from a point to its label, and around what is drawn.
+LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.004
+# Preferred directions of labels: a label above or below is easy to assign.
+DIRECTIONS = ["north", "south", "northeast", "southeast", "northwest", "southwest", "east", "west"]
+HALO = withStroke(linewidth=2.0, foreground="white")  # keeps labels legible on lines
+LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The measure on one axis.
+
+    Attributes:
+        measure: Field of ``SystemRow``.
+        label: As shown; fields of the plan in braces.
+        value: Field of the measure.
+        may_be_log: Whether a wide range of values makes the axis logarithmic.
+    """
+
+    measure: str
+    label: str
+    value: str = "value"
+    may_be_log: bool = False
+
+    def of(self, row: SystemRow | None) -> float | None:
+        """Return the row's value, if it was measured."""
+        measured = None if row is None else getattr(row, self.measure)
+        return measured and getattr(measured, self.value)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of a kind of figure, and whether lines connect the points."""
+
+    horizontal: Axis
+    vertical: Axis
+    lines: bool = True
+
+
+WER = Axis("wer", "WER [%]")
+ETA = Axis("eta", "decoder calls per word (eta)")
+LATENCY = Axis("latency", "ms an utterance (median)", value="median", may_be_log=True)
+DRAFT_WER = Axis("wer", "WER of {wer_of} [%]")
+CALLS = Axis("calls_per_utterance", "decoder calls an utterance", may_be_log=True)
+LAYOUTS: Mapping[str, Layout] = {
+    WER_AGAINST_ETA: Layout(ETA, WER),
+    WER_AGAINST_LATENCY: Layout(LATENCY, WER, lines=False),
+    WER_AGAINST_CALLS: Layout(CALLS, WER),
+    CALLS_AGAINST_WER: Layout(DRAFT_WER, CALLS),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A system's label and coordinates; x is None if it has none."""
+
+    label: str
+    x: float | None
+    y: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A test set.
+
+    Attributes:
+        series: Points by group and variant.
+        plain: The baseline, if it was run and scored.
+    """
+
+    series: Mapping[tuple[str, str], Sequence[Point]]
+    plain: Point | None
+
+
+def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Panel]:
+    """Return panels by label of the test set, without systems that were not run or scored."""
+    panels = {}
+    for test_set in table.test_sets.values():
+        measured = {row.system: row for row in rows if row.test_set == test_set}
+        series = {
+            (group, variant): _points(table.figure, systems, measured)
+            for group, variants in table.figure.groups.items()
+            for variant, systems in variants.items()
+        }
+        series = {name: points for name, points in series.items() if points}
+        if series:
+            panels[test_set] = Panel(series, _plain(table, measured))
+    return panels
+
+
+def _points(
+    plan: FigurePlan, systems: Mapping[str, str | CallsAndWer], rows: Mapping[str, SystemRow]
+) -> list[Point]:
+    layout, points = LAYOUTS[plan.kind], []
+    for label, system in systems.items():
+        across, up = (system.wer, system.calls) if isinstance(system, CallsAndWer) else [system] * 2
+        x, y = layout.horizontal.of(rows.get(across)), layout.vertical.of(rows.get(up))
+        if x is not None and y is not None:
+            points.append(Point(label, x, y))
+    return points
+
+
+def _plain(table: TablePlan, rows: Mapping[str, SystemRow]) -> Point | None:
+    layout, row = LAYOUTS[table.figure.kind], rows.get(table.plain)
+    x, y = layout.horizontal.of(row), layout.vertical.of(row)
+    # The baseline has no drafts, so it has no WER of drafts.
+    has_place = table.figure.kind != CALLS_AGAINST_WER
+    if y is None or (has_place and x is None):
+        return None
+    return Point(table.systems[table.plain].name, x if has_place else None, y)
+
+
+def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> Path | None:
+    """Draw a panel for each test set, and return the PNG; None without panels.
+
+    Args:
+        plan: The figure's plan.
+        panels: As ``scatter_panels``.
+        path: PNG to write.
+    """
+    if not panels:
+        return None
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(
+            1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), layout="constrained",
+            squeeze=False,
+        )  # fmt: skip
+        layout = LAYOUTS[plan.kind]
+        points = [point for panel in panels.values() for point in _all_points(panel)]
+        for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
+            _draw_panel(axis, plan, panel)
+            axis.set_title(label, fontsize=10)
+            axis.set_xlabel(layout.horizontal.label.format_map(vars(plan)))
+            _scale(axis, "x", layout.horizontal, [p.x for p in points if p.x is not None])
+            _scale(axis, "y", layout.vertical, [p.y for p in points])
+        axes[0][0].set_ylabel(layout.vertical.label.format_map(vars(plan)))
+        legend_beside(figure, axes[0])
+        # Labels are placed after the layout of the axes is final.
+        figure.draw_without_rendering()
+        for axis, panel in zip(axes[0], panels.values(), strict=True):
+            _write_labels(axis, plan, panel)
+        return save(figure, path)
+
+
+def _all_points(panel: Panel) -> list[Point]:
+    points = [point for members in panel.series.values() for point in members]
+    return points + [panel.plain] * (panel.plain is not None)
+
+
+def _scale(axis: "pyplot.Axes", name: str, shown: Axis, values: Sequence[float]) -> None:
+    """Make the axis logarithmic if the values have a wide range."""
+    if shown.may_be_log and min(values) > 0 and max(values) > LOG_SPAN * min(values):
+        axis.set(**{f"{name}scale": "log"})
+        ticks = getattr(axis, f"{name}axis")
+        ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ticks.set_major_formatter(ScalarFormatter())
+        ticks.set_minor_formatter(NullFormatter())
+
+
+def _draw_panel(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
+    dashes = DASHES if LAYOUTS[plan.kind].lines else ("",)
+    for (group, variant), (color, shape) in ranks(plan.groups).items():
+        points = panel.series.get((group, variant), ())
+        if points:
+            axis.plot(
+                *_places(points).T, color=COLORS[color % len(COLORS)], lw=1.0, markersize=5,
+                marker=MARKERS[shape % len(MARKERS)], ls=dashes[shape % len(dashes)],
+                label=f"{group}, {variant}",
+            )  # fmt: skip
+    plain = panel.plain
+    if plain:
+        level = {"label": plain.label} if plain.x is None else {}
+        axis.axhline(plain.y, color="0.4", lw=0.8, ls=(0, (1, 4)), **level)
+        if plain.x is not None:
+            axis.plot(plain.x, plain.y, "*", color="black", markersize=13, label=plain.label)
+    axis.margins(0.1, 0.15)
+
+
+def _write_labels(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
+    """Write labels near their points without overlap, each with a line to its point."""
+    axis.set_autoscale_on(False)  # labels and their lines must not change the limits
+    styles = ranks(plan.groups)
+    colors = [
+        COLORS[styles[name][0] % len(COLORS)]
+        for name, members in panel.series.items()
+        for _ in members
+    ]
+    points = [point for members in panel.series.values() for point in members]
+    taken = [point for point in _all_points(panel) if point.x is not None]
+    lines = [_places(members) for members in panel.series.values() if len(members) > 1]
+    joined = lines if LAYOUTS[plan.kind].lines else []
+    textalloc.allocate(
+        axis, *_places(points).T, [point.label for point in points],
+        x_scatter=_places(taken)[:, 0], y_scatter=_places(taken)[:, 1],
+        x_lines=[line[:, 0] for line in joined] or None,
+        y_lines=[line[:, 1] for line in joined] or None,
+        min_distance=LABEL_DISTANCE, margin=LABEL_MARGIN, direction=DIRECTIONS, textsize=7.5,
+        textcolor=colors, linecolor=colors, linewidth=0.5, avoid_label_lines_overlap=True,
+        avoid_crossing_label_lines=True, path_effects=[HALO],
+    )  # fmt: skip
+
+
+def _places(points: Sequence[Point]) -> np.ndarray:
+    return np.array([(point.x, point.y) for point in points])

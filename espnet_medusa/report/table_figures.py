@@ -1,0 +1,261 @@
+"""Draw the figure of a table: speedup by length, calls per word, or a scatter plot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import pyplot
+
+from espnet_medusa.report.decodings import Decoding
+from espnet_medusa.report.measures import Estimate, common_utterances
+from espnet_medusa.report.plan import (
+    CALLS_AGAINST_WER,
+    CALLS_PER_WORD,
+    SPEEDUP_BY_LENGTH,
+    WER_AGAINST_CALLS,
+    WER_AGAINST_ETA,
+    WER_AGAINST_LATENCY,
+    TablePlan,
+)
+from espnet_medusa.report.published import Corpora
+from espnet_medusa.report.rows import SystemRow, find_decoding, full_size, shortfall
+from espnet_medusa.report.scatter import plot_scatter, scatter_panels
+from espnet_medusa.report.style import (
+    COLORS,
+    HATCHES,
+    STYLE,
+    legend_above,
+    legend_beside,
+    ranks,
+    save,
+)
+
+FILE_WORDS = {SPEEDUP_BY_LENGTH: "speedup"} | {
+    kind: kind
+    for kind in (
+        *(WER_AGAINST_ETA, WER_AGAINST_LATENCY, WER_AGAINST_CALLS),
+        *(CALLS_AGAINST_WER, CALLS_PER_WORD),
+    )
+}
+FEWEST = 3  # utterances of a bin
+BARS_WIDTH = 0.85  # of a test set; the rest is space
+BAR_INCHES = 0.5
+
+
+def draw_figure(
+    table: TablePlan,
+    rows: Sequence[SystemRow],
+    decodings: Sequence[Decoding],
+    corpora: Corpora,
+    path: Path,
+) -> Path | None:
+    """Draw the figure of a table that has one, and return the PNG; None if it would be empty.
+
+    Args:
+        table: The table's plan.
+        rows: Its measures.
+        decodings, corpora: Decodings of the experiments, and sizes of corpora.
+        path: PNG to write.
+    """
+    if table.figure.kind == SPEEDUP_BY_LENGTH:
+        return plot_speedup_by_length(speedup_panels(table, decodings, corpora), path)
+    if table.figure.kind == CALLS_PER_WORD:
+        return plot_calls_per_word(list(table.test_sets.values()), eta_bars(table, rows), path)
+    return plot_scatter(table.figure, scatter_panels(table, rows), path)
+
+
+@dataclass(frozen=True)
+class LengthBin:
+    """Utterances with ``first`` to ``last`` tokens: their count, and quartiles of the speedup."""
+
+    first: int
+    last: int
+    count: int
+    lower: float
+    median: float
+    upper: float
+
+
+def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[LengthBin]:
+    """Return bins from 0 on, without those of fewer than ``FEWEST`` utterances.
+
+    Args:
+        tokens: Tokens of each utterance, shape (n,).
+        speedups: Speedup of each utterance, shape (n,).
+        width: Tokens per bin.
+    """
+    numbers = np.asarray(tokens) // width
+    bins = []
+    for number in np.unique(numbers):
+        inside = np.asarray(speedups)[numbers == number]
+        if len(inside) >= FEWEST:
+            quartiles = np.percentile(inside, (25, 50, 75))
+            first = int(number) * width
+            bins.append(LengthBin(first, first + width - 1, len(inside), *map(float, quartiles)))
+    return bins
+
+
+def length_bins(decoding: Decoding, plain: Decoding, width: int) -> list[LengthBin]:
+    """Return bins of a decoding by the tokens of the baseline's text."""
+    keys = [
+        key
+        for key in common_utterances(decoding, plain)
+        if decoding.utterances[key].total_seconds > 0
+    ]
+    baseline = [plain.utterances[key] for key in keys]
+    seconds = np.array([decoding.utterances[key].total_seconds for key in keys])
+    speedups = np.array([statistics.total_seconds for statistics in baseline]) / seconds
+    return bin_speedups(np.array([item.tokens for item in baseline], int), speedups, width)
+
+
+def speedup_panels(
+    table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
+) -> dict[str, dict[str, list[LengthBin]]]:
+    """Return bins by label of the test set and name of the system.
+
+    Test sets that were not decoded in full, and systems without bins, are left out.
+    """
+    panels: dict[str, dict[str, list[LengthBin]]] = {}
+    for test_set, label in table.test_sets.items():
+        size = full_size(table, label, corpora)
+        plain = find_decoding(decodings, table.systems[table.plain], test_set, label)
+        if shortfall(table, plain, size):
+            continue
+        series = {}
+        for key in table.figure.systems:
+            system = table.systems[key]
+            decoding = find_decoding(decodings, system, test_set, label)
+            if not shortfall(table, decoding, size):
+                series[system.name] = length_bins(decoding, plain, table.figure.bin_tokens)
+        series = {name: bins for name, bins in series.items() if bins}
+        if series:
+            panels[label] = series
+    return panels
+
+
+def plot_speedup_by_length(
+    panels: Mapping[str, Mapping[str, Sequence[LengthBin]]], path: Path
+) -> Path | None:
+    """Draw a panel for each test set (Whisper-Medusa, Fig. 2); None without panels."""
+    if not panels:
+        return None
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    colors = dict(zip(names, pyplot.get_cmap("tab10").colors * len(names), strict=False))
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(
+            1, len(panels), figsize=(6.5 * len(panels), 4.2), layout="constrained",
+            sharey=True, squeeze=False,
+        )  # fmt: skip
+        for axis, (label, series) in zip(axes[0], panels.items(), strict=True):
+            _draw_lengths(axis, series, colors)
+            axis.set_title(label, fontsize=10)
+        axes[0][0].set_ylabel("speedup over plain decoding")
+        axes[0][0].set_ylim(bottom=0)
+        legend_above(figure, axes[0])
+        return save(figure, path)
+
+
+def _draw_lengths(
+    axis: "pyplot.Axes", series: Mapping[str, Sequence[LengthBin]], colors: Mapping[str, tuple]
+) -> None:
+    counts: dict[tuple[int, int], int] = {}
+    for bins in series.values():
+        for entry in bins:
+            place = entry.first, entry.last
+            counts[place] = max(counts.get(place, 0), entry.count)
+    places = {place: number for number, place in enumerate(sorted(counts))}
+    for index, (name, bins) in enumerate(series.items()):
+        # Bars of several systems are side by side.
+        aside = 0.12 * (index - (len(series) - 1) / 2)
+        x = [places[entry.first, entry.last] + aside for entry in bins]
+        median = np.array([entry.median for entry in bins])
+        below = median - [entry.lower for entry in bins]
+        above = np.array([entry.upper for entry in bins]) - median
+        axis.errorbar(
+            x, median, yerr=[below, above], fmt="o-", markersize=4, capsize=3, label=name,
+            color=colors[name],
+        )  # fmt: skip
+    axis.axhline(1.0, color="black", lw=0.8, ls=":")
+    labels = [f"{first}-{last}\nn={counts[first, last]}" for first, last in sorted(counts)]
+    axis.set_xticks(range(len(labels)), labels, fontsize=8)
+    axis.set_xlabel("tokens of the utterance")
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars of a system: eta by label of the test set, if it was run and scored."""
+
+    name: str
+    color: str | tuple[float, float, float]
+    hatch: str
+    values: Mapping[str, Estimate]
+
+
+def eta_bars(table: TablePlan, rows: Sequence[SystemRow]) -> list[Bars]:
+    """Return the baseline's bars, then those of the plan's groups, without empty ones."""
+    values: dict[str, dict[str, Estimate]] = {}
+    for row in rows:
+        if row.eta:
+            values.setdefault(row.system, {})[row.test_set] = row.eta
+    groups, plain = table.figure.groups, table.plain
+    bars = [Bars(table.systems[plain].name, "0.55", "", values.get(plain, {}))]
+    for (group, variant), (color, shape) in ranks(groups).items():
+        style = COLORS[color % len(COLORS)], HATCHES[shape % len(HATCHES)]
+        bars.append(Bars(f"{group}, {variant}", *style, values.get(groups[group][variant], {})))
+    return [entry for entry in bars if entry.values]
+
+
+def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Path) -> Path | None:
+    """Draw a bar for each test set and system (Speech-LLaMA, Fig. 5); None without bars.
+
+    Args:
+        test_sets: Labels.
+        bars: As ``eta_bars``.
+        path: PNG to write.
+    """
+    test_sets = [label for label in test_sets if any(label in entry.values for entry in bars)]
+    if not test_sets:
+        return None
+    width = BARS_WIDTH / len(bars)
+    inches = max(6.0, BAR_INCHES * len(bars) * len(test_sets) / BARS_WIDTH + 3)
+    with pyplot.rc_context(STYLE):
+        figure, axis = pyplot.subplots(figsize=(inches, 4.2), layout="constrained")
+        for number, entry in enumerate(bars):
+            places = [place for place, label in enumerate(test_sets) if label in entry.values]
+            aside = width * (number - (len(bars) - 1) / 2)
+            _draw_bars(axis, np.array(places) + aside, [test_sets[n] for n in places], entry, width)
+        axis.set_xticks(range(len(test_sets)), test_sets)
+        axis.set_ylabel("decoder calls per word (eta)")
+        axis.grid(axis="x", visible=False)
+        axis.set_axisbelow(True)
+        axis.margins(y=0.08)
+        legend_beside(figure, [axis])
+        return save(figure, path)
+
+
+def _draw_bars(
+    axis: "pyplot.Axes", places: np.ndarray, labels: Sequence[str], entry: Bars, width: float
+) -> None:
+    estimates = [entry.values[label] for label in labels]
+    heights = [estimate.value for estimate in estimates]
+    errors = np.array([_reach(estimate) for estimate in estimates]).T
+    axis.bar(
+        places, heights, width, color=entry.color, hatch=entry.hatch, edgecolor="white",
+        linewidth=0.5, label=entry.name,
+    )  # fmt: skip
+    axis.errorbar(
+        places, heights, yerr=errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2,
+    )  # fmt: skip
+    for place, value, above in zip(places, heights, errors[1], strict=True):
+        axis.annotate(
+            f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
+            ha="center", va="bottom", fontsize=7.5,
+        )  # fmt: skip
+
+
+def _reach(estimate: Estimate) -> tuple[float, float]:
+    """Return the lengths of the interval below and above the value."""
+    if estimate.low is None:
+        return 0.0, 0.0
+    return max(estimate.value - estimate.low, 0.0), max(estimate.high - estimate.value, 0.0)
