@@ -5,7 +5,7 @@ from pathlib import Path
 
 from exp_folders import write_score
 
-from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
+from espnet_medusa.inference.journal import Decoded, Failed, Journal, NBestEntry
 from espnet_medusa.search.statistics import DecodingStatistics
 
 MODEL = "_asr_model_valid.acc.ave"
@@ -39,7 +39,7 @@ def run_job(
     journal = Journal(output, {})
     for key, result in results.items():
         if result is None:
-            journal.fail(key, f"{key}.wav: {key}: is truncated")
+            journal.fail(Failed(key, f"{key}.wav: {key}: is truncated"))
         else:
             text, counts = result
             journal.add(Decoded(key, [NBestEntry(text, text.split(), [1], "-1.0")], counts))
