@@ -13,6 +13,7 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioS
 BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream without a length in its header.
 UNKNOWN_FRAMES = 1 << 48
+CUT = "cut it into segments"
 SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
 # Kaldi's extract-segments lets a segment end this much after its recording.
 MAX_OVERSHOOT_S = 0.5
@@ -49,8 +50,8 @@ def read_audio(
         entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`;
             or an opened source.
         allow_pipes: Whether commands may run.
-        start_s: Where to start.
-        end_s: Where to stop; None or negative is the end, as in Kaldi's segments.
+        start_s: Start of the part to read.
+        end_s: End of the part; None or negative is the end of the audio, as in Kaldi's segments.
         max_duration_s: Refuse longer audio, from its header if possible.
 
     Returns:
@@ -62,7 +63,11 @@ def read_audio(
         TooLongError: It is longer than ``max_duration_s``.
     """
     source = entry if isinstance(entry, AudioSource) else open_source(entry, allow_pipes)
-    _check_complete(source)
+    with source.open() as stream:
+        n_missing = missing_bytes(stream, source.size_bytes)
+    if n_missing:
+        reason = f"its header declares {n_missing} bytes more than its {source.size_bytes}"
+        raise AudioError(f"{source.name}: is truncated ({reason})", COPY_AGAIN)
     with _open(source) as sound:
         info = _info(sound)
         start, end = _sample_range(source.name, info, start_s, end_s)
@@ -108,17 +113,6 @@ def _info(sound: soundfile.SoundFile | MediaFile) -> AudioInfo:
     )
 
 
-def _check_complete(source: AudioSource) -> None:
-    with source.open() as stream:
-        n_missing = missing_bytes(stream, source.size_bytes)
-    if n_missing:
-        raise AudioError(
-            f"{source.name}: is truncated (its header declares {n_missing} bytes more than its"
-            f" {source.size_bytes})",
-            COPY_AGAIN,
-        )
-
-
 def _sample_range(
     name: str, info: AudioInfo, start_s: float, end_s: float | None
 ) -> tuple[int, int | None]:
@@ -162,10 +156,8 @@ def _decode(
             blocks.append(block.mean(axis=1))
             count += len(block)
             if limit is not None and count > limit:
-                raise TooLongError(
-                    f"{source.name}: lasts longer than the {max_duration_s:g} s that are allowed",
-                    "cut it into segments",
-                )
+                message = f"lasts longer than the {max_duration_s:g} s that are allowed"
+                raise TooLongError(f"{source.name}: {message}", CUT)
     except AudioError:  # MediaFile detects truncation itself.
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
@@ -232,11 +224,8 @@ def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
 
 def _check_length(name: str, n_samples: int, rate_hz: int, max_duration_s: float | None) -> None:
     if max_duration_s is not None and n_samples > round(max_duration_s * rate_hz):
-        raise TooLongError(
-            f"{name} lasts {n_samples / rate_hz:.2f} s, more than the {max_duration_s:g} s that"
-            " are allowed",
-            "cut it into segments",
-        )
+        limit = f"more than the {max_duration_s:g} s that are allowed"
+        raise TooLongError(f"{name} lasts {n_samples / rate_hz:.2f} s, {limit}", CUT)
 
 
 def check_audio(

@@ -6,7 +6,7 @@ https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in ste
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -76,14 +76,8 @@ class SpeechDetector:
 
     def __init__(self, parameters: VadParameters, longest_s: float):
         self.network, self.find = _load()
-        self.options = {
-            "threshold": parameters.threshold,
-            "neg_threshold": parameters.neg_threshold,
-            "min_speech_duration_ms": parameters.min_speech_duration_ms,
-            "max_speech_duration_s": longest_s,
-            "min_silence_duration_ms": parameters.min_silence_duration_ms,
-            "speech_pad_ms": 0,
-        }
+        # The caller pads speech.
+        self.options = asdict(parameters) | {"max_speech_duration_s": longest_s, "speech_pad_ms": 0}
 
     def __call__(self, samples: np.ndarray | torch.Tensor) -> list[tuple[float, float]]:
         """Return start and end of speech in s, in order, in (samples,) in [-1, 1] at 16 kHz."""

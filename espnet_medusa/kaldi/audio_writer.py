@@ -137,7 +137,7 @@ def _start_worker(counter) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent is killed; a pool's workers would go on."""
+    """End this worker when its parent is killed, as pools do not."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

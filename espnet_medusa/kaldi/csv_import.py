@@ -31,7 +31,7 @@ STEM_CHARACTERS = 40
 class CsvRow:
     """One record."""
 
-    line: int  # line where it starts in the file, from 1
+    line: int  # first line of the record in the file, from 1
     id: str  # utterance id: number of the row and stem of the audio file
     fields: Mapping[str, str]  # column to value; empty if the record cannot be parsed
     problem: DataProblem | None = None  # why the row cannot be used, or None

@@ -24,7 +24,7 @@ class ValidationOptions:
     allow_pipes: bool = False  # wav.scp may contain commands
     check_audio_files: bool = True  # the files named in wav.scp must exist
     check_speakers: bool = True  # utt2spk and spk2utt must exist and agree
-    check_speaker_order: bool = True  # sorting by speaker keeps the order (Kaldi, not ESPnet)
+    check_speaker_order: bool = True  # sorting by speaker keeps the order, as Kaldi requires
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ def parse_segment(value: str, recordings: Container[str] | None = None) -> Segme
     """Parse `<recording> <start> <end>`.
 
     Raises:
-        InputError: There are not three fields, a time is not a number, the end is not after the
-            start, or the recording is not in ``recordings``.
+        InputError: The number of fields or the times are wrong, or ``recordings`` does not
+            contain the recording.
     """
     fields = value.split()
     if len(fields) != 3:

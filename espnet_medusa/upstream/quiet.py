@@ -1,10 +1,10 @@
 """Import ESPnet without its messages, in less than half the time.
 
-Importing any part of ESPnet imports all of it. That includes a phonemizer that downloads a
-dictionary, attention that prints which optional package is missing, and deprecated decorators of
-torch. typeguard rewrites every function to check its arguments. Aligners with their compiler,
-speech enhancement, translation and its metrics are rarely used. The loaders of this module defer or
-silence exactly these; a deferred module runs when it is used.
+Importing any part of ESPnet imports all of it. A phonemizer downloads a dictionary. Attention
+prints which optional package is missing, and decorators of torch are deprecated. typeguard rewrites
+every function to check its arguments. Aligners with their compiler, speech enhancement, translation
+and its metrics are rarely used. The loaders of this module defer or silence exactly these; a
+deferred module runs when it is used.
 """
 
 import sys

@@ -9,7 +9,7 @@ from typing import Any
 from espnet_medusa.whisper.tokens import WhisperTokens
 
 UNSPACED = frozenset(["zh", "ja", "th", "lo", "my", "yue"])  # languages without word separators
-BROKEN = "�"  # decoded from bytes that are no character
+BROKEN = "�"  # the replacement character, from incomplete UTF-8
 
 WordTokens = tuple[str, list[int]]
 

@@ -20,14 +20,14 @@ def make(path, seconds=2.0, channels=1, seed=0, **options):
     return samples, rate_hz
 
 
-def alignment(samples, found, rate_hz) -> tuple[float, float]:
+def alignment(samples, decoded, rate_hz) -> tuple[float, float]:
     """Correlation of the read with the written samples, and the delay in s, up to 80 ms."""
     most = round(0.08 * rate_hz)
     inner = samples[most : len(samples) - 2 * most]
-    scores = np.correlate(found[: len(inner) + 2 * most], inner, mode="valid")
+    scores = np.correlate(decoded[: len(inner) + 2 * most], inner, mode="valid")
     delay = int(np.argmax(scores))
-    heard = found[delay : delay + len(inner)]
-    return float(np.corrcoef(inner, heard)[0, 1]), (delay - most) / rate_hz
+    matched = decoded[delay : delay + len(inner)]
+    return float(np.corrcoef(inner, matched)[0, 1]), (delay - most) / rate_hz
 
 
 @pytest.mark.parametrize("channels", [1, 2])
@@ -37,21 +37,21 @@ def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
     samples, rate_hz = make(path, 2.0, channels)
     with pytest.raises(soundfile.SoundFileError):
         soundfile.info(path)
-    found, found_hz = read_audio(str(path))
-    assert found_hz == rate_hz and found.dtype == np.float32 and found.ndim == 1
-    assert len(found) / rate_hz == pytest.approx(2.0, abs=0.13)
+    decoded, read_hz = read_audio(str(path))
+    assert read_hz == rate_hz and decoded.dtype == np.float32 and decoded.ndim == 1
+    assert len(decoded) / rate_hz == pytest.approx(2.0, abs=0.13)
     mono = samples if channels == 1 else samples.mean(axis=1)
-    correlation, delay_s = alignment(mono, found, rate_hz)
+    correlation, delay_s = alignment(mono, decoded, rate_hz)
     assert correlation > 0.95
-    assert abs(delay_s) <= 0.07  # of encoders, where the container does not say it
+    assert abs(delay_s) <= 0.07  # the encoder's delay, if the container does not contain it
     if suffix in LOSSLESS:
-        np.testing.assert_allclose(found, mono, atol=1e-4)
+        np.testing.assert_allclose(decoded, mono, atol=1e-4)
     info = probe_audio(str(path))
     assert (info.rate_hz, info.n_channels) == (rate_hz, channels)
     if suffix == ".aac":
         assert info.duration_s is None, "its header says nothing"
     else:
-        assert info.duration_s == pytest.approx(len(found) / rate_hz, abs=0.1)
+        assert info.duration_s == pytest.approx(len(decoded) / rate_hz, abs=0.1)
 
 
 def test_eight_channels_are_averaged(tmp_path):
@@ -59,8 +59,8 @@ def test_eight_channels_are_averaged(tmp_path):
     channels = np.stack([speechlike(2.0, rate_hz, seed) for seed in range(8)], axis=1)
     path = write_media(tmp_path / "cinema.m4a", channels, rate_hz)
     assert probe_audio(str(path)).n_channels == 8
-    found, _ = read_audio(str(path))
-    correlation, _ = alignment(channels.mean(axis=1), found, rate_hz)
+    decoded, _ = read_audio(str(path))
+    correlation, _ = alignment(channels.mean(axis=1), decoded, rate_hz)
     assert correlation > 0.9
 
 
@@ -81,16 +81,16 @@ def test_parts_equal_those_of_the_whole(tmp_path):
 def test_the_sound_of_a_video(tmp_path):
     samples = speechlike(1.5)
     path = write_media(tmp_path / "talk.mp4", samples, video_s=3.0)
-    found, rate_hz = read_audio(str(path))
-    correlation, _ = alignment(samples, found, rate_hz)
-    assert correlation > 0.95 and len(found) / rate_hz == pytest.approx(1.5, abs=0.13)
+    decoded, rate_hz = read_audio(str(path))
+    correlation, _ = alignment(samples, decoded, rate_hz)
+    assert correlation > 0.95 and len(decoded) / rate_hz == pytest.approx(1.5, abs=0.13)
 
 
 def test_other_rates_are_resampled_as_any_audio(tmp_path):
     path = tmp_path / "talk.webm"
     samples, rate_hz = make(path)
-    found = resample(*read_audio(str(path)), 16000)
-    correlation, _ = alignment(resample(samples, rate_hz, 16000), found, 16000)
+    decoded = resample(*read_audio(str(path)), 16000)
+    correlation, _ = alignment(resample(samples, rate_hz, 16000), decoded, 16000)
     assert correlation > 0.95
 
 
@@ -143,8 +143,8 @@ def test_damaged_files_are_refused_or_read_completely(tmp_path, seed):
     data[place : place + 200] = rng.bytes(200)
     path.write_bytes(data)
     try:
-        found, rate_hz = read_audio(str(path))
+        decoded, rate_hz = read_audio(str(path))
     except AudioError as error:
         assert str(path) in str(error)
     else:
-        assert len(found) / rate_hz == pytest.approx(4.0, abs=0.13)
+        assert len(decoded) / rate_hz == pytest.approx(4.0, abs=0.13)

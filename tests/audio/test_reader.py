@@ -47,7 +47,7 @@ def test_lossy_formats_keep_length_and_pitch(tmp_path, format_name, subtype):
     assert len(samples) == 16000 or (in_blocks and 0 <= len(samples) - 16000 < 512)
     assert abs(peak_frequency_hz(samples, rate_hz) - 440) < 2
     part, _ = read_audio(str(path), start_s=0.25, end_s=0.75)
-    if in_blocks:  # the others' decoders start anew where they are sent
+    if in_blocks:  # decoders of the other codecs restart after a seek
         np.testing.assert_array_equal(part, samples[4000:12000])
 
 

@@ -10,7 +10,7 @@ from espnet_medusa.errors import InputError
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
-NEAR_S = 0.25  # what the detector hears late or long
+NEAR_S = 0.25  # tolerance of the detector's times
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +40,16 @@ def test_number_of_threads_is_unchanged(talk):
 def test_each_parameter_has_an_effect(talk):
     samples, places = talk
 
-    def found(longest_s=30.0, **parameters):
+    def detect(longest_s=30.0, **parameters):
         return SpeechDetector(VadParameters(**parameters), longest_s)(samples)
 
     for silence_ms, count in ((10_000, 1), (2000, 2), (1000, 3)):
-        assert len(found(min_silence_duration_ms=silence_ms)) == count, "pauses of 3 s and 1.5 s"
-    assert found(min_speech_duration_ms=60_000) == []
-    assert found(threshold=0.5, neg_threshold=0.49) != found(threshold=0.5, neg_threshold=0.01)
-    loud = sum(end - start for start, end in found(threshold=0.9))
-    assert loud < sum(end - start for start, end in found(threshold=0.1))
-    short = found(longest_s=1.0)
+        assert len(detect(min_silence_duration_ms=silence_ms)) == count, "pauses of 3 s and 1.5 s"
+    assert detect(min_speech_duration_ms=60_000) == []
+    assert detect(threshold=0.5, neg_threshold=0.49) != detect(threshold=0.5, neg_threshold=0.01)
+    loud = sum(end - start for start, end in detect(threshold=0.9))
+    assert loud < sum(end - start for start, end in detect(threshold=0.1))
+    short = detect(longest_s=1.0)
     assert all(end - start <= 1.0 for start, end in short) and len(short) > len(places)
 
 

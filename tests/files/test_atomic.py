@@ -41,9 +41,9 @@ def test_pipes_and_streams_are_not_replaced(tmp_path):
 
 
 def test_error_of_a_full_device_names_the_file():
-    said = "No space left on device: 'out/speech.flac'"
+    message = "No space left on device: 'out/speech.flac'"
     with (
-        pytest.raises(OSError, match=said) as caught,
+        pytest.raises(OSError, match=message) as caught,
         naming("out/speech.flac"),
         open("/dev/full", "w") as stream,
     ):

@@ -27,9 +27,9 @@ def refused(path) -> str:
 def test_state_dicts_of_both_formats(tmp_path, options):
     path = tmp_path / "model.pth"
     torch.save(STATE, path, **options)
-    found = load_weights(path)
-    assert found.keys() == STATE.keys()
-    assert all(torch.equal(found[name], STATE[name]) for name in STATE)
+    weights = load_weights(path)
+    assert weights.keys() == STATE.keys()
+    assert all(torch.equal(weights[name], STATE[name]) for name in STATE)
     torch.save({"model": STATE, "epoch": 3}, path, **options)
     assert load_weights(path).keys() == STATE.keys()
 
@@ -137,6 +137,6 @@ def test_damaged_safetensors(tmp_path, kind):
 
 def test_safetensors(tmp_path):
     save_file(STATE, tmp_path / "model.safetensors")
-    found = load_weights(tmp_path / "model.safetensors")
-    assert all(torch.equal(found[name], STATE[name]) for name in STATE)
+    weights = load_weights(tmp_path / "model.safetensors")
+    assert all(torch.equal(weights[name], STATE[name]) for name in STATE)
     assert count_parameters(tmp_path / "model.safetensors").total == 10

@@ -156,7 +156,7 @@ def test_other_data_dir_is_not_overwritten(corpus, capsys):
 
 @pytest.fixture
 def decoded(corpus):
-    """A CSV file of five rows: two decoded, one failed, one bad, one that nobody decoded."""
+    """A CSV file of five rows: two decoded, one failed, one bad, one not decoded."""
     path = write_csv(
         corpus,
         "id,sentence,audio,language",

@@ -30,7 +30,7 @@ def test_long_short_and_empty_utterances_are_dropped(formatted, tmp_path, capsys
     run(formatted, output, "--min_wav_duration", "0.1", "--max_wav_duration", "3", "--fs", "16k")
     printed = capsys.readouterr().out
     assert "kept 6 utterances, dropped 4" in printed
-    assert "too short: 2 (s0-u000, s1-u001)" in printed  # ESPnet keeps what is longer than 0.1 s.
+    assert "too short: 2 (s0-u000, s1-u001)" in printed  # ESPnet keeps more than 0.1 s
     assert "too long: 1 (s0-u002)" in printed and "empty text: 1 (s0-u004)" in printed
     dropped = {"s0-u000", "s1-u001", "s0-u002", "s0-u004"}
     assert set(read_table(output / "dropped_utterances")) == dropped

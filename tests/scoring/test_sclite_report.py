@@ -53,9 +53,9 @@ def write_random_pair(folder: Path, rng: random.Random) -> None:
                 rng.choice(vocabulary) for _ in range(0 if silent else rng.randint(0, longest))
             ]
             spoken = [
-                heard
+                output
                 for word in words
-                for heard in rng.choice([[word]] * 6 + [[], ["a"], [word, rng.choice(vocabulary)]])
+                for output in rng.choice([[word]] * 6 + [[], ["a"], [word, rng.choice(vocabulary)]])
             ]
             # A blank in front: a line that starts with ; or * looks like a comment to sclite.
             reference.append(f" {' '.join(words)}\t{name}")

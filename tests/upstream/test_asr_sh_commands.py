@@ -152,8 +152,8 @@ def decode(recipe: Recipe, tag: str = "decode", python: str = PYTHON, extra: str
     split_keys(recipe, "test", "{decoded}/logdir/keys.JOB.scp")
     for job in (1, 2):
         recipe.run(asr_sh.INFERENCE, job, python, extra)
-    found = recipe.path("{decoded}/logdir").glob("output.*/1best_recog/text")
-    lines = sorted(line for path in found for line in path.read_text().splitlines())
+    texts = recipe.path("{decoded}/logdir").glob("output.*/1best_recog/text")
+    lines = sorted(line for path in texts for line in path.read_text().splitlines())
     text = "".join(f"{line}\n" for line in lines)
     recipe.path("{decoded}/text").write_text(text)
     return text

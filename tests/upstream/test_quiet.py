@@ -46,7 +46,7 @@ except TypeCheckError:
 
 
 def test_other_warnings_and_checks_are_unchanged(tmp_path):
-    script = tmp_path / "script.py"  # typeguard reads what it checks
+    script = tmp_path / "script.py"  # typeguard reads the source of functions
     script.write_text(CODE)
     done = run(str(script))
     assert done.stdout == "checked\n"
@@ -109,8 +109,8 @@ def test_deferred_modules_are_imported_when_used():
 def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
     path = tmp_path / "attention.py"
     for stream, other in (("stdout", "something else"), ("stderr", "a warning")):
-        said = f"import sys\nfor line in ('Failed to import Flash Attention: x', {other!r}):\n"
-        path.write_text(f"{said}    print(line, file=sys.{stream})\n")
+        script = f"import sys\nfor line in ('Failed to import Flash Attention: x', {other!r}):\n"
+        path.write_text(f"{script}    print(line, file=sys.{stream})\n")
         load(path, WithoutFlashAttention)
-        said = capsys.readouterr()
-        assert getattr(said, stream[3:]) == f"{other}\n"
+        printed = capsys.readouterr()
+        assert getattr(printed, stream[3:]) == f"{other}\n"

@@ -60,7 +60,7 @@ def test_added_tokens_follow_whispers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("whisper_tiny",), "bpemodel: 'whisper_tiny'; allowed: whisper_en, whisper_multilingual"),
         (("whisper_multilingual", "xx"), "language: 'xx'; allowed"),
@@ -68,8 +68,8 @@ def test_added_tokens_follow_whispers(tmp_path):
         (("whisper_multilingual", "en", "transcribe", False, "<sc>", "none.txt"), "none.txt: cann"),
     ],
 )
-def test_unknown_options_are_refused(arguments, told):
-    with pytest.raises(InputError, match=told):
+def test_unknown_options_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
         OpenAIWhisperTokenizer(*arguments)
 
 

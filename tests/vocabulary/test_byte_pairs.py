@@ -39,9 +39,9 @@ def test_units_equal_byte_pair_encoding_with_fewer_merges(tokenizer, size):
     units, expected = BytePairUnits(names(tokenizer), size), stopped(tokenizer, size)
     assert len(units) == size
     for text in TEXTS:
-        found = units.spell(tokenizer.encode(text, add_special_tokens=False))
-        assert found == expected.encode(text)
-        assert b"".join(units.contents[unit] for unit in found).decode() == text
+        spelled = units.spell(tokenizer.encode(text, add_special_tokens=False))
+        assert spelled == expected.encode(text)
+        assert b"".join(units.contents[unit] for unit in spelled).decode() == text
 
 
 def test_special_tokens_have_no_units(tokenizer):

@@ -54,17 +54,17 @@ PAIRS = [
 def vocabularies(tmp_path_factory):
     """All kinds of vocabularies by name, and the folder of the trained models."""
     folder = tmp_path_factory.mktemp("vocabularies")
-    found = {name: open_bundled(name) for name in BUNDLED}
-    found |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
-    found |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
-    return found, folder
+    by_name = {name: open_bundled(name) for name in BUNDLED}
+    by_name |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
+    by_name |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
+    return by_name, folder
 
 
 @pytest.fixture(scope="module")
 def maps(vocabularies):
     """A cached function from two names to a map."""
-    found, _ = vocabularies
-    return lru_cache(lambda one, other: map_vocabularies(found[one], found[other]))
+    by_name, _ = vocabularies
+    return lru_cache(lambda source, target: map_vocabularies(by_name[source], by_name[target]))
 
 
 def begin(vocabulary, text, default=None):
@@ -82,8 +82,8 @@ def follow(mapped, tokens):
 
 
 def test_ordinary_tokens_of_v2_and_v3_are_equal(vocabularies):
-    found, _ = vocabularies
-    v2, v3 = found["whisper_multilingual"], found["whisper_large_v3"]
+    by_name, _ = vocabularies
+    v2, v3 = by_name["whisper_multilingual"], by_name["whisper_large_v3"]
     forth, back = map_vocabularies(v2, v3), map_vocabularies(v3, v2)
     assert forth.same_text and back.same_text
     assert forth.exact[:50257].tolist() == back.exact[:50257].tolist() == [*range(50257)]
@@ -95,25 +95,25 @@ def test_ordinary_tokens_of_v2_and_v3_are_equal(vocabularies):
 @pytest.mark.parametrize("source", BUNDLED)
 @pytest.mark.parametrize("target", BUNDLED)
 def test_common_special_tokens_map_by_name(vocabularies, source, target):
-    found, _ = vocabularies
-    mapped = map_vocabularies(found[source], found[target])
+    by_name, _ = vocabularies
+    mapped = map_vocabularies(by_name[source], by_name[target])
     coverage = mapped.coverage()
-    common = set(coverage.special) & {name for name in found[target].names if name}
+    common = set(coverage.special) & {name for name in by_name[target].names if name}
     assert len(common) >= 1608 and "<|30.00|>" in common and "<|de|>" in common
     assert all(coverage.special[name] == name for name in common)
-    assert [name for name, found in coverage.special.items() if found is None] == sorted(
+    assert [name for name, other in coverage.special.items() if other is None] == sorted(
         set(coverage.special) - common
     )
 
 
 def test_pieces_of_english_tokens_equal_openais_tokens(vocabularies):
     """The pieces of a token equal OpenAI's tokens of its bytes."""
-    found, _ = vocabularies
-    mapped = map_vocabularies(found["whisper_en"], found["whisper_multilingual"])
+    by_name, _ = vocabularies
+    mapped = map_vocabularies(by_name["whisper_en"], by_name["whisper_multilingual"])
     encoding = get_encoding("multilingual", 99)
     compared = 0
     for token, pieces in mapped.pieces.items():
-        text = found["whisper_en"].contents[token]
+        text = by_name["whisper_en"].contents[token]
         assert mapped.target.write(pieces) == text and len(pieces) > 1
         if not text.isspace() and b"\xef\xbf\xbd" not in text:
             try:
@@ -129,8 +129,8 @@ def test_pieces_of_english_tokens_equal_openais_tokens(vocabularies):
 
 @pytest.mark.parametrize("source, target", PAIRS)
 def test_maps_write_the_same_bytes(maps, source, target):
-    for one, other in ((source, target), (target, source)):
-        mapped = maps(one, other)
+    for names in ((source, target), (target, source)):
+        mapped = maps(*names)
         kinds, unmapped, first = [0, 0, 0], set(mapped.unmapped), mapped.first.tolist()
         for token, number in enumerate(mapped.exact.tolist()):
             text = mapped.source.contents[token]
@@ -151,13 +151,13 @@ def test_maps_write_the_same_bytes(maps, source, target):
 
 
 def test_a_thousand_sentences_between_two_sentencepiece_models(vocabularies):
-    found, folder = vocabularies
+    by_name, folder = vocabularies
     small, large = (
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{kind}.model"))
         for kind in ("small", "large")
     )
-    forth = map_vocabularies(found["small"], found["large"])
-    back = map_vocabularies(found["large"], found["small"])
+    forth = map_vocabularies(by_name["small"], by_name["large"])
+    back = map_vocabularies(by_name["large"], by_name["small"])
     for sentence in make_sentences(1000, 2, make_words(900, seed=2)):
         over = follow(forth, small.encode(sentence))
         assert list(over) == large.encode(sentence)
@@ -274,7 +274,7 @@ def test_an_incomplete_character_is_pending(maps):
         run = run.push(token)
     assert run.pending == b"\xc3" and mapped.target.write(run.tokens) == b" ba"
     assert mapped.target.write(run.push(tokens[-1]).tokens) == " baß".encode()
-    # What stays unfinished is unknown, once the text ends.
+    # An incomplete character at the end of the text is unknown.
     assert run.end().tokens == (*run.tokens, mapped.target.unknown)
 
 
@@ -305,28 +305,28 @@ def test_special_tokens_among_text(maps):
 
 def test_starts_and_ends_map_between_families(maps):
     whisper = {"<|startoftranscript|>": "<sos/eos>", "<|endoftext|>": "<sos/eos>"}
-    found = maps("whisper_en", "char").coverage().special
-    assert {name: other for name, other in found.items() if other} == whisper
-    found = maps("char", "whisper_en").coverage().special
-    assert found == {"<blank>": None, "<unk>": None, "<sos/eos>": "<|endoftext|>"}
-    found = maps("small", "char").coverage().special
-    assert found == {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
-    found = maps("char", "small").coverage().special
-    assert found == {"<blank>": None, "<unk>": "<unk>", "<sos/eos>": "</s>"}
+    special = maps("whisper_en", "char").coverage().special
+    assert {name: other for name, other in special.items() if other} == whisper
+    special = maps("char", "whisper_en").coverage().special
+    assert special == {"<blank>": None, "<unk>": None, "<sos/eos>": "<|endoftext|>"}
+    special = maps("small", "char").coverage().special
+    assert special == {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
+    special = maps("char", "small").coverage().special
+    assert special == {"<blank>": None, "<unk>": "<unk>", "<sos/eos>": "</s>"}
 
 
 def test_normalized_tokens_are_unmapped(vocabularies):
     """sentencepiece replaces a full-width a by a, which has other bytes."""
-    found, _ = vocabularies
+    by_name, _ = vocabularies
     source = token_list_vocabulary(["<unk>", "a", "ａ"], "char")
-    mapped = map_vocabularies(source, found["unigram"])
-    assert found["unigram"].encode("ａ") == found["unigram"].encode("a") == [mapped.exact[1]]
+    mapped = map_vocabularies(source, by_name["unigram"])
+    assert by_name["unigram"].encode("ａ") == by_name["unigram"].encode("a") == [mapped.exact[1]]
     assert mapped.unmapped == (2,)
 
 
 def test_converted_sentencepiece(vocabularies):
     """BPE with word boundaries and byte fallback in Hugging Face's format, as Llama's."""
-    found, _ = vocabularies
+    by_name, _ = vocabularies
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abc", "▁a"]
     vocabulary = {name: number for number, name in enumerate(names)}
     merges = [("▁", "a")]
@@ -339,8 +339,8 @@ def test_converted_sentencepiece(vocabularies):
     assert pieces == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
     assert ours.encode(b"\xff") == [names.index("<0xFF>")]
     assert (ours.start, ours.end, ours.unknown) == (1, 2, 0)
-    mapped = map_vocabularies(found["whisper_en"], ours)
-    tokens = found["whisper_en"].encode("ab é")
+    mapped = map_vocabularies(by_name["whisper_en"], ours)
+    tokens = by_name["whisper_en"].encode("ab é")
     assert ours.write(follow(mapped, tokens)) == " ab é".encode()
     # 256 bytes and a word's beginning; everything else is written by several.
     coverage = mapped.coverage()

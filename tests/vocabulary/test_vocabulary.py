@@ -76,7 +76,7 @@ def test_parts_without_a_token_are_none():
     assert chars.encode("a b") == [2, 1, None]
     words = token_list_vocabulary(["<unk>", "a", "b"], "word")
     assert words.encode(" a  b c") == [1, 2, None]
-    # Without a space before it, it goes on with a word.
+    # Without a space before it, it continues a word.
     assert words.encode("a b") == [None, 2]
     assert chars.encode(b"a\xff") == [2, None]
     assert (chars.unknown, words.leading_space, chars.leading_space) == (0, True, False)

@@ -78,8 +78,8 @@ def test_logits_equal_transformers(case):
     tokens = torch.randint(config.vocab_size, (1, 12))
     with torch.no_grad():
         expected = whisper(features, decoder_input_ids=tokens).logits
-    found = logits(folder, noise(1), tokens, config.vocab_size)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    ours = logits(folder, noise(1), tokens, config.vocab_size)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
 
 
 def test_floats_are_read_exactly(case):
@@ -98,10 +98,10 @@ def test_sizes_are_read_from_the_file(tmp_path):
         variables = variables_of(whisper) | {"decoder/num_heads": torch.tensor(4).short()}
     path = tmp_path / "model.bin"
     path.write_bytes(pack(variables))
-    found = read_config(path)
-    assert (found.encoder_attention_heads, found.decoder_attention_heads) == (2, 4)
-    assert (found.encoder_layers, found.decoder_layers, found.encoder_ffn_dim) == (3, 2, 16)
-    assert (found.max_source_positions, found.max_target_positions) == (1500, 448)
+    config = read_config(path)
+    assert (config.encoder_attention_heads, config.decoder_attention_heads) == (2, 4)
+    assert (config.encoder_layers, config.decoder_layers, config.encoder_ffn_dim) == (3, 2, 16)
+    assert (config.max_source_positions, config.max_target_positions) == (1500, 448)
 
 
 def test_it_works_as_draft_model_with_its_tokens(case):
@@ -116,18 +116,18 @@ def test_it_works_as_draft_model_with_its_tokens(case):
 
 def test_hub_name(tmp_path, monkeypatch):
     folder = save_ctranslate2(tmp_path / "ct2", tiny(tmp_path / "hf", hidden_size=8))
-    asked = []
+    fetched = []
 
     def snapshot_download(name, allow_patterns):
-        asked.append((name, tuple(allow_patterns)))
+        fetched.append((name, tuple(allow_patterns)))
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     whisper = open_whisper("Systran/faster-whisper-base")
     assert whisper.config.d_model == 8 and whisper.files == (folder / "model.bin",)
-    assert [name for name, _ in asked] == ["Systran/faster-whisper-base"] * 2
-    assert "model.bin" not in asked[0][1], "not beside safetensors"
-    assert "model.bin" in asked[1][1] and "*.json" in asked[1][1]
+    assert [name for name, _ in fetched] == ["Systran/faster-whisper-base"] * 2
+    assert "model.bin" not in fetched[0][1], "only without safetensors"
+    assert "model.bin" in fetched[1][1] and "*.json" in fetched[1][1]
 
 
 def test_safetensors_are_preferred(tmp_path):

@@ -57,8 +57,8 @@ def test_logits_equal_transformers(case):
     tokens = torch.randint(config.vocab_size, (1, 12))
     with torch.no_grad():
         expected = whisper(features, decoder_input_ids=tokens).logits
-    found = logits(folder, noise(1), tokens, config.vocab_size)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    ours = logits(folder, noise(1), tokens, config.vocab_size)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
 
 
 def openai_file(path, whisper: WhisperForConditionalGeneration | None = None):
@@ -84,8 +84,8 @@ def test_logits_of_an_openai_file_equal_openais(tmp_path):
     tokens = torch.randint(51865, (1, 9))
     with torch.no_grad():
         expected = model.decoder(tokens, model.encoder(features))
-    found = logits(tmp_path / "small.pt", noise(2), tokens, 51865)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    ours = logits(tmp_path / "small.pt", noise(2), tokens, 51865)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_shards_and_pickled_weights_are_the_same(case, tmp_path):
@@ -99,9 +99,9 @@ def test_shards_and_pickled_weights_are_the_same(case, tmp_path):
     for name in ("shards", "pickled"):
         other = open_whisper(str(tmp_path / name))
         for half in (ENCODER, DECODER):
-            weights, found = single.weights(half), other.weights(half)
-            assert weights.keys() == found.keys() and weights
-            assert all(torch.equal(weights[key], found[key]) for key in weights)
+            weights, others = single.weights(half), other.weights(half)
+            assert weights.keys() == others.keys() and weights
+            assert all(torch.equal(weights[key], others[key]) for key in weights)
 
 
 class Code:
@@ -230,13 +230,13 @@ def load(experiment, **options) -> Speech2Text:
 def generate(whisper, speech: np.ndarray, tokens, prompt: list[int]) -> list[int]:
     extractor = WhisperFeatureExtractor()
     features = extractor(speech, sampling_rate=16000, return_tensors="pt").input_features
-    found = whisper.generate(
+    tokens_out = whisper.generate(
         features, decoder_input_ids=torch.tensor([prompt]), max_new_tokens=12, do_sample=False,
         num_beams=1, suppress_tokens=tokens.suppressed,
         begin_suppress_tokens=tokens.begin_suppressed,
     )[0].tolist()  # fmt: skip
-    found = found[len(prompt) :] if found[: len(prompt)] == prompt else found
-    return [token for token in found if token != tokens.end]
+    tokens_out = tokens_out[len(prompt) :] if tokens_out[: len(prompt)] == prompt else tokens_out
+    return [token for token in tokens_out if token != tokens.end]
 
 
 def test_greedy_text_equals_transformers_in_each_language(experiment):
@@ -262,7 +262,7 @@ def test_detected_language_is_the_most_probable_one(experiment):
         ).logits[0, -1]
     best = max(tokens.languages, key=lambda code: scores[tokens.languages[code]])
     decodings = load(made, language="detect").decode([speech, speech], [None, "fr"])
-    found = [decoding.results[0][3].yseq[1].item() for decoding in decodings]
-    assert found == [tokens.languages[best], tokens.languages["fr"]]
+    languages = [decoding.results[0][3].yseq[1].item() for decoding in decodings]
+    assert languages == [tokens.languages[best], tokens.languages["fr"]]
     with pytest.raises(ValueError, match="language: 'klingon'; allowed: detect"):
         load(made, language="klingon")

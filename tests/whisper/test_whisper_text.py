@@ -73,7 +73,7 @@ def test_prompts_and_suppressed_tokens_equal_openais(case):
 
 
 def test_the_published_list_of_suppressed_tokens(case):
-    """Of openai/whisper-large-v2's generation_config.json: first and last entries."""
+    """First and last entries in generation_config.json of openai/whisper-large-v2."""
     vocab_size, _, ours, _ = case
     if vocab_size == 51865:
         suppressed = read_whisper_tokens(ours).suppressed
@@ -95,9 +95,9 @@ def test_labels_are_prompt_and_text(case, tmp_path):
         prompt = [*openai.sot_sequence_including_notimestamps]
         if vocab_size != 51864 and language == "de":
             prompt[1] = openai.to_language_token("de")
-        found = preprocess(key, {"text": "Hello there."})["text"]
-        assert found.dtype == np.int64
-        assert found.tolist() == [*prompt[start:], *openai.encode(" Hello there.")]
+        label = preprocess(key, {"text": "Hello there."})["text"]
+        assert label.dtype == np.int64
+        assert label.tolist() == [*prompt[start:], *openai.encode(" Hello there.")]
 
 
 def test_another_tokenizer_is_refused(case):
@@ -127,12 +127,12 @@ def test_code_of_a_tokenizer_is_not_run(tmp_path, capfd):
     make_tokenizer(51864).save_pretrained(tmp_path)
     (tmp_path / "code.py").write_text("print('ran code')\n")
     config = tmp_path / "tokenizer_config.json"
-    said = json.loads(config.read_text())
+    fields = json.loads(config.read_text())
     for name in ("config.json", "tokenizer_config.json"):
         (tmp_path / name).write_text(
             json.dumps(
                 {"model_type": "odd", "tokenizer_class": "Odd"}
-                | (said if name == "tokenizer_config.json" else {})
+                | (fields if name == "tokenizer_config.json" else {})
                 | {"auto_map": {"AutoTokenizer": ["code.Odd", None], "AutoConfig": "code.Odd"}}
             )
         )
