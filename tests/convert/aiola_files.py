@@ -22,7 +22,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class AiolaModel:
-    """A random model as aiola's code would have trained it."""
+    """A random model in the form of aiola's training code."""
 
     whisper: WhisperForConditionalGeneration
     heads: list[list[torch.nn.Linear]]  # the base head first where it is one of them

@@ -28,7 +28,7 @@ MAX_LENGTH = 64
 
 
 class Golden:
-    """An aiola model as an experiment of ours, and what aiola's code made of its inputs."""
+    """An aiola model as an experiment of ours, and the output of aiola's code."""
 
     def __init__(self, source: Path, kind: str, folder: Path):
         facts = json.loads((source / "facts.json").read_text())
@@ -67,7 +67,7 @@ class Golden:
 
 
 def random_encoder(config: dict) -> dict[str, torch.Tensor]:
-    """An encoder under aiola's names: the facts begin behind it."""
+    """An encoder under aiola's names that returns stored output."""
     weights = WhisperModel(WhisperConfig.from_dict(config)).encoder.state_dict()
     return {f"whisper_model.model.encoder.{name}": value for name, value in weights.items()}
 
@@ -83,18 +83,18 @@ def test_logits_of_every_head(golden):
 
 
 def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
-    """What each head drafts behind every position (B, L, D), as searches ask for it: (B, L, V)."""
+    """Return logits (B, L, V) of each head after every position of (B, L, D), as in searches."""
     proposer, found = build_runtime(decoder).proposer(), []
     states = proposer.start_from(head_input.flatten(0, 1))
     for _ in range(NUM_HEADS):
-        # Parallel heads do not look at the tokens.
+        # Parallel heads ignore the tokens.
         states = proposer.advance(states, torch.zeros(head_input[..., 0].numel()).long())
         found.append(proposer.logits(states).unflatten(0, head_input.shape[:2]))
     return found
 
 
 def shifted(labels: torch.Tensor) -> torch.Tensor:
-    """What the decoder reads: the labels behind the start symbol, the end symbol as padding."""
+    """Return the decoder's input: start token and labels, padded with the end token."""
     read = labels[:, :-1].masked_fill(labels[:, :-1] == -100, 200)
     return torch.nn.functional.pad(read, (1, 0), value=201)
 
@@ -118,7 +118,7 @@ def test_short_labels_leave_late_heads_without_loss(golden):
 
 
 def test_divergence_of_every_head_but_for_padding(golden):
-    """aiola counts padded positions; with none padded both agree, with some ours is less."""
+    """aiola counts padded positions: both agree without padding, with padding ours is smaller."""
     logits, labels = golden.logits_of(shifted(golden.labels)), ours(golden.labels)
     nothing_padded = labels.clamp(min=0)
     found = [
@@ -159,7 +159,7 @@ def test_end_symbol_stops(golden, sample):
 
 @pytest.mark.parametrize("sample", [0, 1])
 def test_typical_text_starts_as_aiolas(golden, sample):
-    """aiola drafts anew after each pass, we behind other nodes: same text while drafts agree."""
+    """aiola drafts from other nodes; the text is the same while drafts agree."""
     rule = build_rule(SearchOptions(acceptance="typical"))
     theirs = golden.facts["typical"][sample][2:]
     found = search(golden, sample, rule, eos=200)
@@ -167,7 +167,7 @@ def test_typical_text_starts_as_aiolas(golden, sample):
 
 
 def test_decode_configs_are_aiolas(golden):
-    """Start, what is forced behind it, tree and thresholds."""
+    """Start token, forced prefix, tree and thresholds."""
     assert golden.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
     folder = golden.experiment / "conf"
     typical = yaml.safe_load((folder / "decode_typical.yaml").read_text())
@@ -176,7 +176,7 @@ def test_decode_configs_are_aiolas(golden):
     assert golden.speech2text.asr_model.sos == 201 and typical["forced_prefix"] == [210]
 
 
-def test_back_in_aiolas_format_nothing_has_changed(golden, tmp_path):
+def test_converting_back_to_aiolas_format_changes_nothing(golden, tmp_path):
     convert.main([str(golden.experiment), str(tmp_path / "back"), "--to", "aiola"])
     found = load_file(tmp_path / "back" / "model.safetensors")
     assert found.keys() == golden.weights.keys()

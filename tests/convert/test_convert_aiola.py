@@ -35,7 +35,7 @@ def run(*arguments):
 
 
 def refused(capsys, *arguments):
-    """The one line that a refused conversion says; it leaves nothing behind."""
+    """Return the one-line error of a refused conversion, which leaves no files."""
     with pytest.raises(SystemExit) as end:
         run(*arguments)
     assert end.value.code == 1
@@ -85,7 +85,7 @@ def test_logits_of_every_head(tmp_path, tokens, options):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("options", KINDS, ids=str)
-def test_there_and_back_is_the_same_file(tmp_path, tokens, options, dtype):
+def test_converting_there_and_back_gives_the_same_file(tmp_path, tokens, options, dtype):
     aiola = make_aiola(**options)
     tensors = {name: value.to(dtype) for name, value in aiola.tensors().items()}
     folder = save_aiola(tmp_path / "aiola", aiola, tensors)
@@ -100,7 +100,7 @@ def test_there_and_back_is_the_same_file(tmp_path, tokens, options, dtype):
         assert ours == theirs, name
 
 
-def test_decode_configs_say_how_aiola_decodes(tmp_path, tokens):
+def test_decode_configs_match_aiolas_decoding(tmp_path, tokens):
     folder = save_aiola(tmp_path / "aiola", make_aiola())
     experiment = run(folder, tmp_path / "exp", "--token_list", tokens)
     configs = {
@@ -131,7 +131,7 @@ def test_decode_configs_say_how_aiola_decodes(tmp_path, tokens):
     assert texts["decode_exact"] == texts["decode_plain"]
 
 
-def test_weights_in_other_files_are_the_same(tmp_path, tokens):
+def test_weights_from_other_file_formats_are_the_same(tmp_path, tokens):
     aiola = make_aiola(kind="block")
     tensors, experiments = aiola.tensors(), []
     for form in ("whole", "shards", "pickled"):
@@ -151,7 +151,7 @@ def test_weights_in_other_files_are_the_same(tmp_path, tokens):
 
 
 class Pickled:
-    """Leaves a mark when it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -170,7 +170,7 @@ def test_pickled_code_does_not_run(tmp_path, tokens, capsys):
     assert not (tmp_path / "mark").exists()
 
 
-def test_projection_that_is_saved_twice(tmp_path, tokens, capsys):
+def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, tokens, capsys):
     aiola = make_aiola()
     embedding = aiola.whisper.model.decoder.embed_tokens.weight.detach()
     name = "whisper_model.proj_out.weight"
@@ -198,7 +198,7 @@ def test_projection_that_is_saved_twice(tmp_path, tokens, capsys):
         ({"eos_token_id": [1, 2]}, "eos_token_id: [1, 2]; allowed: one token id"),
     ],
 )  # fmt: skip
-def test_config_that_cannot_be(tmp_path, tokens, capsys, changes, message):
+def test_invalid_config_is_refused(tmp_path, tokens, capsys, changes, message):
     folder = save_aiola(tmp_path / "aiola", make_aiola(), generation={"a": 1}, **changes)
     assert message in refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
 
@@ -211,12 +211,12 @@ def test_config_that_cannot_be(tmp_path, tokens, capsys, changes, message):
         ({"suppress_tokens": [1, "a"]}, "suppress_tokens: [1, 'a']; allowed: a list"),
     ],
 )
-def test_generation_config_that_cannot_be(tmp_path, tokens, capsys, generation, message):
+def test_invalid_generation_config_is_refused(tmp_path, tokens, capsys, generation, message):
     folder = save_aiola(tmp_path / "aiola", make_aiola(), generation=generation)
     assert message in refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
 
 
-def test_tensor_that_is_missing_or_odd(tmp_path, tokens, capsys):
+def test_missing_or_misshapen_tensor_is_refused(tmp_path, tokens, capsys):
     aiola = make_aiola()
     tensors = aiola.tensors()
     del tensors["medusa_heads.1.0.linear.bias"]
@@ -229,7 +229,7 @@ def test_tensor_that_is_missing_or_odd(tmp_path, tokens, capsys):
     assert "medusa_heads.1.0.linear.bias is (5,), the model's (16,)" in line
 
 
-def test_sizes_that_the_config_lacks_come_from_the_base_model(tmp_path, tokens, capsys):
+def test_missing_sizes_come_from_the_base_model(tmp_path, tokens, capsys):
     aiola = make_aiola()
     aiola.whisper.config.save_pretrained(tmp_path / "base")
     lacking = dict.fromkeys(["encoder_attention_heads", "max_source_positions"])
@@ -248,7 +248,7 @@ def test_sizes_that_the_config_lacks_come_from_the_base_model(tmp_path, tokens, 
     assert "give --whisper_model" in line
 
 
-def test_a_hubs_model_names_no_folder_here(tmp_path, monkeypatch):
+def test_a_downloaded_model_may_not_name_a_local_folder(tmp_path, monkeypatch):
     aiola = make_aiola()
     aiola.whisper.config.save_pretrained(tmp_path / "base")
     lacking = dict.fromkeys(["encoder_attention_heads"])
@@ -258,14 +258,14 @@ def test_a_hubs_model_names_no_folder_here(tmp_path, monkeypatch):
         read_whisper("someone/a", TextOptions())
 
 
-def test_vocabulary_that_nobody_gives(tmp_path, tokens, capsys):
+def test_a_missing_vocabulary_is_an_error(tmp_path, tokens, capsys):
     folder = save_aiola(tmp_path / "aiola", make_aiola())
     line = refused(capsys, folder, tmp_path / "exp")
     assert f"vocab_size: {VOCAB_SIZE}" in line and "give --tokenizer FOLDER" in line
     short = save_tokens(tmp_path / "short.txt", 39)
     line = refused(capsys, folder, tmp_path / "exp", "--token_list", short)
     assert "39 lines, 39 different; the model has 40 tokens" in line
-    # The folder's own tokenizer serves, too, and comes along as it is.
+    # The folder's own tokenizer is used and copied.
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     experiment = run(folder, tmp_path / "first", "--token_list", tokens)
     name = "tokenizer.json"
@@ -277,7 +277,7 @@ def test_vocabulary_that_nobody_gives(tmp_path, tokens, capsys):
     assert "it is not run" in refused(capsys, folder, tmp_path / "exp2")
 
 
-def test_target_that_is_there_stays(tmp_path, tokens, capsys):
+def test_an_existing_target_is_not_overwritten(tmp_path, tokens, capsys):
     folder = save_aiola(tmp_path / "aiola", make_aiola())
     (tmp_path / "exp").mkdir()
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""CTranslate2 folders to experiments and back; with ctranslate2 there, what it reads and writes."""
+"""CTranslate2 folders to experiments and back, compared with ctranslate2 if installed."""
 
 import json
 import sys
@@ -61,7 +61,7 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted):
     assert config["preprocessor"] == "whisper"
 
 
-def test_what_its_config_says_is_kept(case, converted):
+def test_fields_of_its_config_are_kept(case, converted):
     (_, whisper), (experiment, back) = case, converted
     options = read_config(experiment / "conf" / "decode_plain.yaml", "")
     assert options["suppress_tokens"] == CONFIG["suppress_ids"]
@@ -75,7 +75,7 @@ def test_what_its_config_says_is_kept(case, converted):
     assert generation["is_multilingual"] is not english
 
 
-def test_what_is_not_said_comes_from_the_tokens(case, tmp_path):
+def test_missing_fields_come_from_the_tokens(case, tmp_path):
     source, whisper = case
     folder = tmp_path / "ct2"
     folder.mkdir()
@@ -94,7 +94,7 @@ def test_what_is_not_said_comes_from_the_tokens(case, tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder whose files tests spoil, one after the other."""
+    """A folder whose files the tests damage one by one."""
     path = tmp_path_factory.mktemp("spoiled")
     save_tiny_whisper(path / "hf", hidden_size=8)
     whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf")
@@ -116,7 +116,7 @@ def folder(tmp_path_factory):
         ("alignment_heads", "all"),
     ],
 )
-def test_config_that_cannot_be(folder, tmp_path, capsys, name, value):
+def test_invalid_config_is_refused(folder, tmp_path, capsys, name, value):
     (folder / "config.json").write_text(json.dumps(CONFIG | {name: value}))
     line = refused(capsys, folder, tmp_path / "out")
     assert f"config.json: {name}: " in line and "allowed: " in line and len(line) < 400
@@ -142,7 +142,7 @@ def test_damaged_files(folder, tmp_path, capsys):
     assert "has no config.json" in refused(capsys, folder, target)
 
 
-def test_export_that_cannot_be(tmp_path, capsys, monkeypatch):
+def test_impossible_export_is_refused(tmp_path, capsys, monkeypatch):
     save_tiny_whisper(tmp_path / "hf", hidden_size=8)
     target = tmp_path / "out"
     line = refused(capsys, tmp_path / "hf", target, "--dtype", "int8")
@@ -180,7 +180,7 @@ def test_tests_and_ctranslate2_write_the_same_file(ctranslate2, case, tmp_path, 
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
-def test_there_and_back_bit_for_bit(ctranslate2, case, tmp_path, kind):
+def test_converting_there_and_back_is_bitwise_equal(ctranslate2, case, tmp_path, kind):
     _, whisper = case
     source = save_ctranslate2(tmp_path / "source", whisper, kind)
     experiment = run(source, tmp_path / "exp")

@@ -32,7 +32,7 @@ def features():
 
 
 def read_aiola(folder) -> AiolaModel:
-    """What aiola's code would make of the folder's names."""
+    """Read a folder as aiola's code does."""
     tensors = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     whisper_config = WhisperConfig(
@@ -96,7 +96,7 @@ def test_plain_whisper_computes_the_base(tmp_path, caplog):
         torch.testing.assert_close(found, model.decoder.logits(hidden), rtol=0, atol=1e-5)
 
 
-def test_a_ctc_branch_stays_beside_heads_and_drafts_with_them(tmp_path):
+def test_a_ctc_branch_is_kept_with_heads_and_drafts_with_them(tmp_path):
     block = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
     conf = {"ctc_units": 512, "ctc_block": "transformer", "ctc_block_conf": block}
     source = ctc_whisper(tmp_path / "exp", **conf).folder
@@ -139,7 +139,7 @@ def test_a_ctc_branch_stays_beside_heads_and_drafts_with_them(tmp_path):
         ("linear", {"base_head": True}, "hugging_face", "give --drop_base_head true"),
     ],
 )
-def test_what_a_format_has_no_place_for(tmp_path, capsys, heads, options, to, message):
+def test_unsupported_parts_of_a_format_are_refused(tmp_path, capsys, heads, options, to, message):
     experiment = experiment_with(tmp_path, heads, **options)
     assert message in refused(capsys, experiment, tmp_path / "out", "--to", to)
     if "drop_base_head" in message:
@@ -149,7 +149,7 @@ def test_what_a_format_has_no_place_for(tmp_path, capsys, heads, options, to, me
         assert sum(name.startswith("medusa_heads") for name in names) in (0, 3 * 2)
 
 
-def test_experiment_that_cannot_be(tmp_path, capsys):
+def test_invalid_experiment_is_refused(tmp_path, capsys):
     experiment = experiment_with(tmp_path, "linear")
     config = experiment / "config.yaml"
     text = config.read_text()

@@ -105,7 +105,7 @@ def test_openai_file_computes_the_same(tmp_path):
     assert 50258 in generation["suppress_tokens"] and 220 in generation["begin_suppress_tokens"]
 
 
-def test_what_cannot_be_converted(tmp_path, capsys):
+def test_unsupported_models_are_refused(tmp_path, capsys):
     folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
     target = tmp_path / "out"
     assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")

@@ -1,4 +1,4 @@
-"""Heads packed for others: the same drafts once attached, none for other weights, clear errors."""
+"""Packed heads: same drafts after attaching, none for other weights, clear errors."""
 
 import pickle
 import struct
@@ -41,7 +41,7 @@ def decoder_of(checkpoint):
 
 @torch.no_grad()
 def logits_of(checkpoint):
-    """(L, V) of the base head, and of each head behind it."""
+    """Return logits (L, V) of the base head and of each head."""
     generator = torch.Generator().manual_seed(3)
     memory = torch.randn(1, 30, checkpoint.architecture.whisper.d_model, generator=generator)
     tokens = torch.randint(VOCAB_SIZE, (1, 12), generator=generator)
@@ -54,7 +54,7 @@ def logits_of(checkpoint):
 
 
 @pytest.mark.parametrize("kind", HEAD_TYPES)
-def test_attached_heads_are_those_that_were_packed(tmp_path, kind):
+def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
     base = tiny_base()
     trained = with_heads(base, kind)
     pack(tmp_path / "shipped" / "other", with_heads(tiny_base(9), kind), tiny_base(9))
@@ -78,7 +78,7 @@ def test_attached_heads_are_those_that_were_packed(tmp_path, kind):
     assert all(stored[name].dtype == torch.float16 for name in heads)
 
 
-def test_other_weights_get_none_and_are_told(tmp_path):
+def test_other_weights_get_no_heads_and_a_message(tmp_path):
     base, other = tiny_base(), tiny_base(5)
     folder = pack(tmp_path / "shipped" / "tiniest", with_heads(base, "linear"), base)
     kept, said = attach_heads(other, "auto", tmp_path / "shipped")
@@ -95,7 +95,7 @@ def test_other_weights_get_none_and_are_told(tmp_path):
         attach_heads(larger, str(folder))
 
 
-def test_heads_that_are_there_stay(tmp_path):
+def test_existing_heads_are_kept(tmp_path):
     base = tiny_base()
     trained = with_heads(base, "block")
     folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
@@ -173,7 +173,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_heads_that_are_not_fit(tmp_path, case):
+def test_unsuitable_heads_are_refused(tmp_path, case):
     make, said, message = UNFIT[case]
     base = tiny_base()
     card, statistics = write_sources(tmp_path / "sources", **said)
@@ -181,9 +181,9 @@ def test_heads_that_are_not_fit(tmp_path, case):
         pack_heads(make(base), base, card, statistics, tmp_path)
 
 
-def test_heads_that_float16_or_size_do_not_suit(tmp_path, monkeypatch):
+def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypatch):
     base = tiny_base()
-    # The first weights cancel but for what float16 does not tell.
+    # The first weights cancel except for a rest that float16 cannot represent.
     trained = with_heads(base, "projection")
     name = "decoder.heads.weight"
     trained = changed(trained, name, lambda value: 1 + 1e-5 * value)
@@ -194,11 +194,11 @@ def test_heads_that_float16_or_size_do_not_suit(tmp_path, monkeypatch):
         pack(tmp_path / "large", with_heads(base, "linear"), base)
 
 
-# A stranger's folder
+# Untrusted folders
 
 
 class Pickled:
-    """Leaves a mark when it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -333,8 +333,8 @@ def test_nothing_is_unpickled(tmp_path, good):
     assert not mark.exists()
 
 
-def test_a_strangers_heads_do_not_change_the_text(tmp_path, good):
-    """Whoever packed them without these checks."""
+def test_untrusted_heads_cannot_change_the_text(tmp_path, good):
+    """They were packed without these checks."""
     folder, base = tmp_path / "heads", good[1]
     pack(folder, with_heads(base, "linear", base_head=True), base)
     name = "decoder.heads.base.layers.0.weight"

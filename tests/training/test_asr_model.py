@@ -48,8 +48,8 @@ def test_loss_is_the_weighted_mean_of_the_heads():
 
 @torch.no_grad()
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
-def test_head_losses_pair_with_labels_further_on(heads):
-    """What a search drafts behind each position, label by label, without padding."""
+def test_head_losses_use_later_labels(heads):
+    """Compare with the search's drafts after each position, without padding."""
     model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
     model.eval()
     data = batch()
@@ -101,7 +101,7 @@ def test_divergence_from_the_original_last_layer(heads):
     below = decoder.hidden_states(memory, lengths, tokens).last_layer_input
     teacher = decoder.project(decoder.original_hidden(below, memory, lengths))
     torch.testing.assert_close(teacher, logits)  # nothing trained yet
-    # The last layer moves away, the teacher stays.
+    # The last layer changes, the teacher does not.
     with torch.no_grad():
         decoder.layers[-1].fc2.bias += 1.0
     moved = decoder.project(decoder.original_hidden(below, memory, lengths))
@@ -129,13 +129,14 @@ def test_divergence_by_hand():
     teacher = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [1.0, 2.0]]])
     labels = torch.tensor([[0, 1, -1]])
     expected = 0.0
-    # Head 1 at position 0 meets the teacher of position 1; position 1's partner is padded.
+    # Head 1 at position 0 is compared with the teacher at position 1; position 1's label is
+    # padding.
     p, q = teacher[0, 1].softmax(-1), logits[0, 0].softmax(-1)
     expected = float((p * (p / q).log()).sum())
     assert float(head_divergence(logits, teacher, labels, 1)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_label_behind_the_end_costs_nothing():
+def test_a_head_without_labels_has_no_loss():
     logits = torch.randn(2, 3, 5)
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 3)) == 0.0
     assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
@@ -158,7 +159,7 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : heard.max()]
     wrong, count = 0, 0
     for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
-        # ESPnet looks at what pads a batch, too.
+        # ESPnet counts padded frames, too.
         heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
         spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
         text = "".join(tokens[label - 1] for label in heard if label)
@@ -178,14 +179,14 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
         ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
     ],
 )
-def test_bad_options_say_what_is_allowed(conf, message):
+def test_bad_options_are_refused(conf, message):
     with pytest.raises(ValueError, match=message):
         model_of(tiny_decoder(0), **conf)
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
-def test_states_are_drawn_to_those_of_the_decoder_further_on(heads):
-    """Position by position; the labels of padding, and of no drafted token, count for nothing."""
+def test_state_loss_is_the_distance_to_later_decoder_states(heads):
+    """Position by position; padding and positions without a drafted token are ignored."""
     weight = 0.7
     decoder = tiny_decoder(0, heads, 2)
     losses = {}

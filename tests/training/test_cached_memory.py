@@ -1,4 +1,4 @@
-"""A Speech-LLaMA on cached output of a frozen Whisper encoder: the losses are those of audio."""
+"""A Speech-LLaMA on cached encoder output has the losses of training on audio."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ def corpus(tmp_path_factory):
 
 
 def command_of(corpus, output: Path, kind: str = "", **changes) -> list[str]:
-    """asr_train's options without data: the recipe's configuration, made small."""
+    """Return asr_train's options without data: a small version of the recipe's config."""
     config = yaml.safe_load((CONF / f"train_speech_llama_whisper{kind}.yaml").read_text())
     config["encoder_conf"] |= {"whisper_model": str(corpus / "whisper")}
     config["decoder_conf"] |= {"llama_conf": LLAMA, "dropout_rate": 0.0}
@@ -141,10 +141,10 @@ def test_another_encoder_is_refused(corpus, kept, tmp_path, capsys):
         ),
     ],
 )
-def test_what_changes_in_every_epoch_is_not_kept(corpus, tmp_path, changes, told, capsys):
+def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes, message, capsys):
     with pytest.raises(SystemExit):
         keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
-    assert re.search(told, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_what_changes_in_every_epoch_is_not_kept(corpus, tmp_path, changes, told
          True, "memory: frames of size 32; .* 16"),
     ],
 )  # fmt: skip
-def test_memory_that_does_not_fit_is_refused(corpus, kept, tmp_path, changes, with_memory, told):
+def test_mismatched_memory_is_refused(corpus, kept, tmp_path, changes, with_memory, message):
     data = (kept / "memory.scp", "memory", "numpy_ark") if with_memory else None
-    with pytest.raises(SystemExit, match=told):
+    with pytest.raises(SystemExit, match=message):
         train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 
 
-def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
+def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
     data = write_good_and_bad(tmp_path / "data")
     with pytest.raises(SystemExit) as end:
         keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)

@@ -1,4 +1,4 @@
-"""Heads and CTC on kept states of a frozen Whisper: the losses are those of audio."""
+"""Heads and CTC on cached states of a frozen Whisper have the losses of training on audio."""
 
 import json
 import shutil
@@ -29,14 +29,14 @@ from espnet_medusa.training import cached_shards, cached_states
 from espnet_medusa.training.label_filter import ENDLESS, REPEATING
 from espnet_medusa.whisper.tokens import END, START
 
-# A random Whisper says one thing again and again.
+# A random Whisper repeats itself.
 ALL = ["--max_compression_ratio", "1000", "--drop_fraction", "0"]
 FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Noises, and the experiment of a random Whisper that takes them as they are."""
+    """Noises, and a random Whisper that needs no padding."""
     folder = make_corpus(tmp_path_factory.mktemp("corpus"))
     audio = read_lines(folder / "wav.scp")
     write_lines(folder / "utt2num_samples", {key: 4800 for key in audio})
@@ -80,7 +80,7 @@ def of_own_texts(corpus, tmp_path_factory):
 
 
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
-    """As ``train``, with states in place of audio."""
+    """Train like ``train``, on states instead of audio."""
     command = command_of(corpus, output, system, **changes)
     data = [word for word in command if "path_and_name_and_type" in word]
     assert len(data) == 4
@@ -111,7 +111,7 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     kept = train_on_states(
         corpus, of_references, folder, system, memory=system != "linear_frozen", **changes
     )
-    # Adafactor's steps of a fresh block make more of what float16 rounds off.
+    # Adafactor amplifies the rounding to float16 in a new block.
     rel = 1e-2 if system == "ctc_units" else 1e-3
     first = losses(kept, "train")[1], losses(audio, "train")[1]
     assert first[0] == pytest.approx(first[1], rel=1e-3)
@@ -122,8 +122,8 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
 
 
 @pytest.mark.parametrize("system", ["ctc", "ctc_units"])
-def test_ctc_learns_from_what_is_heard(corpus, tmp_path, system):
-    """The window's silence is neither in what is kept nor in what audio gives."""
+def test_ctc_trains_without_padded_frames(corpus, tmp_path, system):
+    """Neither the cache nor training on audio has padded frames."""
     windowed = tmp_path / "windowed"
     shutil.copytree(corpus, windowed)
     config = windowed / "vanilla" / "config.yaml"
@@ -162,7 +162,7 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         assert label == hypothesis.yseq.tolist()[1:-1]
         assert states[key].dtype == memory[key].dtype == np.float16
         assert len(states[key]) == len(label) + 1
-        # The state behind each token says which one comes next.
+        # The state after each token predicts the next one.
         decoder = speech2text.asr_model.decoder
         logits = decoder.logits(torch.tensor(states[key]).float())
         prompt = len(hypothesis.yseq) - len(ids) - 1
@@ -172,7 +172,7 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         assert best == label[prompt:]
 
 
-def test_texts_alone_are_those_of_states_and_label_the_set(corpus, tmp_path, of_own_texts):
+def test_texts_without_states_are_the_same_and_label_the_set(corpus, tmp_path, of_own_texts):
     audio = read_lines(corpus / "wav.scp")
     data = unlabelled(corpus, tmp_path / "data", audio)
     options = ["--states", "false", "--data_dir", str(data), *ALL, "--drop_fraction", "0.25"]
@@ -185,7 +185,7 @@ def test_texts_alone_are_those_of_states_and_label_the_set(corpus, tmp_path, of_
     assert not (output / "states.scp").exists() and not list(output.rglob("*.ark"))
     assert read_lines(labelled / "text") == kept
     assert read_lines(labelled / "wav.scp") == {key: audio[key] for key in kept}
-    # What is left out is chosen anew, nothing is written anew.
+    # Dropped texts are chosen again, but nothing is computed again.
     before = (output / "shard.1" / "text").stat().st_mtime_ns
     keep(corpus, output, *options, "--drop_fraction", "0", "--labelled_dir", str(labelled))
     assert read_lines(labelled / "text") == read_lines(output / "text") == written
@@ -193,7 +193,7 @@ def test_texts_alone_are_those_of_states_and_label_the_set(corpus, tmp_path, of_
     assert (output / "shard.1" / "text").stat().st_mtime_ns == before
 
 
-def test_repeated_texts_and_loops_to_the_last_position_are_left_out(
+def test_repeated_texts_and_endless_loops_are_dropped(
     corpus, tmp_path, capsys, monkeypatch, of_own_texts
 ):
     longest = max(len(ids.split()) for ids in read_lines(of_own_texts / "text_int").values())
@@ -224,7 +224,7 @@ def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
     assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
 
 
-def test_texts_are_those_of_the_config_and_languages_those_of_the_set(corpus, tmp_path):
+def test_the_decode_config_and_utt2lang_are_used(corpus, tmp_path):
     keys = [*read_lines(corpus / "wav.scp")][:3]
     data = unlabelled(corpus, tmp_path / "data", keys)
     write_lines(data / "utt2lang", {keys[0]: "en", keys[1]: "de"})
@@ -245,8 +245,8 @@ def test_texts_are_those_of_the_config_and_languages_those_of_the_set(corpus, tm
         assert labels[key] == " ".join(map(str, label))
 
 
-def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
-    for options, told in (
+def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
+    for options, message in (
         (["--states", "false", "--references", "true"], "--states false"),
         (["--job", "3", "--jobs", "2"], "--job 3: allowed with --jobs 2: 1 to 2"),
         (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
@@ -254,10 +254,10 @@ def test_options_that_do_not_fit_are_one_line(corpus, tmp_path, capsys):
     ):
         with pytest.raises(SystemExit):
             keep(corpus, tmp_path / "states", *options)
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
-def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts):
+def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts):
     monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
     run, calls = cached_states.StateCache.compute, []
 
@@ -283,7 +283,7 @@ def test_an_interrupted_pass_goes_on(corpus, tmp_path, monkeypatch, of_own_texts
     assert torch.equal(*(table["decoder.token_counts"] for table in counts))
 
 
-def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, capsys):
+def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
     data = write_good_and_bad(tmp_path / "data")
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
@@ -295,7 +295,7 @@ def test_a_bad_utterance_is_named_and_the_others_are_kept(corpus, tmp_path, caps
     assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
 
 
-def test_none_left_is_an_error(corpus, tmp_path, capsys, monkeypatch):
+def test_no_remaining_utterance_is_an_error(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "espnet_medusa.model.whisper_decoder.WhisperMedusaDecoder.max_depth", lambda *_: 3
     )
@@ -306,7 +306,7 @@ def test_none_left_is_an_error(corpus, tmp_path, capsys, monkeypatch):
     assert len(reasons) == 16 and "the decoder has positions for 2" in reasons["u3"]
 
 
-def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, capsys):
+def test_a_too_small_disk_is_an_error_before_the_start(corpus, tmp_path, monkeypatch, capsys):
     usage = cached_states.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(cached_states.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SystemExit):
@@ -315,7 +315,7 @@ def test_a_disk_that_is_too_small_is_said_before(corpus, tmp_path, monkeypatch, 
     assert not list((tmp_path / "states").iterdir())
 
 
-def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
+def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     counts = ["--init_param", str(of_references / "token_counts.pth")]
     conf = FROZEN | {"draft_vocab_size": 9}
     changes = {"max_epoch": 2, "accum_grad": 1, "model_conf": conf}
@@ -350,16 +350,16 @@ def test_drafted_tokens_alone_are_learned(corpus, of_references, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("system", "conf", "memory", "told"),
+    ("system", "conf", "memory", "message"),
     [
         ("linear_frozen", {"freeze_whisper": "nothing"}, True, "freeze_whisper: all"),
         ("block", {"freeze_whisper": "all_but_last_layer"}, True, "freeze_whisper: all"),
         ("block", {}, False, "memory: missing"),
     ],
 )
-def test_states_that_do_not_fit_are_refused(
-    corpus, of_references, tmp_path, system, conf, memory, told
+def test_mismatched_states_are_refused(
+    corpus, of_references, tmp_path, system, conf, memory, message
 ):
     changes = {"model_conf": FROZEN | conf, "max_epoch": 1}
-    with pytest.raises(SystemExit, match=told):
+    with pytest.raises(SystemExit, match=message):
         train_on_states(corpus, of_references, tmp_path / "exp", system, memory=memory, **changes)

@@ -1,4 +1,4 @@
-"""Which of a model's own texts are not learned: planted texts, ties, shares, loops."""
+"""Dropped training texts: planted texts, ties, shares, loops."""
 
 import math
 from dataclasses import replace
@@ -26,12 +26,12 @@ LETTERS = "the quick brown fox jumps over a lazy dog while seven wizards brew"
 
 
 def written(n_characters: int, duration_s: float = 10.0) -> WrittenText:
-    """A text that does not repeat itself more than language does."""
+    """Return a text that repeats itself as little as language."""
     return WrittenText((LETTERS * (n_characters // len(LETTERS) + 1))[:n_characters], duration_s)
 
 
 def natural(count: int) -> dict[str, WrittenText]:
-    """Texts of 12 to 16 characters a second."""
+    """Return texts of 12 to 16 characters per second."""
     result = {}
     for i in range(count):
         duration_s = 2.0 + i % 8
@@ -48,7 +48,7 @@ def reasons(unfit: dict[str, str]) -> set[str]:
     return {reason.split(":")[0] for reason in unfit.values()}
 
 
-def test_planted_long_and_short_texts_go_and_exactly_5_percent():
+def test_planted_long_and_short_texts_are_dropped_and_exactly_5_percent():
     texts = natural(200)
     planted = {f"utt{i:04d}" for i in range(0, 200, 20)}
     for i, key in enumerate(sorted(planted)):
@@ -62,7 +62,7 @@ def test_planted_long_and_short_texts_go_and_exactly_5_percent():
 
 def test_filter_is_two_sided_and_judges_length_against_seconds():
     texts = {f"u{i}": written(140, 10.0) for i in range(18)}
-    # Twice too long is as odd as half too short; long audio may have a long text.
+    # A text twice too long and one half too short misfit equally; long audio may have a long text.
     texts |= {"long": written(281, 10.0), "short": written(70, 10.0)}
     texts |= {"slow": written(420, 30.0), "brief": written(14, 1.0)}
     residuals = length_residuals(texts)
@@ -73,7 +73,7 @@ def test_filter_is_two_sided_and_judges_length_against_seconds():
     assert set(find_misfits(residuals, 0.1)) == {"long", "short"}
 
 
-def test_many_odd_texts_do_not_move_what_is_usual():
+def test_many_misfits_do_not_move_the_median():
     texts = {f"u{i:02d}": written(140) for i in range(60)}
     texts |= {f"v{i:02d}": written(4000) for i in range(40)}
     residuals = length_residuals(texts)
@@ -98,7 +98,7 @@ def test_ties_are_broken_by_id_not_by_order_or_rounding():
         residuals = length_residuals(texts)
         assert find_misfits(residuals, 1 / 8) == ["long"]
         assert find_misfits(residuals, 3 / 8) == ["long", "short", "a"]
-    # Twice and half as long as usual are equally odd, though their logarithms differ by 7e-16.
+    # Twice and half the usual length misfit equally, though their logarithms differ by 7e-16.
     equal = {key: written(100) for key in "uvwxyz"} | {"b": written(50), "a": written(200)}
     assert find_misfits(length_residuals(equal), 1 / 8) == ["a"]
     equal = {key: written(140) for key in "uvwxyz"} | {"b": written(280), "a": written(70)}
@@ -117,7 +117,7 @@ def test_faults_of_a_text_are_found_before_the_share():
     assert unfit["utt0006"] == ENDLESS
     assert unfit["utt0007"].startswith(f"{REPEATING}: ")
     assert len(unfit) == 4 + 5 and reasons(unfit) == {EMPTY, ENDLESS, REPEATING, MISFIT}
-    # What is left out does not count for what is usual.
+    # Dropped texts do not count in the median.
     left = {key: text for key, text in texts.items() if key not in unfit}
     fit = length_residuals(left | {key: texts[key] for key in unfit if MISFIT in unfit[key]})
     assert {*find_misfits(fit, 0.05)} == {key for key in unfit if unfit[key].startswith(MISFIT)}
@@ -129,7 +129,7 @@ def test_compression_ratio_is_whispers(text, times):
     assert compression_ratio(text * times) == openai_compression_ratio(text * times)
 
 
-def test_a_ratio_at_the_threshold_stays():
+def test_a_ratio_equal_to_the_threshold_is_allowed():
     text = "and so on " * 12
     ratio = compression_ratio(text)
     one = {"u": WrittenText(text, 10.0)}
@@ -139,7 +139,7 @@ def test_a_ratio_at_the_threshold_stays():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.text("ab ", max_size=40), st.booleans()), max_size=60))
-def test_exactly_the_share_of_those_without_a_fault_goes(drawn):
+def test_exactly_the_share_of_faultless_texts_is_dropped(drawn):
     texts = {
         f"u{i}": WrittenText(" ".join(text.split()), 5.0, ended)
         for i, (text, ended) in enumerate(drawn)

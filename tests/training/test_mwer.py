@@ -25,7 +25,7 @@ SYMBOLS = {"<blank>", "<sos/eos>"}
 HEADS = ["none", "linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 
 
-class Found(NamedTuple):
+class Scored(NamedTuple):
     tokens: tuple[int, ...]
     heads: tuple[int, ...]
 
@@ -37,7 +37,7 @@ class Found(NamedTuple):
         (["<blank>", "<unk>", "<space>", "a", "b", "<sos/eos>"], [3, 4, 2, 2, 3, 0, 4, 5], "ab ab"),
         (["<blank>", "<unk>", "Ġa", "b", "<|en|>", "<sos/eos>"], [4, 2, 3, 2, 5], "ab a"),
         (["<blank>", "<unk>", "one", "two", "<sos/eos>"], [2, 2, 3, 1, 4], "one one two <unk>"),
-        # Maltese: a letter of a list that has another sign for spaces.
+        # Maltese: Ġ is a letter in a list with another space symbol.
         (["<blank>", "<unk>", "▁Ġ", "Ġ", "<sos/eos>"], [2, 3, 2, 4], "ĠĠ Ġ"),
     ],
 )
@@ -63,24 +63,24 @@ def test_word_errors_of_bytes_are_those_of_the_text():
         assert len(reference) == len(pair[1].split())
 
 
-def random_hypotheses(seed: int, sizes: list[int], num_heads: int) -> list[list[Found]]:
-    """Lists of ``sizes`` random hypotheses; any head the position allows made each token."""
+def random_hypotheses(seed: int, sizes: list[int], num_heads: int) -> list[list[Scored]]:
+    """Return lists of random hypotheses; any possible head produced each token."""
     rng = random.Random(seed)
 
-    def one() -> Found:
+    def one() -> Scored:
         tokens = [*(rng.randrange(VOCAB_SIZE - 1) for _ in range(rng.randint(0, 7))), EOS]
         heads = [rng.randint(0, min(place, num_heads)) for place in range(len(tokens))]
-        return Found(tuple(tokens), tuple(heads))
+        return Scored(tuple(tokens), tuple(heads))
 
     return [[one() for _ in range(size)] for size in sizes]
 
 
-def one_by_one(decoder, memory, frames, hypothesis: Found, start=EOS) -> torch.Tensor:
-    """The oracle: a pass and all heads' logits for every token, of a lone utterance."""
+def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.Tensor:
+    """Oracle: one pass and all heads' logits for every token of a single utterance."""
     total = torch.zeros((), dtype=memory.dtype)
     memory, lengths = memory[None, :frames], torch.tensor([frames])
     for place, (token, head) in enumerate(zip(*hypothesis, strict=True)):
-        node = place - head  # the head drafts behind the tokens up to here
+        node = place - head  # the head drafts after this many tokens
         inputs = torch.tensor([[start, *hypothesis.tokens[:node]]])
         outputs = decoder.hidden_states(memory, lengths, inputs)
         labels = torch.tensor([hypothesis.tokens[: place + 1]])
@@ -113,7 +113,7 @@ def test_log_probs_equal_those_token_by_token(heads, monkeypatch):
             torch.testing.assert_close(log_probs[row, place], expected, atol=1e-4, rtol=1e-5)
 
 
-def test_no_logits_wait_for_the_gradient():
+def test_no_logits_are_saved_for_the_gradient():
     decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
     memory, lengths = random_memory(3, [9, 6])
     shapes = []
@@ -128,12 +128,12 @@ def test_no_logits_wait_for_the_gradient():
     assert shapes and all(50 not in shape[1:] for shape in shapes)
 
 
-def test_an_end_put_behind_a_full_hypothesis_is_not_scored():
+def test_an_end_appended_at_maximum_length_is_not_scored():
     decoder = tiny_decoder(1, "linear", 2, max_target_positions=4)
     memory, lengths = random_memory(3, [5])
-    full = Found((1, 2, 3, 1, EOS), (0, 1, 2, 0))
+    full = Scored((1, 2, 3, 1, EOS), (0, 1, 2, 0))
     log_probs = hypothesis_log_probs(decoder, memory, lengths, [[full]], EOS)
-    expected = one_by_one(decoder, memory[0], 5, Found((1, 2, 3, 1), full.heads))
+    expected = one_by_one(decoder, memory[0], 5, Scored((1, 2, 3, 1), full.heads))
     torch.testing.assert_close(log_probs[0, 0], expected)
 
 
@@ -176,7 +176,7 @@ def test_gradient_is_that_of_the_expected_errors_over_all_sequences(heads):
         sequences = all_sequences(4, 4)
         rng.shuffle(sequences)
         found = [
-            Found(tokens, tuple(rng.randint(0, min(place, decoder.num_heads))
+            Scored(tokens, tuple(rng.randint(0, min(place, decoder.num_heads))
                                 for place in range(len(tokens))))
             for tokens in sequences
         ]  # fmt: skip
@@ -206,7 +206,7 @@ def test_gradient_is_that_of_the_expected_errors_over_all_sequences(heads):
 
 
 def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> int:
-    """Edit distance as it is defined."""
+    """Return the edit distance by its definition."""
     if not hypothesis or not reference:
         return len(hypothesis) + len(reference)
     return min(
@@ -244,7 +244,7 @@ def test_gradient_equals_finite_differences(heads):
         assert numeric == pytest.approx(exact, rel=tolerance, abs=1e-3 * tolerance), name
 
 
-# With the search, on models.
+# With the search
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -295,7 +295,7 @@ def test_the_loss_gains_the_weighted_errors(heads):
 
 @pytest.mark.parametrize(("heads", "steps"), [("none", 40), ("linear", 40), ("llama latent", 20)])
 def test_errors_fall_without_cross_entropy(heads, steps):
-    """A batch that cross-entropy has half learnt."""
+    """The batch was partly learned with cross-entropy."""
     conf = {"ctc_weight": 0.0, "length_normalized_loss": True}
     trained = model_of(tiny_decoder(0, heads, 2), **conf)
     descend(trained, steps, learning_rate=3e-3)
@@ -330,7 +330,7 @@ def test_frozen_parts_do_not_move():
     assert moved and all(name.startswith("decoder.heads.") for name in moved)
 
 
-def test_hypotheses_keep_to_the_positions_of_the_decoder():
+def test_hypotheses_stay_within_the_decoders_positions():
     model = model_of(tiny_decoder(3, "linear", 2, max_target_positions=7), mwer_weight=1.0)
     loss, stats, _ = model(**batch())
     loss.backward()
@@ -363,12 +363,12 @@ def test_training_keeps_the_model_with_the_fewest_word_errors(corpus, tmp_path, 
         ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
     ],
 )
-def test_bad_options_say_what_is_allowed(conf, message):
+def test_bad_options_are_refused(conf, message):
     with pytest.raises(ValueError, match=message):
         model_of(tiny_decoder(0), **conf)
 
 
-def test_nothing_is_searched_without_weight(monkeypatch):
+def test_no_search_runs_without_weight(monkeypatch):
     monkeypatch.setattr(MWERObjective, "search", None)
     _, stats, _ = model_of(tiny_decoder(0))(**batch())
     assert "mwer" not in stats

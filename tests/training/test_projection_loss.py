@@ -39,10 +39,10 @@ TRAINED = {  # by model_conf.freeze_whisper
 
 
 def learns(heads: str, loss: str, freeze: str) -> bool:
-    """Whether there is something to train, and a way to."""
+    """Return whether this combination trains anything."""
     if heads.endswith("projection") and LOSSES[loss].get("kl_weight"):
         return False  # no projection that the teacher shares
-    # Alone, the base head is its own teacher.
+    # Without heads, the base head is its own teacher.
     alone = heads == "none"
     return not alone or (loss in ("smoothed", "weighted", "linear") and freeze != "all")
 
@@ -51,7 +51,7 @@ LEARNS = [case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)]
 
 
 def step(kind, decoder, **conf):
-    """Loss, stats and gradients by name of one step."""
+    """Return loss, stats and gradients of one step."""
     model = model_of(decoder, **conf)
     model.__class__ = kind
     loss, stats, _ = model.train()(**batch())
@@ -64,7 +64,7 @@ def step(kind, decoder, **conf):
 
 @pytest.fixture(params=[1, 5], ids=["row", "rows"])
 def chunk(request, monkeypatch):
-    """Labels that are projected together."""
+    """Set the number of labels projected together."""
     monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", request.param * 11)
 
 
@@ -111,7 +111,7 @@ def test_a_frozen_projection_costs_no_gradient_and_validation_none_at_all():
         assert projected_loss(hidden, *arguments)[0].grad_fn is None
 
 
-def test_the_gradient_flows_once():
+def test_backward_works_once():
     weight, hidden = rows_of(5, 4)
     loss, _ = projected_loss([hidden], torch.tensor([1, 4, 0, 2]), [weight], [Objective(1.0)])
     loss.backward(retain_graph=True)
@@ -120,7 +120,7 @@ def test_the_gradient_flows_once():
 
 
 def test_half_precision_keeps_small_gradients():
-    """Weights per label below float16's least number, as with many labels and heads."""
+    """Weights per label are below float16's smallest number, as with many labels and heads."""
     torch.manual_seed(0)
     weight, hidden = (rows.detach().float() for rows in rows_of(5, 4))
     weight, hidden = weight.requires_grad_(), hidden.requires_grad_()

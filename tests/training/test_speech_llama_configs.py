@@ -17,7 +17,7 @@ PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Each configuration's model, without memory for its weights."""
+    """The model of each config, on the meta device."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens.txt"
     words = ["<blank>", "<unk>", *(f"word{index}" for index in range(V - 3)), "<sos/eos>"]
     tokens.write_text("\n".join(words) + "\n")
@@ -82,7 +82,7 @@ def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
         assert "--nbpe|32000|" in call and "--ngpu|8|" in call
 
 
-def test_heads_behind_whisper_differ_in_their_kind_alone():
+def test_heads_on_whisper_differ_only_in_their_kind():
     base, latent, projection = (
         yaml.safe_load((CONF / f"train_speech_llama_whisper{kind}.yaml").read_text())
         for kind in ("", "_latent", "_projection")

@@ -1,4 +1,4 @@
-"""Training that is killed and resumed ends in what training leaves that is not."""
+"""A killed and resumed training ends in the same files as an undisturbed one."""
 
 import os
 from argparse import Namespace
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def changes(corpus):
-    """Four batches an epoch, three an update: the first epoch leaves one's gradients over."""
+    """Four batches per epoch, three per update: one batch's gradients remain."""
     dropout = {"whisper_model": str(corpus / "whisper"), "dropout_rate": 0.1}
     return {"max_epoch": 2, "accum_grad": 3, "keep_nbest_models": 2, "decoder_conf": dropout}
 
@@ -91,7 +91,7 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
 
 
 def test_deepspeed_has_espnets_trainer(monkeypatch):
-    """It would refuse another one."""
+    """DeepSpeed refuses other trainers."""
     trainers = []
     monkeypatch.setattr(MedusaASRTask, "trainer", ResumableTrainer)  # set back afterwards
     record = classmethod(lambda cls, args: trainers.append(cls.trainer))
@@ -130,7 +130,7 @@ def test_a_killed_run_resumes_from_the_last_complete_checkpoint(tmp_path, steps,
 
 
 def make_optimizer() -> torch.optim.Optimizer:
-    """Of two groups; the parameter in the middle stays without gradient."""
+    """Return an optimizer with two groups; the middle parameter has no gradient."""
     layers = [nn.Parameter(torch.full((2,), float(value))) for value in range(3)]
     groups = [{"params": layers[:2]}, {"params": layers[2:], "lr": 0.5}]
     return torch.optim.Adam(groups, lr=0.1)
@@ -141,7 +141,7 @@ def gradients_of(optimizer: torch.optim.Optimizer) -> list[list[float] | None]:
     return [None if one.grad is None else one.grad.tolist() for group in groups for one in group]
 
 
-def test_gradients_go_with_the_state(tmp_path):
+def test_gradients_are_saved_in_the_state(tmp_path):
     optimizer, other, plain = make_optimizer(), make_optimizer(), make_optimizer()
     save_gradients(optimizer)
     save_gradients(other)

@@ -49,7 +49,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=TRAINED)
 def trained(request, corpus, tmp_path_factory):
-    """Three epochs of an update or two each, as the YAML says, but for a long warm-up."""
+    """Three epochs of one or two updates each with the YAML's options, except for the warm-up."""
     output = tmp_path_factory.mktemp(request.param) / "exp"
     warm = WARM.get(request.param, {})
     return request.param, train(
@@ -86,13 +86,13 @@ def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
             assert torch.equal(last[name], start[name.replace(copy, LAST_LAYER)])
 
 
-def test_an_experiment_hears_what_it_was_trained_on(trained):
+def test_an_experiment_keeps_its_window(trained):
     system, output = trained
     written = read_config(output / "config.yaml", "")["encoder_conf"]
     assert (written["window"], written.get("whisper_model")) == ("audio", None)
 
 
-def test_fine_tuning_for_the_audio_alone_is_for_its_window():
+def test_fine_tuning_without_padding_sets_the_window():
     windows = {
         path.stem: read_config(path, "")["encoder_conf"].get("window")
         for path in CONFIGS.glob("*.yaml")
@@ -101,7 +101,7 @@ def test_fine_tuning_for_the_audio_alone_is_for_its_window():
     assert windows["whisper_finetune_audio"] == "audio"
 
 
-def test_every_configuration_is_tried_here():
+def test_every_config_is_tested():
     assert {path.stem.removeprefix("whisper_") for path in CONFIGS.glob("*.yaml")} == {*TRAINED}
 
 
@@ -132,7 +132,7 @@ def test_a_killed_run_resumes_to_the_same_weights(trained, corpus, tmp_path, mon
 
 
 def test_training_stops_early_and_keeps_the_best(corpus, tmp_path):
-    """At a rate that soon makes things worse."""
+    """The learning rate soon makes the loss worse."""
     optim_conf = {"lr": 0.3, "scale_parameter": False, "relative_step": False}
     output = train(
         corpus, tmp_path / "exp", "finetune", max_epoch=30, patience=1, accum_grad=1,
@@ -148,7 +148,7 @@ def test_training_stops_early_and_keeps_the_best(corpus, tmp_path):
 
 
 def test_two_processes_take_the_step_of_one(corpus, tmp_path):
-    """Heads without a label in any utterance, frozen parts; gradients, so plain descent."""
+    """Some heads have no labels and some parts are frozen; SGD shows gradients."""
     changes = {
         "text": "even_text", "max_epoch": 1, "batch_size": 16, "accum_grad": 1, "optim": "sgd",
         "optim_conf": {"lr": 1.0},
@@ -168,7 +168,7 @@ def test_two_processes_take_the_step_of_one(corpus, tmp_path):
     assert found["decoder.heads.heads.0.layers.0.weight"].abs().max() > 1e-3, "it was a step"
 
 
-def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_path, capsys):
+def test_a_text_too_long_for_the_decoder_is_dropped_in_stage_10(corpus, tmp_path, capsys):
     keys, stats = tmp_path / "keys", tmp_path / "stats"
     texts = {f"u{index}": "a b c" for index in range(3)} | {"u3": 444 * "a"}
     audio = dict(line.split() for line in (corpus / "wav.scp").read_text().splitlines())
@@ -192,8 +192,8 @@ def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_p
         + ["--token_list", str(corpus / "tokens.txt"), "--token_type", "hugging_face"]
         + ["--sum_stats", "false"]
     )
-    told = "left out 1 whose text is longer than the decoder's 447 tokens (u3: 448)"
-    assert told in capsys.readouterr().out
+    message = "left out 1 whose text is longer than the decoder's 447 tokens (u3: 448)"
+    assert message in capsys.readouterr().out
     for part in ("train", "valid"):
         assert (stats / part / "long_texts").read_text() == "u3 448\n"
         for name in ("speech_shape", "text_shape", "text_shape.hugging_face"):
@@ -204,9 +204,9 @@ def test_a_text_beyond_the_decoders_positions_is_found_in_stage_10(corpus, tmp_p
     write_lines(data / "utt2num_samples", dict.fromkeys(texts, 4800))
     sets = [f"--{part}_dir={data}" for part in ("train", "valid")]
     stages.main(["collect_shapes", *sets, "--output_dir", str(stats), "--", *command])
-    assert told in capsys.readouterr().out
+    assert message in capsys.readouterr().out
     assert "u3" not in (stats / "train" / "text_shape.hugging_face").read_text()
-    # Who trains on them all the same is told so, not by an index error.
+    # Training on them anyway is a clear error, not an index error.
     command = command_of(data, tmp_path / "exp", "block", max_epoch=1)
     with pytest.raises(SystemExit, match="^error: u3: a text of 448 tokens; .* positions for 447"):
         asr_train.main([*command, *shapes(keys)])
