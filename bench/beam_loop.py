@@ -35,8 +35,9 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
-from espnet_medusa.search.build import build_beam
+from espnet_medusa.search.build import SearchModel, build_beam
 from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.scores import Scorers
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface, CTCPrefixScorer
 
@@ -243,10 +244,10 @@ def make_ways(
         return run
 
     def ours(depth: int | None) -> Callable:
-        search = build_beam(
-            *(SearchOptions(draft_depth=depth), model.runtime, {}, ctc, weights, beam_size),
-            *(model.vocab_size, model.eos, False, torch.device("cpu")),
-        )
+        scorers = Scorers(weights, ctc=None if ctc is None else ctc.log_softmax)
+        sizes = model.vocab_size, model.eos
+        parts = SearchModel(model.runtime, *sizes, torch.device("cpu"), scorers)
+        search = build_beam(SearchOptions(draft_depth=depth), parts, beam_size)
 
         def run(memory):
             frames, prompt = torch.tensor([len(memory)]), torch.tensor([[model.sos]])

@@ -32,8 +32,8 @@ from espnet_medusa.report.scatter import Panel, Point, plot_scatter
 from espnet_medusa.scoring.alignment import align_pairs
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.scoring.trn import split_tokens
-from espnet_medusa.search.build import build_greedy
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.build import SearchModel, build_greedy
+from espnet_medusa.search.search import Search
 from espnet_medusa.tuning.stopwatch import Clock
 
 ENTROPIES = (0.1, 0.3, 1.0, 2.0)
@@ -104,7 +104,7 @@ def make_settings(entropies: Sequence[float], likelihoods: Sequence[float]) -> l
     return [PLAIN, *(Setting(entropy, likelihood) for likelihood, entropy in pairs)]
 
 
-def build(speech2text: Speech2Text, setting: Setting) -> GreedySearch:
+def build(speech2text: Speech2Text, setting: Setting) -> Search:
     """The search of a setting, over the same decoder."""
     model = speech2text.asr_model
     options = replace(
@@ -113,10 +113,11 @@ def build(speech2text: Speech2Text, setting: Setting) -> GreedySearch:
         ctc_likelihood_threshold=setting.likelihood,
         draft_depth=None if setting.drafts else 0,
     )
-    return build_greedy(
-        options, speech2text.search.decoder, len(model.token_list), model.eos,
-        torch.device(speech2text.device), draft_sources(speech2text.model),
+    parts = SearchModel(
+        speech2text.search.decoder, len(model.token_list), model.eos,
+        torch.device(speech2text.device), sources=draft_sources(speech2text.model),
     )  # fmt: skip
+    return build_greedy(options, parts)
 
 
 @torch.no_grad()
@@ -147,7 +148,7 @@ def measure(
 
 def run(
     speech2text: Speech2Text,
-    search: GreedySearch,
+    search: Search,
     memory: torch.Tensor,
     frames: torch.Tensor,
     prompt: torch.Tensor,

@@ -26,10 +26,12 @@ from tqdm import tqdm
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamState
-from espnet_medusa.search.build import build_beam, build_greedy
-from espnet_medusa.search.greedy import GreedySearch, GreedyState
+from espnet_medusa.search.beam import BeamState
+from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
+from espnet_medusa.search.greedy import GreedyState
 from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.search import Search
 
 LIMITS = LengthLimits()  # ESPnet's defaults
 
@@ -140,7 +142,7 @@ def encode(model: Speech2Text, utterance: Utterance) -> Encoded:
     return Encoded(utterance, memory[0])
 
 
-def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | BeamSearch:
+def build(setting: Setting, models: dict[str, Speech2Text]) -> Search:
     """The search that a setting describes; without drafts it runs on any of the decoders."""
     speech2text = models.get(setting.heads) or next(iter(models.values()))
     model, search = speech2text.asr_model, setting.search
@@ -151,19 +153,15 @@ def build(setting: Setting, models: dict[str, Speech2Text]) -> GreedySearch | Be
         draft_width=None if setting.choices else setting.width or None,
         medusa_choices=[1, *setting.choices] if setting.choices else None,
     )
-    runtime = build_runtime(model.decoder)
-    if not search.beam_size:
-        return build_greedy(options, runtime, *sizes, torch.device("cpu"))
     weights = {"decoder": 1 - search.ctc_weight, "ctc": search.ctc_weight}
-    ctc = model.ctc if search.ctc_weight else None
-    built = build_beam(
-        *(options, runtime, {}, ctc, weights, search.beam_size, *sizes, False), torch.device("cpu")
-    )
-    # What decode options offer for a language model alone.
-    drafter = built.drafter
-    shape = replace(drafter.shape, left_out=frozenset(setting.left_out))
-    built.drafter = RunAhead(built.strategy, drafter.proposer, shape)
-    return built
+    scorers = Scorers(weights, ctc=model.ctc.log_softmax if search.ctc_weight else None)
+    parts = SearchModel(build_runtime(model.decoder), *sizes, torch.device("cpu"), scorers)
+    if not search.beam_size:
+        return build_greedy(options, parts)
+    built = build_beam(options, parts, search.beam_size)
+    # Decode options can only exclude the language model from drafting.
+    shape = replace(built.planner.shape, left_out=frozenset(setting.left_out))
+    return Search(built.decoder, RunAhead(built.strategy, built.planner.proposer, shape))
 
 
 def run_once(

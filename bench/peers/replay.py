@@ -18,8 +18,7 @@ from functools import cached_property
 import torch
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Strategy
 from espnet_medusa.tree.prefix import Prefix
 
@@ -49,19 +48,19 @@ class Hooked:
     """A search between whose parts somebody listens; his time is kept apart.
 
     Args:
-        search: Its drafter and its strategy are wrapped.
+        search: Its planner and its strategy are wrapped.
 
     Attributes:
         seconds: Spent listening.
     """
 
-    def __init__(self, search: GreedySearch | BeamSearch):
+    def __init__(self, search: Search):
         self.search = search
         self.seconds = 0.0
         self.names: dict[int, str] = {}
         self.judge = search.strategy.judge
-        self.drafter: RunAhead = search.drafter
-        search.strategy.judge, search.drafter = self._judge, self
+        self.planner: RunAhead = search.planner
+        search.strategy.judge, search.planner = self._judge, self
         self.waiting: list[str] = []
 
     def expect(self, names: Sequence[str]) -> None:
@@ -70,22 +69,22 @@ class Hooked:
 
     @property
     def strategy(self) -> Strategy:
-        """The drafter's."""
-        return self.drafter.strategy
+        """The planner's."""
+        return self.planner.strategy
 
     @property
     def shape(self):
-        """The drafter's."""
-        return self.drafter.shape
+        """The planner's."""
+        return self.planner.shape
 
     @property
     def needs_head_input(self) -> bool:
-        """The drafter's."""
-        return self.drafter.needs_head_input
+        """The planner's."""
+        return self.planner.needs_head_input
 
-    def begin(self, *utterances) -> "Hooked":
-        """As ``Drafter.begin``; heads draft for any utterances as they are."""
-        self.drafter = self.drafter.begin(*utterances)
+    def begin(self, context) -> "Hooked":
+        """As ``DraftPlanner.begin``; heads draft for any utterances as they are."""
+        self.planner = self.planner.begin(context)
         return self
 
     def name(self, state: SearchState) -> str:
@@ -95,12 +94,12 @@ class Hooked:
         return self.names[id(state)]
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """As ``Drafter.draft_prompt``; heads draft nothing before the first call."""
-        self.drafter.draft_prompt(states)
+        """As ``DraftPlanner.draft_prompt``; heads draft nothing before the first call."""
+        self.planner.draft_prompt(states)
 
     def draft(self, states: Sequence[SearchState]) -> None:
         """The drafter's work, then the listener's."""
-        self.drafter.draft(states)
+        self.planner.draft(states)
         started = time.perf_counter()
         for state in states:
             self.drafted(state)
@@ -131,7 +130,7 @@ class Recorder(Hooked):
         records: By input, written to.
     """
 
-    def __init__(self, search: GreedySearch | BeamSearch, records: dict[str, Record]):
+    def __init__(self, search: Search, records: dict[str, Record]):
         super().__init__(search)
         self.records = records
 
@@ -159,11 +158,7 @@ class Replayer(Hooked):
     """
 
     def __init__(
-        self,
-        search: GreedySearch | BeamSearch,
-        records: dict[str, Record],
-        steps: Sequence[int],
-        vocab_size: int,
+        self, search: Search, records: dict[str, Record], steps: Sequence[int], vocab_size: int
     ):
         super().__init__(search)
         self.records, self.steps, self.vocab_size = records, steps, vocab_size

@@ -20,7 +20,7 @@ from espnet_medusa.inference.job import JobInput, read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_yaml
 from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED, LengthLimits
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
@@ -196,7 +196,7 @@ def load(options: dict[str, Any]) -> Speech2Text:
             f"({type(speech2text.asr_model.decoder).__name__}); allowed: decoder: whisper_medusa, "
             "speech_llama or ESPnet's transformer, without streaming"
         )
-    if isinstance(speech2text.search, ThresholdBeamSearch):
+    if isinstance(speech2text.search.strategy, ThresholdStrategy):
         raise InputError(
             "acceptance: threshold with search: beam: other drafts give another text; allowed to "
             "tune: exact, or search: greedy"

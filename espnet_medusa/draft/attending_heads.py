@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftInput, Proposer, head_inputs
+from espnet_medusa.tree.proposer import DraftContext, Proposer, head_inputs
 
 
 class AttendingLayer(Protocol):
@@ -87,17 +87,10 @@ class AttendingHeadsProposer(Proposer):
         self.cross_keys_values: Any = None
         self._rows: dict[Prefix, int] = {}
 
-    def begin(
-        self,
-        roots: Sequence[Prefix],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput] | None = None,
-        cross_keys_values: Any = None,
-    ) -> AttendingHeadsProposer:
+    def begin(self, context: DraftContext) -> AttendingHeadsProposer:
         begun = copy.copy(self)
-        begun.cross_keys_values = self.layer.prepare(cross_keys_values)
-        begun._rows = {root: row for row, root in enumerate(roots)}
+        begun.cross_keys_values = self.layer.prepare(context.cross_keys_values)
+        begun._rows = {root: row for row, root in enumerate(context.roots)}
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> AttendingStates:

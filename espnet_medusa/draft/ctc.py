@@ -11,13 +11,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.draft.ctc_hypothesis import (
-    HYPOTHESIS,
     NONE,
     CTCHypothesis,
     Retokenization,
@@ -25,8 +23,8 @@ from espnet_medusa.draft.ctc_hypothesis import (
     retokenized_hypothesis,
 )
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftInput, Proposer
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.proposer import DraftContext, Proposer
+from espnet_medusa.tree.token_tree import upload
 
 EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
 LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
@@ -215,27 +213,16 @@ class CTCProposer(Proposer):
         self.hypotheses: Hypotheses | None = None
         self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # and in which of their rows
 
-    def begin(
-        self,
-        roots: Sequence[Prefix],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput] | None = None,
-        cross_keys_values: Any = None,
-    ) -> CTCProposer:
-        if draft_inputs is None:
-            memories = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
-        else:
-            memories = [one.ctc_input for one in draft_inputs]
+    def begin(self, context: DraftContext) -> CTCProposer:
         hypotheses = [
-            root.memo.get(HYPOTHESIS) or self.greedy_hypothesis(rows)[0]
-            for root, rows in zip(roots, memories, strict=True)
+            utterance.ctc_hypothesis or self.greedy_hypothesis(utterance.ctc_input)[0]
+            for utterance in context.draft_inputs
         ]
         write = None if self.retokenization is None else self.retokenization.write
         begun = copy.copy(self)
         begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, write)
         states = begun.hypotheses.start()
-        begun.known = {root: (states, row) for row, root in enumerate(roots)}
+        begun.known = {root: (states, row) for row, root in enumerate(context.roots)}
         return begun
 
     def greedy_hypothesis(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:

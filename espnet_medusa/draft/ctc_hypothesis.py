@@ -13,7 +13,6 @@ from espnet_medusa.vocabulary.vocabulary import Vocabulary
 
 ALTERNATIVES = 3  # tokens that CTC names for one place
 NONE = -1  # no token
-HYPOTHESIS = "ctc_hypothesis"  # in the memo of a root whose utterance has been heard
 
 
 class CTCHypothesis(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftCost, DraftInput, head_inputs
+from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder
-from espnet_medusa.tree.upload import upload
 
 
 class DraftTree:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftCost, DraftInput, Proposer, States
+from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, States
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,11 @@ class MixedProposer(Proposer):
         limits = self.first.max_steps, self.second.max_steps
         return None if None in limits else max(limits)
 
-    def begin(
-        self,
-        roots: Sequence[Prefix],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput] | None = None,
-        cross_keys_values: Any = None,
-    ) -> MixedProposer:
+    def begin(self, context: DraftContext) -> MixedProposer:
         begun = copy.copy(self)
-        begun.device = memory.device
+        begun.device = context.device
         begun.first, begun.second = (
-            proposer.begin(roots, memory, memory_lengths, draft_inputs, cross_keys_values)
-            for proposer in (self.first, self.second)
+            proposer.begin(context) for proposer in (self.first, self.second)
         )
         return begun
 

@@ -13,9 +13,9 @@ from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
 from espnet_medusa.draft.retokenizer import Retokenizer
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftCost, DraftInput, Proposer
+from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer
+from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder
-from espnet_medusa.tree.upload import upload
 from espnet_medusa.vocabulary.translation import Translation
 
 
@@ -66,18 +66,11 @@ class DraftModelProposer(Proposer):
         self._places: dict[Prefix, Any] = {}
         self._roots: dict[Prefix, Prefix] = {}
 
-    def begin(
-        self,
-        roots: Sequence[Prefix],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput] | None = None,
-        cross_keys_values: Any = None,
-    ) -> DraftModelProposer:
+    def begin(self, context: DraftContext) -> DraftModelProposer:
         begun = copy.copy(self)
-        begun.tree = DraftTree(self.decoder, draft_inputs)
+        begun.tree = DraftTree(self.decoder, context.draft_inputs)
         begun._interpreter = interpret(begun.tree, self.eos, self.translation)
-        begun._roots = dict(zip(roots, begun.tree.roots, strict=True))
+        begun._roots = dict(zip(context.roots, begun.tree.roots, strict=True))
         begun._places = {
             root: begun._interpreter.begin(node) for root, node in begun._roots.items()
         }

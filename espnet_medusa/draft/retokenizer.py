@@ -28,7 +28,6 @@ from espnet_medusa.vocabulary.translation import Translation
 NEAR = 2
 MOST_TOKENS = 16  # the draft model writes for one token of the main model
 ALTERNATIVES = 16  # that it names for how a word goes on
-SAID = "said"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +52,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the draft model says behind a node.
+class Prediction:
+    """The draft model's next token after a node.
 
     Attributes:
         log_probs: (V',) over its tokens.
@@ -98,6 +97,7 @@ class Retokenizer(Interpreter):
         self.to_draft, self.to_main, self.eos = translation.to_draft, translation.to_main, eos
         self.vocab_size, self.order = translation.vocab_size, translation.draft_index
         self.main_index = translation.main_index
+        self._predictions: dict[Prefix, Prediction] = {}
         self._agreeing, self._longer, self._spell = (
             lru_cache(maxsize=4096)(find)
             for find in (
@@ -140,10 +140,13 @@ class Retokenizer(Interpreter):
     def keep(self, places: Sequence[Place]) -> None:
         self.tree.keep([place.base for place in places])
         for place in places:
-            # Nobody writes from before the base any more.
+            # The draft model does not continue from before the base any more.
             node = place.base.parent
-            while node is not None and node.memo.pop(SAID, None) is not None:
+            while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
+        forgotten = [node for node in self._predictions if not node.evaluated]
+        for node in forgotten:
+            del self._predictions[node]
 
     def logits(self, places: Sequence[Place]) -> torch.Tensor:
         different = {place: row for row, place in enumerate(dict.fromkeys(places))}
@@ -165,7 +168,7 @@ class Retokenizer(Interpreter):
                     found[row] = end.value
                     del writing[row]
             if wanted:
-                self._ask([node for node in wanted if SAID not in node.memo])
+                self._ask([node for node in wanted if node not in self._predictions])
         return found
 
     def _ask(self, nodes: Sequence[Prefix]) -> None:
@@ -173,7 +176,7 @@ class Retokenizer(Interpreter):
         log_probs = logits.float().log_softmax(dim=-1)
         best = [column.tolist() for column in log_probs.max(dim=-1)]
         for node, row, value, token in zip(nodes, log_probs, *best, strict=True):
-            node.memo[SAID] = Said(row, {b"": (token, value)})
+            self._predictions[node] = Prediction(row, {b"": (token, value)})
 
     def _write(self, place: Place) -> Generator[list[Prefix], None, Continuation | None]:
         """Yields nodes of which it has to know what follows."""
@@ -192,11 +195,11 @@ class Retokenizer(Interpreter):
         for _ in range(MOST_TOKENS):
             if not self._fits(node):
                 break
-            if SAID not in node.memo:
+            if node not in self._predictions:
                 # One call evaluates the whole word as it is spelt.
                 at = place.path.index(node) if node in place.path else len(place.path)
                 yield [*filter(self._fits, place.path[at:] or (node,))]
-            best = self._best(node.memo[SAID], ahead)
+            best = self._best(self._predictions[node], ahead)
             if best is None:
                 break
             token, log_prob = best
@@ -217,14 +220,14 @@ class Retokenizer(Interpreter):
     def _fits(self, node: Prefix) -> bool:
         return node.parent is None or self.tree.has_room(node.parent)
 
-    def _best(self, said: Said, ahead: bytes) -> tuple[int, float] | None:
-        if ahead not in said.best:
-            said.best[ahead] = None
+    def _best(self, prediction: Prediction, ahead: bytes) -> tuple[int, float] | None:
+        if ahead not in prediction.best:
+            prediction.best[ahead] = None
             ids = self._agreeing(ahead)
             if len(ids):
-                value, place = said.log_probs[ids].max(dim=0)
-                said.best[ahead] = int(ids[place]), float(value)
-        return said.best[ahead]
+                value, place = prediction.log_probs[ids].max(dim=0)
+                prediction.best[ahead] = int(ids[place]), float(value)
+        return prediction.best[ahead]
 
     def _ids(self, tokens: Sequence[int]) -> torch.Tensor:
         return torch.tensor(tokens, dtype=torch.long, device=self.tree.device)
@@ -238,7 +241,9 @@ class Retokenizer(Interpreter):
         merged = torch.full(shape, UNSAID, device=self.tree.device)
         free = [row for row, one in enumerate(continuations) if one is not None and not one.ahead]
         if free:
-            rows = torch.stack([continuations[row].node.memo[SAID].log_probs for row in free])
+            rows = torch.stack(
+                [self._predictions[continuations[row].node].log_probs for row in free]
+            )
             for row, number in zip(rows, free, strict=True):
                 if continuations[number].follows is not None:
                     row[continuations[number].token] = -math.inf
@@ -256,7 +261,7 @@ class Retokenizer(Interpreter):
 
     def _add_endings(self, row: torch.Tensor, one: Continuation) -> None:
         """Other ways to go on with what the main model has begun."""
-        ids, log_probs = self._longer(one.ahead), one.node.memo[SAID].log_probs
+        ids, log_probs = self._longer(one.ahead), self._predictions[one.node].log_probs
         values, places = log_probs[ids].topk(min(ALTERNATIVES, len(ids)))
         for token, value in zip(ids[places].tolist(), values.tolist(), strict=True):
             if token == one.token and one.follows is not None:

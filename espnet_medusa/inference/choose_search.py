@@ -11,8 +11,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.options import GREEDY
+from espnet_medusa.search.scores import Scorers
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 logger = logging.getLogger(__name__)
@@ -55,22 +56,15 @@ def with_search(
     decoder = build_runtime(searchable(network.decoder), options.decoder_precision)
     sizes = len(network.token_list), network.eos
     if greedy:
-        search = build_greedy(options, decoder, *sizes, model.device, sources)
+        search = build_greedy(options, SearchModel(decoder, *sizes, model.device, sources=sources))
     else:
-        search = build_beam(
-            options,
-            decoder,
-            {name: part for name, part in espnet.full_scorers.items() if name != "decoder"},
-            network.ctc if "ctc" in espnet.part_scorers else None,
-            espnet.weights,
-            espnet.beam_size,
-            *sizes,
-            espnet.normalize_length,
-            model.device,
-            sources,
-            model.writer.nbest,
-        )
-    logger.info(f"{type(search).__name__}, drafts: {search.drafter.shape}")
+        others = {name: part for name, part in espnet.full_scorers.items() if name != "decoder"}
+        ctc = network.ctc if "ctc" in espnet.part_scorers else None
+        scorers = Scorers(espnet.weights, others, None if ctc is None else ctc.log_softmax)
+        parts = SearchModel(decoder, *sizes, model.device, scorers, sources)
+        nbest = model.writer.nbest
+        search = build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)
+    logger.info(f"{type(search.strategy).__name__}, drafts: {search.planner.shape}")
     model = replace(model, search=search)
     return model.with_draft_model(open_draft_model and open_draft_model.opened)
 

@@ -16,12 +16,12 @@ from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import THRESHOLD, LengthLimits
-from espnet_medusa.search.patient_beam import PatientBeamSearch
-from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.patient_beam import patient_beam_search
+from espnet_medusa.search.sampling import sampling_search
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -127,7 +127,7 @@ class WhisperWindows:
         memory, frames = batch.encode(self.model.encoder)
         samples = []
         for search in self._searches(temperature):
-            drafted = search.drafter.proposer is not None
+            drafted = search.planner.proposer is not None
             states = search(
                 memory,
                 frames,
@@ -165,14 +165,14 @@ class WhisperWindows:
         search = self.model.search
         if temperature > 0:
             return [
-                SamplingSearch(search.decoder, self.constraints, temperature, seed)
+                sampling_search(search.decoder, self.constraints, temperature, seed)
                 for seed in range(self.best_of)
             ]
-        parts = self.constraints, search.drafter.proposer, search.drafter.shape
-        if isinstance(search, BeamSearch):
+        parts = self.constraints, search.planner.proposer, search.planner.shape
+        if isinstance(search.strategy, BeamStrategy):
             beam_size, options = search.strategy.beam_size, self.model.options
-            return [PatientBeamSearch(search.decoder, beam_size, *parts, options)]
-        return [GreedySearch(search.decoder, search.strategy.rule, *parts)]
+            return [patient_beam_search(search.decoder, beam_size, *parts, options)]
+        return [greedy_search(search.decoder, search.strategy.rule, *parts)]
 
     def _likeliest(
         self, states: Sequence[SearchState], temperature: float

@@ -21,9 +21,8 @@ from espnet_medusa.runtime.layer import Packing
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import depths
 from espnet_medusa.tree.node_cache import NodeCache
-from espnet_medusa.tree.token_tree import TokenTree, visibility
+from espnet_medusa.tree.token_tree import TokenTree, staged, upload, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
-from espnet_medusa.tree.upload import staged, upload
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST_SLOTS = 64

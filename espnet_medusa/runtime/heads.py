@@ -25,7 +25,7 @@ from espnet_medusa.runtime.linear import (
     pack_projection,
 )
 from espnet_medusa.runtime.precision import Precision
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.token_tree import upload
 
 
 class PackedResidualLayers:

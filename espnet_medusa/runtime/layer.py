@@ -11,8 +11,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
 from espnet_medusa.runtime.native.operations import NativeNorm
 from espnet_medusa.runtime.precision import Precision
+from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeState
-from espnet_medusa.tree.upload import upload
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,17 @@ from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.runtime.native_decoder import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
-from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
+from espnet_medusa.tree.best_tokens import (
+    BestTokens,
+    Restriction,
+    TopTokens,
+    best_tokens,
+    top_tokens,
+)
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.proposer import Proposer
-from espnet_medusa.tree.token_tree import TokenTree, visibility
-from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
+from espnet_medusa.tree.token_tree import TokenTree, upload, visibility
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
-from espnet_medusa.tree.upload import upload
 
 
 class TreeRuntime(TreeDecoder):

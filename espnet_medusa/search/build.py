@@ -1,17 +1,16 @@
-"""Decode options, checked against the model, and the searches that they describe."""
+"""Build searches from decode options and a model."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.ctc_first import CTCFirst, CTCFirstSearch
+from espnet_medusa.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
 from espnet_medusa.search.drafters import (
     LOOKAHEAD_DEPTH,
     NO_SOURCES,
@@ -22,14 +21,16 @@ from espnet_medusa.search.drafters import (
     default_budget,
     default_depth,
 )
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import FIXED, GREEDY, THRESHOLD, SearchOptions
-from espnet_medusa.search.patient_beam import PatientBeamSearch
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.patient_beam import patient_beam_search
+from espnet_medusa.search.scores import DECODER_ALONE, Scorers
+from espnet_medusa.search.search import Search
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-WEIGHT_OPTIONS = {  # ESPnet's, by scorer
+WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
     "ctc": "ctc_weight",
     "lm": "lm_weight",
     "ngram": "ngram_weight",
@@ -37,19 +38,40 @@ WEIGHT_OPTIONS = {  # ESPnet's, by scorer
 }
 
 
+@dataclass(frozen=True)
+class SearchModel:
+    """The parts of a model that searches use.
+
+    Attributes:
+        decoder: Evaluates nodes; its heads may draft.
+        vocab_size: V.
+        eos: End symbol.
+        device: Where it runs.
+        scorers: Other scorers of beam search, and all weights.
+        sources: What can draft besides heads.
+    """
+
+    decoder: TreeDecoder
+    vocab_size: int
+    eos: int
+    device: torch.device
+    scorers: Scorers = DECODER_ALONE
+    sources: DraftSources = NO_SOURCES
+
+
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """What is drafted with this model.
+    """Return depth and width of drafts.
 
     Args:
-        options: As given.
-        decoder: Says how many heads there are.
-        proposer: Drafts.
-        width: The search's own.
+        options: Decode options.
+        decoder: The decoder, with or without heads.
+        proposer: The drafter.
+        width: Default width, the search's own.
 
     Raises:
-        InputError: Deeper than the heads, or unverified drafts of heads that were never trained.
+        InputError: More steps than heads, or unverified drafts of untrained heads.
     """
     greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
     most = 0 if proposer is None else proposer.max_steps
@@ -60,16 +82,16 @@ def draft_shape(
     if depth is None:
         depth = default_depth(proposer, decoder, greedy)
         if options.lookahead != FIXED and depth > 0:
-            furthest = max(depth, LOOKAHEAD_DEPTH)
-            depth = furthest if most is None else min(furthest, most)
+            deepest = max(depth, LOOKAHEAD_DEPTH)
+            depth = deepest if most is None else min(deepest, most)
     if most is not None and depth > most:
-        why = "the heads of this model" if most else "this model has no heads; see drafter"
-        raise InputError(f"{name}: {depth}; allowed: at most {most}, {why}")
+        reason = "the heads of this model" if most else "this model has no heads; see drafter"
+        raise InputError(f"{name}: {depth}; allowed: at most {most}, {reason}")
     by_heads = proposer is not None and proposer.needs_head_input
     if unverified and depth > 0 and by_heads and not decoder.heads_trained:
         raise InputError(
-            "acceptance: threshold; this model's heads were never trained and nothing would verify "
-            "what they draft; allowed: exact, typical, top_m, or a model with trained heads"
+            "acceptance: threshold; this model's heads were never trained and their drafts would "
+            "not be verified; allowed: exact, typical, top_m, or a model with trained heads"
         )
     budget = options.draft_budget
     if budget is None and not unverified:
@@ -84,108 +106,74 @@ def draft_shape(
     )
 
 
-def build_greedy(
-    options: SearchOptions,
-    decoder: TreeDecoder,
-    vocab_size: int,
-    eos: int,
-    device: torch.device,
-    sources: DraftSources = NO_SOURCES,
-) -> GreedySearch:
-    """Greedy search with the options' rule.
-
-    Args:
-        decoder: Evaluates nodes.
-        sources: What drafts beside its heads, and CTC that decides before the decoder.
+def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
+    """Build greedy search with the options' acceptance rule.
 
     Raises:
-        InputError: The model cannot draft like that, or has no CTC branch to decide.
+        InputError: The model lacks the drafter, or a CTC branch for the CTC thresholds.
     """
-    proposer = build_proposer(options, decoder, vocab_size, eos, sources)
+    decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
+    proposer = build_proposer(options, decoder, vocab_size, eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=1)
-    constraints = build_constraints(options, vocab_size, eos, device)
-    parts = decoder, build_rule(options), constraints, proposer, shape
+    constraints, rule = (
+        build_constraints(options, vocab_size, eos, model.device),
+        build_rule(options),
+    )
     if not options.ctc_thresholds:
-        return GreedySearch(*parts)
-    if sources.ctc is None:
+        return greedy_search(decoder, rule, constraints, proposer, shape)
+    if model.sources.ctc is None:
         name, value = next(iter(options.ctc_thresholds.items()))
         raise InputError(
-            f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); leave it "
-            "out"
+            f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); omit it"
         )
-    ctc = build_ctc(sources, vocab_size, eos)
-    return CTCFirstSearch(*parts, CTCFirst(ctc, constraints, options))
+    ctc = build_ctc(model.sources, vocab_size, eos)
+    strategy = CTCFirstStrategy(rule, constraints, decoder.best_tokens, ctc, options)
+    return Search(decoder, CTCFirstPlanner(strategy, proposer, shape))
 
 
 def build_beam(
     options: SearchOptions,
-    decoder: TreeDecoder,
-    scorers: Mapping[str, Any],
-    ctc: torch.nn.Module | None,
-    weights: Mapping[str, float],
+    model: SearchModel,
     beam_size: int,
-    vocab_size: int,
-    eos: int,
-    normalize_length: bool,
-    device: torch.device,
-    sources: DraftSources = NO_SOURCES,
+    normalize_length: bool = False,
     nbest: int | None = None,
-) -> BeamSearch:
-    """Beam search with ESPnet's scorers, or with unverified drafts and without other scorers.
+) -> Search:
+    """Build exact beam search, or beam search with unverified drafts.
 
     Args:
-        decoder: Evaluates nodes.
-        scorers: Full scorers beside the decoder.
-        ctc: ESPnet's CTC module, None when it does not score.
-        weights: Of all scorers.
-        sources: What drafts beside its heads.
-        nbest: Hypotheses asked for; None: all that end.
+        options: Decode options.
+        model: Decoder, scorers and drafters.
+        beam_size: B.
+        normalize_length: Rank ended hypotheses by score over length.
+        nbest: Requested hypotheses; None: all that end.
 
     Raises:
-        InputError: The model cannot draft like that, or a scorer has no place in this search.
+        InputError: The model lacks the drafter, or this search does not allow a scorer.
     """
     if nbest is not None:
         check_at_least(nbest, 1, "nbest")
-    if options.acceptance == THRESHOLD or options.is_patient:
-        why = "acceptance: threshold, as drafts stand there before others could score them"
-        if options.is_patient:
-            why = "patience or length_penalty, which rank by the decoder's probabilities"
-        _check_lone_decoder([*scorers, *(["ctc"] if ctc is not None else [])], weights, why)
-    proposer = build_proposer(options, decoder, vocab_size, eos, sources)
-    shape = draft_shape(options, decoder, proposer, width=beam_size)
-    constraints = build_constraints(options, vocab_size, eos, device)
     if options.acceptance == THRESHOLD:
-        return ThresholdBeamSearch(
-            decoder,
-            constraints,
-            proposer,
-            options.threshold,
-            beam_size,
-            shape.depth,
-            normalize_length,
-            nbest,
-        )
+        _check_decoder_alone(model.scorers, "acceptance: threshold, as only heads score its drafts")
     if options.is_patient:
-        return PatientBeamSearch(decoder, beam_size, constraints, proposer, shape, options, nbest)
-    return BeamSearch(
-        decoder,
-        scorers,
-        None if ctc is None else ctc.log_softmax,
-        weights,
-        beam_size,
-        constraints,
-        proposer,
-        shape,
-        normalize_length,
-        nbest,
-    )
+        reason = "patience or length_penalty, which rank by the decoder's probabilities"
+        _check_decoder_alone(model.scorers, reason)
+    decoder = model.decoder
+    proposer = build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
+    shape = draft_shape(options, decoder, proposer, width=beam_size)
+    constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
+    if options.acceptance == THRESHOLD:
+        parts = decoder, constraints, proposer, options.threshold, beam_size, shape.depth
+        return threshold_beam_search(*parts, normalize_length, nbest)
+    if options.is_patient:
+        return patient_beam_search(decoder, beam_size, constraints, proposer, shape, options, nbest)
+    parts = decoder, model.scorers, beam_size, constraints, proposer, shape
+    return beam_search(*parts, normalize_length, nbest)
 
 
-def _check_lone_decoder(names: Iterable[str], weights: Mapping[str, float], why: str) -> None:
-    """Refuse scorers beside the decoder."""
-    for name in names:
-        if weights.get(name, 0) != 0:
+def _check_decoder_alone(scorers: Scorers, reason: str) -> None:
+    for name, weight in scorers.active_weights.items():
+        if name in scorers.names[1:]:
             raise InputError(
-                f"{WEIGHT_OPTIONS.get(name, name)}: {weights[name]}; allowed: 0 with search: beam "
-                f"and {why}"
+                f"{WEIGHT_OPTIONS.get(name, name)}: {weight}; allowed: 0 with search: beam and "
+                f"{reason}"
             )

@@ -17,7 +17,7 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.timestamps import TimestampRules
-from espnet_medusa.tree.best_token import Restriction
+from espnet_medusa.tree.best_tokens import Restriction
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,35 +7,16 @@ prefixes that live on need it, candidates need a sum over frames alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.prefix import CTCState, Prefix
 
 LOG_ZERO = -1e10
-STATE = "ctc"
-
-
-@dataclass(frozen=True)
-class CTCState:
-    """Forward log-probabilities of a prefix.
-
-    Attributes:
-        nonblank: (T,) paths that end in the prefix's last token at frame t.
-        total: (T,) those that end in blank, too.
-        blank: (T,) those that end in blank.
-        score: Log-probability of all label sequences that begin with the prefix.
-    """
-
-    nonblank: torch.Tensor
-    total: torch.Tensor
-    blank: torch.Tensor
-    score: float
 
 
 class CTCPrefix:
-    """Scores the tokens that may follow prefixes; states are kept in ``Prefix.memo``.
+    """Scores the tokens that may follow prefixes; their states are ``Prefix.ctc``.
 
     Args:
         log_probs: (T, V) of the CTC branch.
@@ -75,12 +56,12 @@ class CTCPrefix:
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
         """States of prefixes of one length; those of their parents are there already."""
-        missing = [prefix for prefix in prefixes if STATE not in prefix.memo]
+        missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
-            missing[0].memo[STATE] = self._start()
+            missing[0].ctc = self._start()
         elif missing:
             self._extend(missing)
-        return [prefix.memo[STATE] for prefix in prefixes]
+        return [prefix.ctc for prefix in prefixes]
 
     def _start(self) -> CTCState:
         impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
@@ -111,7 +92,7 @@ class CTCPrefix:
         blank = (self.cumulated_blank + entered.logcumsumexp(-1)).clamp_(min=LOG_ZERO)
         total = torch.logaddexp(nonblank, blank)
         for row, prefix in enumerate(prefixes):
-            prefix.memo[STATE] = CTCState(nonblank[row], total[row], blank[row], scores[row])
+            prefix.ctc = CTCState(nonblank[row], total[row], blank[row], scores[row])
 
     def _emitted(self, tokens: torch.Tensor | int) -> torch.Tensor:
         """(...,) tokens to (..., T): sums over frames in float32 would lose what they differ in."""

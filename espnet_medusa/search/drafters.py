@@ -1,4 +1,4 @@
-"""Who drafts, how far, and what a model has to draft with: decode options to proposers."""
+"""Build drafters from decode options: heads, CTC, a draft model, and their combinations."""
 
 import logging
 from collections.abc import Callable
@@ -27,22 +27,23 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 logger = logging.getLogger(__name__)
 
 MODEL_DEPTH = 5  # each step is a call of the draft model
-CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps are free, nodes are not: a beam has several a step
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps are free, nodes are not: a beam has several per step
 CTC_BEAM_BUDGET = 60
-LOOKAHEAD_DEPTH = 15  # how far a lookahead may go at least, unless draft_depth says so
+LOOKAHEAD_DEPTH = 15  # minimum of a lookahead's maximum depth, unless draft_depth is set
 
 
 @dataclass(frozen=True)
 class DraftSources:
-    """What can draft beside the decoder's heads.
+    """What can draft besides the decoder's heads.
 
     Attributes:
         ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
         blank: Its blank.
-        model: Opens the draft model; None where none is given.
-        frequent_tokens: ``(size, eos) -> (N,)`` the most frequent tokens of the heads' training,
-            ascending, the end symbol among them.
-        retokenization: Opens what CTC needs where its units are not the decoder's tokens.
+        model: Opens the draft model; None: there is none.
+        frequent_tokens: ``(size, eos) -> (N,)`` most frequent training tokens, ascending,
+            including the end symbol.
+        retokenization: Opens the mapping from CTC's units to the decoder's tokens; None: they are
+            the same.
     """
 
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -58,17 +59,17 @@ NO_SOURCES = DraftSources()
 def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
-    """What drafts; None where nothing does.
+    """Build the drafter; None without drafts.
 
     Args:
-        options: As given.
-        decoder: Evaluates nodes; its heads may draft.
+        options: Decode options.
+        decoder: Its heads may draft.
         vocab_size: V.
         eos: End symbol.
-        sources: What there is beside heads.
+        sources: What can draft besides heads.
 
     Raises:
-        InputError: The model has nothing of the kind.
+        InputError: The model does not have this drafter.
     """
     if options.draft_depth == 0:
         return None
@@ -105,10 +106,10 @@ def build_proposer(
 def build_ctc(
     sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
 ) -> CTCProposer:
-    """What drafts by the model's CTC branch, which it has.
+    """Build the drafter of the model's CTC branch.
 
     Args:
-        sources: Has the branch.
+        sources: With a CTC branch.
         vocab_size: V.
         eos: End symbol.
         vocabulary: (V',) tokens that may be drafted; None: all.
@@ -126,27 +127,22 @@ def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
     if options.draft_vocab_size is not None:
         raise InputError(
             f"draft_vocab_size: {options.draft_vocab_size}; a draft model has its own tokens; "
-            "leave it out"
+            "omit it"
         )
     return sources.model()
 
 
 def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
-    """What this model can draft with, as the end of a message."""
-    found = [HEADS] if decoder.num_heads else []
-    found += [CTC] if sources.ctc is not None else []
-    return f"allowed here: {', '.join([*found, MODEL])} (with draft_model)"
+    """Return the end of a message, with the drafters of this model."""
+    names = [HEADS] if decoder.num_heads else []
+    names += [CTC] if sources.ctc is not None else []
+    return f"allowed here: {', '.join([*names, MODEL])} (with draft_model)"
 
 
 def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool) -> int:
-    """Steps to run ahead where nobody says how many.
-
-    Args:
-        proposer: Drafts.
-        decoder: Says how many heads there are.
-        greedy: Whether the search has one hypothesis.
-    """
-    if _has_model(proposer):
+    """Return the default of ``draft_depth`` for a drafter."""
+    main = proposer.second if isinstance(proposer, MixedProposer) else proposer
+    if isinstance(main, DraftModelProposer):
         return MODEL_DEPTH
     if _has_ctc(proposer):
         return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
@@ -154,7 +150,7 @@ def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool)
 
 
 def default_budget(proposer: Proposer | None, greedy: bool) -> int | None:
-    """Most nodes in a call where nobody says how many; None without limit."""
+    """Return the default of ``draft_budget`` for a drafter; None: no limit."""
     return CTC_BEAM_BUDGET if _has_ctc(proposer) and not greedy else None
 
 
@@ -162,13 +158,8 @@ def _has_ctc(proposer: Proposer | None) -> bool:
     return isinstance(proposer, CTCProposer | MixedProposer)
 
 
-def _has_model(proposer: Proposer | None) -> bool:
-    found = proposer.second if isinstance(proposer, MixedProposer) else proposer
-    return isinstance(found, DraftModelProposer)
-
-
 def build_lookahead(name: str, most: int) -> Lookahead | None:
-    """What chooses depths up to ``most``; None: always as deep."""
+    """Build the lookahead with depths up to ``most``; None: a fixed depth."""
     if name == FIXED or most < 1:
         return None
     return ByAcceptance(1, most) if name == ACCEPTANCE else ByCost(0, most)
@@ -177,19 +168,19 @@ def build_lookahead(name: str, most: int) -> Lookahead | None:
 def hide_tokens(
     ctc: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], blank: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A CTC branch that takes tokens for silence, such as those of prompts.
+    """Return a CTC branch that counts some tokens, such as those of prompts, as blank.
 
     Args:
-        ctc: As ``DraftSources``'s.
-        tokens: Never to be heard.
-        blank: What is heard in their place.
+        ctc: As in ``DraftSources``.
+        tokens: Hidden tokens.
+        blank: The branch's blank.
     """
 
     def log_probs(memory: torch.Tensor) -> torch.Tensor:
-        found = ctc(memory)
-        silent = found[..., [*tokens, blank]].logsumexp(dim=-1)
-        found = found.index_fill(-1, torch.tensor(tokens, device=found.device), -torch.inf)
-        found[..., blank] = silent
-        return found
+        scores = ctc(memory)
+        silent = scores[..., [*tokens, blank]].logsumexp(dim=-1)
+        scores = scores.index_fill(-1, torch.tensor(tokens, device=scores.device), -torch.inf)
+        scores[..., blank] = silent
+        return scores
 
     return log_probs

@@ -1,6 +1,6 @@
-"""The loop of every search: draft, one decoder call for all utterances, state on, forget.
+"""The loop of every search: draft, verify in one decoder call, advance, drop unused nodes.
 
-Utterances advance at their own pace and leave when they are done; nobody waits for the slowest.
+Each utterance advances at its own pace and leaves the batch when it is done.
 """
 
 from __future__ import annotations
@@ -8,38 +8,30 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from espnet_medusa.search.state import SearchState, Strategy
 from espnet_medusa.tree.placement import Placement, compact
-from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftContext, DraftInput
+from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
-from espnet_medusa.tree.upload import upload
 
 
-class Drafter(Protocol):
-    """Says what the next decoder call evaluates.
+class DraftPlanner(Protocol):
+    """Plans which nodes the next decoder call evaluates.
 
     Attributes:
-        strategy: How states go on.
-        needs_head_input: Whether it drafts from what the decoder computes for heads.
+        strategy: How hypotheses are scored, continued and ended.
+        needs_head_input: Whether it drafts from the decoder's head input.
     """
 
     strategy: Strategy
     needs_head_input: bool
 
-    def begin(
-        self,
-        states: Sequence[SearchState],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput],
-        cross_keys_values: Any,
-    ) -> Drafter:
-        """What drafts for these utterances; arguments as ``Proposer.begin``'s."""
+    def begin(self, context: DraftContext) -> DraftPlanner:
+        """Return the planner for one batch of utterances."""
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
         """Set each state's first ``draft``: its prompt and what may follow it."""
@@ -48,8 +40,8 @@ class Drafter(Protocol):
         """Set each state's ``draft``: its unevaluated hypotheses and what may follow them."""
 
 
-class Row(Placement):
-    """A state and its places in the token tree.
+class PlacedState(Placement):
+    """A search state and its slots in the token tree.
 
     Args:
         state: The utterance.
@@ -63,38 +55,33 @@ class Row(Placement):
 
 def run(
     decoder: TreeDecoder,
-    drafter: Drafter,
+    planner: DraftPlanner,
     states: Sequence[SearchState],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
-    prompt: Sequence[torch.Tensor] | torch.Tensor,
-    draft_inputs: Sequence[DraftInput] | None = None,
+    prompts: Sequence[list[int]],
+    draft_inputs: Sequence[DraftInput],
 ) -> None:
-    """SearchState until everybody is done.
+    """Search until all utterances are done.
 
     Args:
         decoder: Evaluates nodes.
-        drafter: Drafts, and knows the strategy by which states go on.
+        planner: Drafts, and holds the strategy.
         states: U, at their roots.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,) frames.
-        prompt: U times (P,) tokens to start from.
-        draft_inputs: U, what a draft model reads; None: the same.
+        prompts: Prompt tokens of each utterance.
+        draft_inputs: U, for draft models and CTC.
     """
-    strategy, started = drafter.strategy, time.perf_counter()
-    prompts, frames = [row.tolist() for row in prompt], memory_lengths.tolist()
-    if draft_inputs is None:
-        parts = zip(memory, frames, prompts, strict=True)
-        draft_inputs = [DraftInput(row[:length], tokens) for row, length, tokens in parts]
-    tree_state = decoder.start(memory, memory_lengths, with_heads=drafter.needs_head_input)
+    strategy, started = planner.strategy, time.perf_counter()
+    tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
     share_seconds(states, started)
-    started = time.perf_counter()
-    drafter = drafter.begin(
-        states, memory, memory_lengths, draft_inputs, tree_state.cross_keys_values
-    )
-    drafter.draft_prompt(states)
+    started, roots = time.perf_counter(), [state.root for state in states]
+    context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+    planner = planner.begin(context)
+    planner.draft_prompt(states)
     share_seconds(states, started, drafting=True)
-    rows = [Row(state, tokens) for state, tokens in zip(states, prompts, strict=True)]
+    rows = [PlacedState(state, prompt) for state, prompt in zip(states, prompts, strict=True)]
     while rows:
         started, states = time.perf_counter(), [row.state for row in rows]
         _evaluate(decoder, tree_state, rows, strategy)
@@ -104,20 +91,21 @@ def run(
             depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
             state.draft.accepted = min(accepted, depth)
             state.statistics.count_drafts(depth, accepted)
-        rows = _leave(decoder, tree_state, rows)
+        rows = _drop_finished(decoder, tree_state, rows)
         if rows:
-            compact(decoder, tree_state, rows, _running(rows))
+            running = [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
+            compact(decoder, tree_state, rows, running)
         share_seconds(states, started)
         if rows:
             started, states = time.perf_counter(), [row.state for row in rows]
-            drafter.draft(states)
+            planner.draft(states)
             strategy.accept_unverified(states)
-            rows = _leave(decoder, tree_state, rows)
+            rows = _drop_finished(decoder, tree_state, rows)
             share_seconds(states, started, drafting=True)
 
 
 def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
-    """Seconds since then, evenly among those present."""
+    """Divide the seconds since ``started`` evenly among the states."""
     seconds = (time.perf_counter() - started) / len(states)
     for state in states:
         state.statistics.decoder_seconds += seconds
@@ -126,9 +114,9 @@ def share_seconds(states: Sequence[SearchState], started: float, drafting: bool 
 
 
 def _evaluate(
-    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[Row], strategy: Strategy
+    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState], strategy: Strategy
 ) -> None:
-    """One decoder call for the drafts of all rows, and what it says of them."""
+    """Evaluate the drafts of all rows in one decoder call, and judge them."""
     first = tree_state.num_nodes
     tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
     outputs = decoder.extend(tree_state, tokens, parents)
@@ -140,9 +128,9 @@ def _evaluate(
     hidden = outputs.hidden
     if first == 0:
         _watch(decoder, rows, [*map(len, tokens)], hidden)
-    asked = {prefix for row in rows for prefix in row.state.draft.asked}
-    if len(asked) < len(placed):  # of the prompt only what follows it counts
-        places = [place for place, prefix in enumerate(placed) if prefix in asked]
+    queried = {prefix for row in rows for prefix in row.state.draft.queried}
+    if len(queried) < len(placed):  # inner prompt tokens need no logits
+        places = [place for place, prefix in enumerate(placed) if prefix in queried]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
@@ -151,15 +139,15 @@ def _evaluate(
 
 
 def _watch(
-    decoder: TreeDecoder, rows: Sequence[Row], sizes: Sequence[int], hidden: torch.Tensor
+    decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Note what is watched in the prompts.
+    """Set the probabilities of the watched tokens.
 
     Args:
-        decoder: Has evaluated them.
+        decoder: Has evaluated the prompts.
         rows: U.
-        sizes: U, how many nodes of each there are, its prompt's the first.
-        hidden: (R, D) of these nodes, row by row.
+        sizes: Number of nodes of each, those of its prompt first.
+        hidden: (R, D) of these nodes.
     """
     places = [
         (row.state.watched, before + row.state.watched.place)
@@ -172,17 +160,14 @@ def _watch(
             watched.probability = float(probabilities[watched.token])
 
 
-def _leave(decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[Row]) -> list[Row]:
-    """Let finished utterances go, with all they hold."""
-    going = [index for index, row in enumerate(rows) if not row.state.done]
+def _drop_finished(
+    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState]
+) -> list[PlacedState]:
+    """Return the unfinished rows; free what the finished ones hold."""
+    unfinished = [index for index, row in enumerate(rows) if not row.state.done]
     for row in rows:
         if row.state.done:
             row.clear()
-    if 0 < len(going) < len(rows):
-        decoder.select(tree_state, going)
-    return [rows[index] for index in going]
-
-
-def _running(rows: Sequence[Row]) -> list[list[Prefix]]:
-    """What each state's hypotheses stand on."""
-    return [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
+    if 0 < len(unfinished) < len(rows):
+        decoder.select(tree_state, unfinished)
+    return [rows[index] for index in unfinished]

@@ -10,28 +10,41 @@ import torch
 
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
-from espnet_medusa.tree.best_token import Restriction
-from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.top_tokens import TopTokens, top_scores, top_tokens
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.best_tokens import Restriction, TopTokens, top_scores, top_tokens
+from espnet_medusa.tree.prefix import Candidates, Prefix
+from espnet_medusa.tree.token_tree import upload
 
 DECODER, CTC = "decoder", "ctc"
-CANDIDATES = "candidates"
 PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates per hypothesis that CTC looks at, over the beam
 
 
-class Candidates(NamedTuple):
-    """Tokens that may follow a prefix, best first by the full scorers.
+@dataclass(frozen=True)
+class Scorers:
+    """The scorers of beam search.
 
     Attributes:
-        tokens: M ids; where CTC scores, the end symbol stands last.
-        gains: Weighted sum of all scorers.
-        parts: Per scorer, what it gives to each token.
+        weights: By scorer name; scorers with weight 0 are not used.
+        full: ESPnet's full scorers without the decoder, by name.
+        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     """
 
-    tokens: list[int]
-    gains: list[float]
-    parts: list[list[float]]
+    weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})
+    full: Mapping[str, Any] = field(default_factory=dict)
+    ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All scorers, the decoder first and CTC last."""
+        return [DECODER, *self.full, *([CTC] if self.ctc is not None else [])]
+
+    @property
+    def active_weights(self) -> dict[str, float]:
+        """Weights other than 0."""
+        weights = {name: self.weights.get(name, 0) for name in self.names}
+        return {name: weight for name, weight in weights.items() if weight != 0}
+
+
+DECODER_ALONE = Scorers()
 
 
 @dataclass
@@ -54,41 +67,43 @@ class UtteranceScorers:
     min_length: int = 0
 
     def full_scores(self, name: str, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """(R, V) of one scorer, prefixes being of one length; each is scored once in its life."""
-        missing = [prefix for prefix in prefixes if name not in prefix.memo]
+        """Return the scores (R, V) of one scorer; prefixes have one length.
+
+        Each prefix is scored once.
+        """
+        missing = [prefix for prefix in prefixes if name not in prefix.scorers]
         if missing:
             states = [self._state(name, prefix) for prefix in missing]
-            behind = torch.tensor(
+            tokens = torch.tensor(
                 [prefix.tokens() for prefix in missing],
                 dtype=self.prompt.dtype,
                 device=self.prompt.device,
             )
-            sequences = torch.cat([self.prompt.expand(len(missing), -1), behind], dim=1)
+            sequences = torch.cat([self.prompt.expand(len(missing), -1), tokens], dim=1)
             memory = self.memory.expand(len(missing), *self.memory.shape)
             scores, states = self.full[name].batch_score(sequences, states, memory)
             for row, prefix in enumerate(missing):
                 state = self.full[name].select_state(states, row)
-                prefix.memo[name] = (scores[row], state)
-        return torch.stack([prefix.memo[name][0] for prefix in prefixes])
+                prefix.scorers[name] = (scores[row], state)
+        return torch.stack([prefix.scorers[name][0] for prefix in prefixes])
 
     def _state(self, name: str, prefix: Prefix) -> Any:
         if prefix.parent is None:
             return self.full[name].batch_init_state(self.memory)
-        if name not in prefix.parent.memo:
+        if name not in prefix.parent.scorers:
             self.full_scores(name, [prefix.parent])
-        return prefix.parent.memo[name][1]
+        return prefix.parent.scorers[name][1]
 
     def settle(self, prefix: Prefix) -> None:
-        """The step behind a prefix is taken: keep what its children need, free the rest.
+        """Free what a prefix does not need after its step: all but its children's scorer states.
 
-        Prefixes of a beam have one length, so nobody needs their parents' states any more.
+        All prefixes of a beam have one length, so that their parents' states are not needed either.
         """
-        prefix.logits = None
-        prefix.memo.pop(CANDIDATES)
+        prefix.logits = prefix.candidates = None
         for name in self.full:
-            prefix.memo[name] = (None, prefix.memo[name][1])
+            prefix.scorers[name] = (None, prefix.scorers[name][1])
         if prefix.parent is not None:
-            prefix.parent.memo.clear()
+            prefix.parent.forget_scores()
 
 
 class Request(NamedTuple):
@@ -176,18 +191,18 @@ class Scoring:
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:
-        """Keep the candidates of evaluated prefixes in their memo."""
+        """Set the candidates of evaluated prefixes."""
         requests = [
             Request(request.scorers, missing)
             for request in requests
-            if (missing := [p for p in request.prefixes if CANDIDATES not in p.memo])
+            if (missing := [p for p in request.prefixes if p.candidates is None])
         ]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         if prefixes:
             logits = torch.stack([prefix.logits for prefix in prefixes])
             found = self.candidates(requests, logits, width)
             for prefix, candidates in zip(prefixes, found, strict=True):
-                prefix.memo[CANDIDATES] = candidates
+                prefix.candidates = candidates
 
     def candidates(
         self, requests: Sequence[Request], logits: torch.Tensor, width: int

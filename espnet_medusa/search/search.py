@@ -1,37 +1,37 @@
-"""What greedy and beam searches are: states begin, the loop runs, states have found something."""
+"""A search: a decoder, and a planner with its strategy."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from espnet_medusa.search.loop import Drafter, run
+from espnet_medusa.search.loop import DraftPlanner, run
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 AS_MANY_AS_FRAMES = LengthLimits()
-Limits = LengthLimits | Sequence[LengthLimits]
+SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long enough
 
 
-class Search(ABC):
-    """Several tokens per decoder call, for several utterances, each at its own pace.
+class Search:
+    """Decoding of several tokens per decoder call, for a batch of utterances.
 
     Args:
         decoder: Evaluates nodes.
-        drafter: Says which, and knows the strategy by which states go on.
+        planner: Drafts. Its strategy determines the kind of search: greedy, beam, sampling, ...
     """
 
-    def __init__(self, decoder: TreeDecoder, drafter: Drafter):
-        self.decoder, self.drafter = decoder, drafter
+    def __init__(self, decoder: TreeDecoder, planner: DraftPlanner):
+        self.decoder, self.planner = decoder, planner
 
     @property
     def strategy(self) -> Strategy:
-        """How states go on."""
-        return self.drafter.strategy
+        """How hypotheses are scored, continued, ended and ranked."""
+        return self.planner.strategy
 
     @torch.no_grad()
     def __call__(
@@ -39,7 +39,7 @@ class Search(ABC):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         prompt: Sequence[torch.Tensor] | torch.Tensor,
-        limits: Limits = AS_MANY_AS_FRAMES,
+        limits: LengthLimits | Sequence[LengthLimits] = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
         watched: Sequence[Watched] | None = None,
     ) -> list[SearchState]:
@@ -48,64 +48,65 @@ class Search(ABC):
         Args:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
-            prompt: U times (P,) tokens to start from; P may differ.
-            limits: Of the lengths; of all utterances, or U.
-            draft_inputs: U, what a draft model reads; None: the same.
-            watched: U, filled in by the call of the prompt; None: nothing is.
+            prompt: U times (P,) prompt tokens; P may differ.
+            limits: Length limits of all utterances, or U.
+            draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
+            watched: U prompt tokens whose probabilities are requested, or None.
 
         Returns:
-            SearchStates, whose ``n_best`` lists are sorted, best first.
+            States with sorted ``n_best`` lists, best first.
         """
-        limits = [limits] * len(memory) if isinstance(limits, LengthLimits) else limits
+        if isinstance(limits, LengthLimits):
+            limits = [limits] * len(memory)
+        frames, prompts = memory_lengths.tolist(), [row.tolist() for row in prompt]
+        if draft_inputs is None:
+            parts = zip(memory, frames, prompts, strict=True)
+            draft_inputs = [DraftInput(row[:size], tokens) for row, size, tokens in parts]
         states = [
-            self._begin(memory[row, :frames], prompt[row], limits[row])
-            for row, frames in enumerate(memory_lengths.tolist())
+            self._begin(memory[row, :size], prompt[row], limits[row])
+            for row, size in enumerate(frames)
         ]
-        for state, one in zip(states, watched or [], strict=bool(watched)):
-            state.watched = one
-        ctc_inputs = [row[:frames] for row, frames in zip(memory, memory_lengths, strict=True)]
-        if draft_inputs is not None:
-            ctc_inputs = [one.ctc_input for one in draft_inputs]
-        rows = self._undecided(states, ctc_inputs)
-        if 0 < len(rows) < len(states):
-            memory, memory_lengths = memory[rows], memory_lengths[rows]
-            prompt = [prompt[row] for row in rows]
-            draft_inputs = draft_inputs and [draft_inputs[row] for row in rows]
+        for state, token in zip(states, watched or [], strict=bool(watched)):
+            state.watched = token
+        draft_inputs = self.strategy.decide_early(states, draft_inputs)
+        rows = [row for row, state in enumerate(states) if not state.done]
         if rows:
-            going = [states[row] for row in rows]
-            run(self.decoder, self.drafter, going, memory, memory_lengths, prompt, draft_inputs)
+            batch = (memory, memory_lengths)
+            if len(rows) < len(states):
+                batch = memory[rows], memory_lengths[rows]
+            going, *inputs = _select(rows, states, prompts, draft_inputs)
+            run(self.decoder, self.planner, going, *batch, *inputs)
         for state in states:
-            self._finish(state)
+            self.strategy.finish(state)
+        return self._search_shorter(states, memory, memory_lengths, prompt, limits, draft_inputs)
+
+    def _search_shorter(
+        self, states, memory, memory_lengths, prompt, limits, draft_inputs
+    ) -> list[SearchState]:
+        """Search again if no hypothesis was long enough, with a smaller minlenratio, as ESPnet."""
+        rows = [
+            row
+            for row, state in enumerate(states)
+            if not state.n_best and limits[row].minlenratio >= SHORTER
+        ]
+        if rows:
+            limits, prompt, draft_inputs = _select(rows, limits, prompt, draft_inputs)
+            limits = [replace(one, minlenratio=one.minlenratio - SHORTER) for one in limits]
+            again = self(memory[rows], memory_lengths[rows], prompt, limits, draft_inputs)
+            for row, state in zip(rows, again, strict=True):
+                state.statistics += states[row].statistics
+                states[row] = state
         return states
 
-    @abstractmethod
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """An utterance at its root.
+        """Return the state of one utterance, memory (S, D) and prompt (P,), at its root."""
+        positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
+        most = max(min(limits.most(len(memory)), positions), 1)
+        return self.strategy.begin(memory, prompt, most, limits)
 
-        Args:
-            memory: (S, D).
-            prompt: (P,).
-            limits: Its own.
-        """
 
-    def _undecided(
-        self, states: Sequence[SearchState], ctc_inputs: Sequence[torch.Tensor]
-    ) -> list[int]:
-        """The states that need the decoder: rows of what ``__call__`` is given.
-
-        Args:
-            states: U, at their roots.
-            ctc_inputs: U times (S, D), what may draft.
-        """
-        return [*range(len(states))]
-
-    @abstractmethod
-    def _finish(self, state: SearchState) -> None:
-        """Nothing is left to decide: sort and count what was found."""
-
-    def _most_tokens(self, frames: int, num_prompt: int, limits: LengthLimits) -> int:
-        """As the limits say, where the decoder has positions for them."""
-        room = self.decoder.max_depth(frames) - num_prompt + 1
-        return max(min(limits.most(frames), room), 1)
+def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
+    """Return these rows of each part."""
+    return [[part[row] for row in rows] for part in parts]

@@ -1,20 +1,25 @@
-"""One utterance under way: what a search has decided, and what it waits for."""
+"""The state of an utterance during a search, and the strategy that advances it."""
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import torch
 
-from espnet_medusa.search.scores import PRE_BEAM_RATIO, Candidates, Scoring, UtteranceScorers
+from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.search.scores import PRE_BEAM_RATIO, Scoring, UtteranceScorers
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.prefix import Candidates, Prefix
+
+if TYPE_CHECKING:
+    from espnet_medusa.tree.proposer import DraftInput
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Hypothesis:
     Attributes:
         prefix: Its tokens.
         score: Weighted sum of all scorers.
-        parts: What each scorer gave, unweighted, in the order of ``Scoring.names``.
+        parts: Unweighted score of each scorer, in the order of ``Scoring.names``.
     """
 
     prefix: Prefix
@@ -37,10 +42,10 @@ class EndedHypothesis:
     """A finished hypothesis.
 
     Attributes:
-        tokens: Behind the prompt, the end symbol included.
-        score: Weighted sum.
-        parts: Per scorer.
-        length: Prompt included, as length normalisation counts.
+        tokens: After the prompt, including the end symbol.
+        score: Weighted sum of all scorers.
+        parts: Score of each scorer.
+        length: Including the prompt, as in length normalization.
     """
 
     tokens: list[int]
@@ -51,11 +56,11 @@ class EndedHypothesis:
 
 @dataclass
 class Watched:
-    """What the decoder gives to a token within the prompt, where no search asks.
+    """A probability within the prompt, such as that of Whisper's no-speech token.
 
     Attributes:
-        place: Of the prompt's token behind which it is looked at.
-        token: Which one.
+        place: The probability is that of the token after this place of the prompt.
+        token: The token.
         probability: Among all tokens, once the prompt is evaluated.
     """
 
@@ -66,38 +71,38 @@ class Watched:
 
 @dataclass
 class Draft:
-    """What the next decoder call shall evaluate for one utterance.
+    """The nodes of one utterance that the next decoder call evaluates.
 
     Attributes:
-        beam: Hypotheses that the run-ahead has reached.
-        nodes: Prefixes to evaluate, ancestors first, and the scores they were drafted with.
-        ends: Drafted ends of sentence; nothing follows them, so no call evaluates them.
-        silent: Nodes that others stand on, of which nobody asks what follows.
-        depth: Steps that were run ahead.
-        limit: Steps that it may be run ahead; None: as far as anybody drafts.
-        accepted: Of these steps, those that needed no further call.
+        beam: Last hypotheses of the draft.
+        nodes: Prefixes to evaluate, ancestors first, and their drafted scores.
+        ends: Drafted hypotheses with an end symbol, which no call evaluates.
+        inner: Inner nodes whose next-token distribution is not needed.
+        depth: Steps drafted.
+        limit: Maximum number of steps; None: that of the planner.
+        accepted: Accepted steps.
     """
 
     beam: list[Hypothesis]
     nodes: dict[Prefix, float] = field(default_factory=dict)
     ends: dict[Prefix, float] = field(default_factory=dict)
-    silent: set[Prefix] = field(default_factory=set)
+    inner: set[Prefix] = field(default_factory=set)
     depth: int = 0
     limit: int | None = None
     accepted: int = 0
 
     @property
-    def asked(self) -> list[Prefix]:
-        """Nodes of which the search wants to know what follows, in order."""
-        return [prefix for prefix in self.nodes if prefix not in self.silent]
+    def queried(self) -> list[Prefix]:
+        """Nodes whose next-token distribution is needed, in order."""
+        return [prefix for prefix in self.nodes if prefix not in self.inner]
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether the run-ahead may take one more step."""
+    def may_continue(self) -> bool:
+        """Whether one more step may be drafted."""
         return self.limit is None or self.depth < self.limit
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
-        """Note the beam's unevaluated prefixes, let go of those that nothing may follow."""
+        """Add the beam's unevaluated prefixes as nodes; drop hypotheses that cannot continue."""
         self.beam = []
         for hypothesis in beam:
             prefix = hypothesis.prefix
@@ -112,7 +117,7 @@ class Draft:
 
 
 def prompt_draft(state: SearchState, forced: Sequence[int]) -> Draft:
-    """The prompt, and what every hypothesis begins with."""
+    """Return a draft of the prompt and the forced prefix."""
     prefix = state.root
     nodes = {prefix: 0.0}
     for token in forced[: state.max_length - 1]:
@@ -123,18 +128,18 @@ def prompt_draft(state: SearchState, forced: Sequence[int]) -> Draft:
 
 @dataclass
 class SearchState(ABC):
-    """An utterance on its way through the tree.
+    """An utterance during a search.
 
     Attributes:
         root: The prompt.
-        scorers: The utterance's scorers beside the decoder.
-        max_length: Most tokens, an end symbol not counted.
-        running: Hypotheses that go on.
-        draft: What the last call evaluated.
-        steps: Tokens decided so far.
+        scorers: Scorers other than the decoder.
+        max_length: Maximum number of tokens without the end symbol.
+        running: Hypotheses that have not ended.
+        draft: Nodes of the last or the next decoder call.
+        steps: Steps taken: tokens of a hypothesis.
         statistics: Counts.
         prompt_length: P.
-        watched: A probability within the prompt that somebody wants to know.
+        watched: A requested probability within the prompt.
     """
 
     root: Prefix
@@ -150,70 +155,92 @@ class SearchState(ABC):
     @property
     @abstractmethod
     def n_best(self) -> list[EndedHypothesis]:
-        """What has ended; of a search that is over sorted, best first."""
+        """Ended hypotheses; after the search sorted, best first."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether nothing is left to decide."""
-
-    def drafted(self, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
-        """Those of a drafted beam that the search would go on with, were the draft right."""
-        return beam
-
-
-SpecialState = TypeVar("SpecialState", bound=SearchState)
-
-
-def specialize(state: SearchState, kind: type[SpecialState], **own: Any) -> SpecialState:
-    """A state that has just begun as one of a more special kind.
-
-    Args:
-        state: Nobody else goes on with it.
-        kind: Has all of its fields.
-        own: Fields that the kind has beside them, or has otherwise.
-    """
-    begun = {one.name: getattr(state, one.name) for one in fields(state)}
-    return kind(**begun | own)
+        """Whether the search is over."""
 
 
 class Strategy(ABC):
-    """How states go on: greedy search with an acceptance rule, or beam search.
+    """How a search starts, scores, continues, ends and ranks hypotheses.
 
     Args:
         scoring: How tokens are scored.
-        width: Beam that candidates are kept for.
+        width: Candidates to keep per prefix.
     """
 
-    best_first = False  # under a node budget: promising drafts first, or whole steps first
-    needs_draft_scores = False  # whether somebody asks how probable a lone draft was
+    best_first = False  # under a node budget: keep the most probable drafts, not the first steps
+    needs_draft_scores = False  # whether the score of a chain of drafts is used
 
     def __init__(self, scoring: Scoring, width: int):
         self.scoring = scoring
-        self.width = width
+        self.own_width = self.width = width
+
+    def with_draft_width(self, draft_width: int) -> Self:
+        """Return the same strategy with enough candidates for a drafted beam of this width."""
+        changed = copy.copy(self)
+        changed.width = max(self.own_width, draft_width)
+        return changed
+
+    @abstractmethod
+    def begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
+    ) -> SearchState:
+        """Return the state of an utterance at its root.
+
+        Args:
+            memory: (S, D) encoder output.
+            prompt: (P,) tokens.
+            max_length: Maximum number of tokens.
+            limits: Length limits.
+        """
+
+    def decide_early(
+        self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]
+    ) -> Sequence[DraftInput]:
+        """Decide utterances before the first decoder call, if possible.
+
+        Args:
+            states: U, at their roots.
+            draft_inputs: U.
+
+        Returns:
+            The draft inputs, with what was computed for the decision.
+        """
+        return draft_inputs
 
     @abstractmethod
     def judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
-        """Note what the decoder says of the drafts that it has just evaluated.
+        """Store the results of a decoder call in the evaluated prefixes.
 
         Args:
-            states: Their drafts' nodes are R in all.
-            logits: (R, V) of these, state by state.
+            states: Their drafts have R queried nodes in total.
+            logits: (R, V) of these nodes, state by state.
         """
 
     @abstractmethod
     def advance(self, states: Sequence[SearchState]) -> None:
-        """Take all steps that evaluated prefixes allow."""
+        """Take all steps that the evaluated prefixes allow."""
 
     def accept_unverified(self, states: Sequence[SearchState]) -> None:
-        """Take drafts without asking the decoder; only the threshold rule does."""
+        """Accept drafts without a decoder call (threshold rule)."""
         return
+
+    def drop_hopeless(self, state: SearchState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+        """Return the hypotheses of a drafted beam that the search itself would continue."""
+        return beam
+
+    @abstractmethod
+    def finish(self, state: SearchState) -> None:
+        """Sort the n-best list and count tokens at the end of the search."""
 
 
 def best_continuations(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates], width: int, eos: int
 ) -> list[Hypothesis]:
-    """The ``width`` best continuations of a beam, best first."""
+    """Return the ``width`` best continuations of a beam, best first."""
     pre_beam = int(PRE_BEAM_RATIO * width)
     options = [
         (score, hypothesis, row, rank)
@@ -227,7 +254,7 @@ def best_continuations(
 def continuations(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates], most: int
 ) -> Iterator[Hypothesis]:
-    """All continuations of a beam, best first, at most so many of each hypothesis."""
+    """Yield the continuations of a beam, best first, at most ``most`` per hypothesis."""
     options = [option for option in _options(beam, candidates) if option[-1] < most]
     for option in sorted(options, key=operator.itemgetter(0), reverse=True):
         yield _continued(*option)
@@ -236,7 +263,7 @@ def continuations(
 def _options(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
 ) -> Iterator[tuple[float, Hypothesis, Candidates, int]]:
-    """Score, hypothesis, its candidates and the rank of one of these."""
+    """Yield score, hypothesis, its candidates and the rank of a candidate."""
     for hypothesis, row in zip(beam, candidates, strict=True):
         for rank, gain in enumerate(row.gains):
             if gain > -math.inf:
@@ -245,5 +272,5 @@ def _options(
 
 def _continued(score: float, hypothesis: Hypothesis, row: Candidates, rank: int) -> Hypothesis:
     parts = zip(hypothesis.parts, row.parts, strict=False)
-    parts = tuple(sofar + part[rank] for sofar, part in parts)
+    parts = tuple(total + part[rank] for total, part in parts)
     return Hypothesis(hypothesis.prefix.child(row.tokens[rank]), score, parts)

@@ -1,40 +1,40 @@
-"""Beam search whose hypotheses are prolonged by drafts that nothing verifies.
+"""Beam search whose hypotheses are extended by unverified drafts.
 
-Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each call of the
-decoder evaluates all running hypotheses. The base head's best continuations are pruned as in
-ESPnet; then the heads prolong each survivor while they are sure. A hypothesis's score sums the
-log-probabilities of the heads that produced its tokens (eq. 12). So the hypotheses of a beam differ
-in length. The paper groups them by length, a forward call for each group; nodes of a token tree
-have their own depths, so that here one call serves all groups of all utterances.
+Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each decoder call
+evaluates all running hypotheses. The base head's best continuations are pruned as in ESPnet. Then
+the heads extend each survivor while their probability is above the threshold. A hypothesis's score
+is the sum of the log-probabilities of the heads that produced its tokens (eq. 12). The hypotheses
+of a beam therefore differ in length. The paper needs a forward call per length; in a token tree one
+call serves all lengths of all utterances.
 
-Every hypothesis is replaced by longer ones that differ behind it: none ever begins another, no
-token sequence comes twice or is expanded twice.
+A hypothesis is replaced by longer ones that differ after it. So no hypothesis is a prefix of
+another one, and no token sequence is expanded twice.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 import torch
 
-from espnet_medusa.search.acceptance import threshold
+from espnet_medusa.search.acceptance import threshold as exceeds
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.ahead.run_ahead import count_cost
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch, BeamState, BeamStrategy
+from espnet_medusa.search.beam import BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.scores import CANDIDATES, DECODER
+from espnet_medusa.search.scores import DECODER_ALONE
+from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import (
     Draft,
     EndedHypothesis,
     Hypothesis,
     best_continuations,
     prompt_draft,
-    specialize,
 )
-from espnet_medusa.tree.proposer import DraftInput, Proposer
+from espnet_medusa.tree.best_tokens import Restriction, TopTokens
+from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -43,8 +43,7 @@ class DraftedHypothesis(Hypothesis):
     """A prefix with its score.
 
     Attributes:
-        heads: Which head produced each token: 0 the base head, k the one for the token k behind
-            the base head's.
+        heads: The head that produced each token: 0 for the base head, else head 1, 2, ...
     """
 
     heads: tuple[int, ...] = ()
@@ -52,104 +51,83 @@ class DraftedHypothesis(Hypothesis):
 
 @dataclass(frozen=True)
 class EndedDraftedHypothesis(EndedHypothesis):
-    """A finished hypothesis.
+    """An ended hypothesis.
 
     Attributes:
-        heads: As ``DraftedHypothesis``'s; none for the end symbol that the maximum length appends,
-            whose score is not counted either.
+        heads: As in ``DraftedHypothesis``; without an entry for the end symbol that is appended at
+            the maximum length, whose score does not count either.
     """
 
     heads: tuple[int, ...]
 
 
-class ThresholdBeamSearch(BeamSearch):
-    """Beam search with drafts that the heads alone are sure of; without heads plain beam search.
+def threshold_beam_search(
+    decoder: TreeDecoder,
+    constraints: Constraints,
+    proposer: Proposer | None,
+    threshold: float,
+    beam_size: int,
+    depth: int,
+    normalize_length: bool = False,
+    nbest: int | None = None,
+) -> Search:
+    """Return a beam search with unverified drafts; without heads it is plain beam search.
 
-    ESPnet's end detection compares lengths, so there is none here. Scores are the decoder's and its
-    heads': scorers that need every token of a hypothesis on the
-    host, such as CTC or a language model, would cost a step for each draft.
+    There is no end detection, because ESPnet's compares hypotheses by length. Only the decoder and
+    its heads score: scorers on the host, such as CTC or a language model, would need a step per
+    draft.
 
     Args:
         decoder: Evaluates nodes.
-        constraints: Which tokens may come where.
+        constraints: Allowed tokens.
         proposer: Drafts; None with ``depth`` 0.
-        threshold: Least probability of a draft, in (0, 1].
-        beam_size: B, hypotheses that run.
-        depth: Most tokens drafted behind the base head's; 0 drafts nothing.
-        normalize_length: Rank finished hypotheses by score over length.
-        nbest: Hypotheses asked for, at most B; None: B.
+        threshold: Minimum probability of a draft, in (0, 1].
+        beam_size: B, running hypotheses.
+        depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
+        normalize_length: Rank ended hypotheses by score over length.
+        nbest: Requested hypotheses, at most B; None: B.
+    """
+    top = decoder.top_tokens
+    strategy = ThresholdStrategy(beam_size, constraints, top, normalize_length, nbest)
+    return Search(decoder, ThresholdPlanner(strategy, proposer, threshold, depth))
+
+
+class ThresholdStrategy(BeamStrategy):
+    """The base head's part: the B best continuations of all running hypotheses.
+
+    Args:
+        beam_size, constraints, top_tokens, normalize_length: As in ``BeamStrategy``.
+        nbest: Requested hypotheses, at most B; None: B.
     """
 
     def __init__(
         self,
-        decoder: TreeDecoder,
-        constraints: Constraints,
-        proposer: Proposer | None,
-        threshold: float,
         beam_size: int,
-        depth: int,
+        constraints: Constraints,
+        top_tokens: Callable[[torch.Tensor, int, Restriction | None], TopTokens],
         normalize_length: bool = False,
         nbest: int | None = None,
     ):
-        super().__init__(
-            decoder,
-            {},
-            None,
-            {DECODER: 1.0},
-            beam_size,
-            constraints,
-            normalize_length=normalize_length,
-            nbest=beam_size if nbest is None else min(nbest, beam_size),
-        )
-        strategy = ThresholdStrategy(self.strategy.scoring, beam_size)
-        self.drafter = ThresholdDrafts(strategy, proposer, threshold, depth)
+        nbest = beam_size if nbest is None else min(nbest, beam_size)
+        parts = DECODER_ALONE, beam_size, constraints, top_tokens, normalize_length, nbest
+        super().__init__(*parts)
 
-    def _begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
-    ) -> "ThresholdState":
-        state = super()._begin(memory, prompt, limits)
-        running = [DraftedHypothesis(state.root, 0.0, (0.0,))]
-        return specialize(state, ThresholdState, running=running)
+    def begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
+    ) -> BeamState:
+        state = super().begin(memory, prompt, max_length, limits)
+        state.running = [DraftedHypothesis(state.root, 0.0, (0.0,))]
+        return state
 
-
-@dataclass
-class ThresholdState(BeamState):
-    """An utterance under threshold beam search."""
-
-    @property
-    def done(self) -> bool:
-        return not self.running
-
-    def go_on(self, beam: Sequence[DraftedHypothesis]) -> None:
-        """Tell who has ended and who runs on."""
-        self.running = []
-        for hypothesis in beam:
-            prefix, last = hypothesis.prefix, hypothesis.prefix.length == self.max_length
-            if prefix.token != self.eos and not last:
-                self.running.append(hypothesis)
-            elif prefix.length > self.min_length:
-                tokens = prefix.tokens() + [self.eos] * last
-                length = self.prompt_length + len(tokens)
-                self.ended.append(
-                    EndedDraftedHypothesis(
-                        tokens, hypothesis.score, hypothesis.parts, length, hypothesis.heads
-                    )
-                )
-        self.running = self.hopeful()
-
-
-class ThresholdStrategy(BeamStrategy):
-    """The base head's part: the B best continuations of all running hypotheses together."""
-
-    def advance(self, states: Sequence[ThresholdState]) -> None:
+    def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All of them, or none: only a forced prefix is evaluated further on.
+            # All are evaluated or none: only a forced prefix is evaluated further ahead.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 
-    def _expand(self, state: ThresholdState) -> None:
+    def _expand(self, state: BeamState) -> None:
         heads = {hypothesis.prefix: hypothesis.heads for hypothesis in state.running}
-        candidates = [prefix.memo[CANDIDATES] for prefix in heads]
+        candidates = [prefix.candidates for prefix in heads]
         beam = best_continuations(state.running, candidates, self.beam_size, self.scoring.eos)
         for prefix in heads:
             state.scorers.settle(prefix)
@@ -157,17 +135,29 @@ class ThresholdStrategy(BeamStrategy):
             DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
             for h in beam
         ]
-        state.go_on(longer)
+        self.finish_step(state, longer)
+
+    def finish_step(self, state: BeamState, beam: Sequence[DraftedHypothesis]) -> None:
+        """Divide the beam into ended and running hypotheses."""
+        state.running = []
+        for hypothesis in beam:
+            prefix, last = hypothesis.prefix, hypothesis.prefix.length == state.max_length
+            if prefix.token != self.scoring.eos and not last:
+                state.running.append(hypothesis)
+            elif prefix.length > state.min_length:
+                ended = self.end(state, hypothesis, append_eos=last)
+                state.ended.append(EndedDraftedHypothesis(**vars(ended), heads=hypothesis.heads))
+        state.running = self._hopeful(state, state.running)
 
 
-class ThresholdDrafts:
-    """The heads' part: each survivor goes on as far as they are sure.
+class ThresholdPlanner:
+    """The heads' part: extend each survivor while the probability is above the threshold.
 
     Args:
-        strategy: The search.
-        proposer: The heads; None drafts nothing.
-        threshold: Least probability of a draft.
-        depth: Most tokens drafted.
+        strategy: Beam search of the base head.
+        proposer: The heads; None: no drafts.
+        threshold: Minimum probability of a draft.
+        depth: Maximum number of tokens drafted.
     """
 
     def __init__(
@@ -181,55 +171,44 @@ class ThresholdDrafts:
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether it drafts from what the decoder computes for heads."""
+        """Whether it drafts from the decoder's head input."""
         return self.shape.depth > 0 and self.proposer.needs_head_input
 
-    def begin(
-        self,
-        states: Sequence[ThresholdState],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput],
-        cross_keys_values: Any,
-    ) -> "ThresholdDrafts":
-        """What drafts for these utterances; arguments as ``Proposer.begin``'s."""
+    def begin(self, context: DraftContext) -> "ThresholdPlanner":
+        """Return the planner for one batch of utterances."""
         if self.shape.depth == 0:
             return self
-        begun, roots = copy.copy(self), [state.root for state in states]
-        begun.proposer = self.proposer.begin(
-            roots, memory, memory_lengths, draft_inputs, cross_keys_values
-        )
+        begun = copy.copy(self)
+        begun.proposer = self.proposer.begin(context)
         return begun
 
-    def draft_prompt(self, states: Sequence[ThresholdState]) -> None:
-        """The prompt alone: what is written first is the base head's."""
+    def draft_prompt(self, states: Sequence[BeamState]) -> None:
+        """Draft the prompt only, because the base head writes the first token."""
         for state in states:
             state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
-    def draft(self, states: Sequence[ThresholdState]) -> None:
-        """Prolong the running hypotheses; what they gained is what the next call evaluates."""
+    def draft(self, states: Sequence[BeamState]) -> None:
+        """Extend the running hypotheses; the next call evaluates the new tokens."""
         chains = iter(self._chains(states))
         for state in states:
-            beam = [
-                self._prolonged(state, hypothesis, next(chains)) for hypothesis in state.running
-            ]
-            state.go_on(beam)
+            beam = [self._extend(state, hypothesis, next(chains)) for hypothesis in state.running]
+            self.strategy.finish_step(state, beam)
             state.draft = Draft(state.running)
             for hypothesis in state.running:
                 ancestors = hypothesis.prefix.ancestors()
                 path = [*takewhile(lambda prefix: not prefix.evaluated, ancestors)][::-1]
                 state.draft.nodes |= dict.fromkeys(path, hypothesis.score)
-                state.draft.silent |= {*path[:-1]}
+                state.draft.inner |= {*path[:-1]}
 
-    def _room(self, state: ThresholdState, hypothesis: Hypothesis) -> int:
-        """How many drafts fit: the last place is the base head's, as in greedy search."""
+    def _room(self, state: BeamState, hypothesis: Hypothesis) -> int:
+        """Return how many drafts fit before the last token, which is the base head's."""
         return min(self.shape.depth, state.max_length - hypothesis.prefix.length - 1)
 
-    def _chains(self, states: Sequence[ThresholdState]) -> list[list[tuple[float, float, float]]]:
-        """Draft behind all running hypotheses at once, on the device, and read it once.
+    def _chains(self, states: Sequence[BeamState]) -> list[list[tuple[float, float, float]]]:
+        """Draft after all running hypotheses at once, on the device, and read back once.
 
         Returns:
-            For each hypothesis and step the token, its log-probability and whether it stands.
+            Token, log-probability and acceptance of each step of each hypothesis.
         """
         pairs = [(state, hypothesis) for state in states for hypothesis in state.running]
         room = [self._room(*pair) for pair in pairs]
@@ -242,30 +221,32 @@ class ThresholdDrafts:
         table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
                  [p.length for p in prefixes], room]  # fmt: skip
         origins, tokens, lengths, places = torch.tensor(table, device=device)
-        draft_states, going, found = self.proposer.start([*rows]).select(origins), places > 0, []
+        draft_states, accepted, steps = self.proposer.start([*rows]).select(origins), places > 0, []
         for step in range(max(room)):
             draft_states = self.proposer.advance(draft_states, tokens)
             scores = self.proposer.logits(draft_states).float().log_softmax(dim=-1)
             log_probs, columns = self.constraints.apply(scores, lengths + step).max(dim=-1)
             tokens = self.proposer.token_ids(columns)
-            going = going & (step < places) & threshold(log_probs, self.threshold)
-            found.append(torch.stack([tokens.double(), log_probs.double(), going.double()], dim=-1))
-            going = going & (tokens != self.strategy.scoring.eos)
-            # On a CPU it costs little to see that nobody goes on.
-            if going.device.type == "cpu" and not bool(going.any()):
+            accepted = accepted & (step < places) & exceeds(log_probs, self.threshold)
+            steps.append(
+                torch.stack([tokens.double(), log_probs.double(), accepted.double()], dim=-1)
+            )
+            accepted = accepted & (tokens != self.strategy.scoring.eos)
+            # On a CPU this check is cheap; on a GPU it would synchronize.
+            if accepted.device.type == "cpu" and not bool(accepted.any()):
                 break
         count_cost(self.proposer, states)
-        return torch.stack(found, dim=1).tolist()
+        return torch.stack(steps, dim=1).tolist()
 
-    def _prolonged(
+    def _extend(
         self,
-        state: ThresholdState,
+        state: BeamState,
         hypothesis: DraftedHypothesis,
         chain: Sequence[tuple[float, float, float]],
     ) -> DraftedHypothesis:
         prefix, score = hypothesis.prefix, hypothesis.score
-        for token, log_prob, stands in chain:
-            if not stands:
+        for token, log_prob, accepted in chain:
+            if not accepted:
                 break
             prefix, score = prefix.child(int(token)), score + log_prob
         count = prefix.length - hypothesis.prefix.length

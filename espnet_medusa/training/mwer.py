@@ -23,7 +23,7 @@ from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDeco
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, bytes as letters
@@ -128,7 +128,7 @@ class MWERObjective:
         """
         with torch.autocast(memory.device.type, enabled=False):
             runtime = build_runtime(decoder, lasting=False)
-            search = ThresholdBeamSearch(
+            search = threshold_beam_search(
                 runtime,
                 Constraints(self.end),
                 runtime.proposer(),

@@ -1,13 +1,13 @@
-"""Keys and values of the token tree's nodes: one slot per node, written once.
+"""Self-attention keys and values of the token tree's nodes, one slot per node.
 
-A prefix that all paths share, such as a language model's speech embeddings, stands before them.
+A prefix that all paths share, such as a language model's speech embeddings, has the first slots.
 """
 
 from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.token_tree import upload
 
 GROWTH = 2
 
@@ -16,13 +16,13 @@ class NodeCache:
     """Self-attention keys and values of all layers, by node.
 
     Args:
-        num_layers: Decoder layers, extra ones (a Medusa block) included.
+        num_layers: Decoder layers, including extra ones (a Medusa block).
         num_utterances: U.
         num_heads: Attention heads.
-        head_size: Of one of them.
-        dtype: Of keys and values.
-        device: Where they live.
-        capacity: Slots to start with; more are made when needed.
+        head_size: Size of an attention head.
+        dtype: Type of keys and values.
+        device: Device of keys and values.
+        capacity: Initial slots; the cache grows when needed.
 
     Attributes:
         num_prefix: Slots before the nodes.
@@ -45,25 +45,25 @@ class NodeCache:
 
     @property
     def capacity(self) -> int:
-        """Slots there are."""
+        """Number of slots."""
         return self.slots.size(2)
 
     def reserve(self, num_new: int) -> None:
-        """Make room for ``num_new`` nodes behind those there are."""
+        """Make room for ``num_new`` more nodes."""
         needed = self.num_prefix + self.num_nodes + num_new
         if needed > self.capacity:
             more = max(needed, GROWTH * self.capacity) - self.capacity
             self.slots = torch.nn.functional.pad(self.slots, (0, 0) * 3 + (0, more))
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
-        """Write one layer's new nodes, read all of its nodes.
+        """Write one layer's new nodes and return all of its nodes.
 
         Args:
             layer: Layer index.
             keys_values: (U, T, 2, heads, size).
 
         Returns:
-            (U, S + N + T, 2, heads, size), a view of the cache: S of the prefix.
+            (U, S + N + T, 2, heads, size), a view of the cache; S is ``num_prefix``.
         """
         start = self.num_prefix + self.num_nodes
         end = start + keys_values.size(1)
@@ -76,18 +76,18 @@ class NodeCache:
         self.num_nodes += num_new
 
     def commit_prefix(self, length: int) -> None:
-        """What all layers have written so far stays, before any node."""
+        """Count the first ``length`` slots, which all layers have written, as the prefix."""
         self.num_prefix = length
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
-        """Compact to these slots of each utterance; what stays in place is free."""
+        """Move these slots of each utterance to the front; slots that stay are not copied."""
         self.num_nodes = max(map(len, slots))
-        moved = (place for kept in slots for place, slot in enumerate(kept) if place != slot)
+        moved = (place for row in slots for place, slot in enumerate(row) if place != slot)
         start = min(moved, default=self.num_nodes)
         if start == self.num_nodes:
             return
         places = range(start, self.num_nodes)
-        rows = [[kept[p] if p < len(kept) else p for p in places] for kept in slots]
+        rows = [[row[p] if p < len(row) else p for p in places] for row in slots]
         source = upload(rows, self.slots.device) + self.num_prefix
         utterances = torch.arange(len(rows), device=self.slots.device)[:, None]
         start, end = start + self.num_prefix, self.num_nodes + self.num_prefix

@@ -1,11 +1,11 @@
-"""Where an utterance's prefixes stand in a decoder's token tree, and which of them live on."""
+"""Slots of an utterance's prefixes in a decoder's token tree, and removal of unused nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from espnet_medusa.tree.prefix import UNEVALUATED, Prefix
+from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.token_tree import ROOT
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Placement:
         prompt: Its prompt tokens.
 
     Attributes:
-        slots: What each node of the token tree holds; None for nodes that no prefix needs by name.
+        slots: The prefix of each tree node; None for inner prompt tokens and unused nodes.
     """
 
     def __init__(self, prompt: list[int]):
@@ -27,7 +27,11 @@ class Placement:
         self.slots: list[Prefix | None] = []
 
     def place(self, prefixes: Iterable[Prefix]) -> tuple[list[int], list[int]]:
-        """Give slots to new prefixes, ancestors first; tokens and parents for the decoder call."""
+        """Assign slots to new prefixes, ancestors first.
+
+        Returns:
+            Tokens and parent slots for the decoder call.
+        """
         tokens, parents = [], []
         for prefix in prefixes:
             if prefix.parent is None:
@@ -42,46 +46,46 @@ class Placement:
         return tokens, parents
 
     def fill(self, width: int) -> None:
-        """Nothing stands in the slots up to ``width``."""
+        """Pad with unused slots up to ``width``."""
         self.slots += [None] * (width - len(self.slots))
 
-    def living(self, running: Sequence[Prefix]) -> list[int]:
-        """Slots that a running prefix stands on or may go on to; the others are forgotten."""
-        living = set(running)
+    def forget_unused(self, running: Sequence[Prefix]) -> list[int]:
+        """Return the slots of running prefixes, their ancestors and descendants; free the rest."""
+        used = set(running)
         for tip in running:
             prefix = tip
-            while (parent := prefix.parent) is not None and parent not in living:
+            while (parent := prefix.parent) is not None and parent not in used:
                 parent.children = {prefix.token: prefix}
-                living.add(parent)
+                used.add(parent)
                 prefix = parent
             if parent is not None:
                 parent.children[prefix.token] = prefix
-        below = [child for tip in running for child in tip.children.values()]
-        while below:
-            prefix = below.pop()
-            if prefix.evaluated and prefix not in living:
-                living.add(prefix)
-                below += prefix.children.values()
-        kept = []
+        descendants = [child for tip in running for child in tip.children.values()]
+        while descendants:
+            prefix = descendants.pop()
+            if prefix.evaluated and prefix not in used:
+                used.add(prefix)
+                descendants += prefix.children.values()
+        used_slots = []
         for slot, prefix in enumerate(self.slots):
-            if prefix is None and slot < len(self.prompt) or prefix in living:
-                kept.append(slot)
+            if prefix is None and slot < len(self.prompt) or prefix in used:
+                used_slots.append(slot)
             elif prefix is not None:
-                _forget(prefix)
-        return kept
+                prefix.forget()
+        return used_slots
 
-    def move(self, kept: list[int], width: int) -> None:
-        """Number the slots anew after ``keep``."""
-        self.slots = [self.slots[slot] for slot in kept]
+    def renumber(self, slots: list[int], width: int) -> None:
+        """Follow ``TreeDecoder.keep``: move these slots to the front."""
+        self.slots = [self.slots[slot] for slot in slots]
         for slot, prefix in enumerate(self.slots):
             if prefix is not None:
                 prefix.slot = slot
         self.fill(width)
 
     def clear(self) -> None:
-        """The utterance is done: its prefixes hold nothing any more."""
+        """Free all prefixes of a finished utterance."""
         for prefix in filter(None, self.slots):
-            _forget(prefix)
+            prefix.forget()
 
 
 def compact(
@@ -90,27 +94,20 @@ def compact(
     placements: Sequence[Placement],
     running: Sequence[Sequence[Prefix]],
 ) -> None:
-    """Drop the nodes that nobody needs any more.
+    """Drop the tree nodes that no running prefix needs.
 
     Args:
-        decoder: Evaluated them.
-        state: Of U utterances.
+        decoder: Evaluates the nodes.
+        state: Trees of U utterances.
         placements: U.
-        running: Of each, the prefixes that go on.
+        running: Running prefixes of each utterance.
     """
-    kept = [
-        placement.living(prefixes) for placement, prefixes in zip(placements, running, strict=True)
+    slots = [
+        placement.forget_unused(prefixes)
+        for placement, prefixes in zip(placements, running, strict=True)
     ]
-    if all(len(slots) == state.num_nodes for slots in kept):
+    if all(len(used) == state.num_nodes for used in slots):
         return
-    decoder.keep(state, kept)
-    for placement, slots in zip(placements, kept, strict=True):
-        placement.move(slots, state.num_nodes)
-
-
-def _forget(prefix: Prefix) -> None:
-    """Free what a dead prefix holds; hypotheses that ended still read its tokens."""
-    prefix.slot = UNEVALUATED
-    prefix.logits = prefix.head_input = None
-    prefix.children = {}
-    prefix.memo = {}
+    decoder.keep(state, slots)
+    for placement, used in zip(placements, slots, strict=True):
+        placement.renumber(used, state.num_nodes)

@@ -1,14 +1,44 @@
-"""A hypothesis prefix as searches hold it: a place in the token tree, known or still drafted."""
+"""A hypothesis prefix: its place in the token tree, and what is known about its next token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-UNEVALUATED = -1  # slot of a prefix that no decoder call has seen
+UNEVALUATED = -1  # slot of a prefix that no decoder call has evaluated
+
+
+class Candidates(NamedTuple):
+    """Possible next tokens of a prefix, sorted by the full scorers, best first.
+
+    Attributes:
+        tokens: M ids; with CTC, the end symbol is the last one.
+        gains: Weighted sum of all scorers.
+        parts: Scores of the tokens, per scorer.
+    """
+
+    tokens: list[int]
+    gains: list[float]
+    parts: list[list[float]]
+
+
+class CTCState(NamedTuple):
+    """CTC forward log-probabilities of a prefix over T frames.
+
+    Attributes:
+        nonblank: (T,) paths that end in the prefix's last token at frame t.
+        total: (T,) paths that end in that token or in blank.
+        blank: (T,) paths that end in blank.
+        score: Log-probability of all label sequences that start with the prefix.
+    """
+
+    nonblank: torch.Tensor
+    total: torch.Tensor
+    blank: torch.Tensor
+    score: float
 
 
 @dataclass(eq=False, slots=True)
@@ -17,15 +47,18 @@ class Prefix:
 
     Attributes:
         token: Last token.
-        parent: Without that token; None for the whole prompt.
-        length: Tokens behind the prompt.
-        children: Longer by one token.
+        parent: The prefix without that token; None for the prompt.
+        length: Tokens after the prompt.
+        children: Prefixes with one more token, by token.
         slot: Node of the decoder's token tree, or ``UNEVALUATED``.
-        logits: (V,) base logits for the token that follows, once evaluated and until judged.
-        head_input: Rows of a decoder call, (R, D), and the one that heads draft from, once
-            evaluated.
-        memo: What scorers and proposers have worked out for this prefix; dies with it.
-        root: The prompt that it begins with, one object for each utterance.
+        logits: (V,) base logits of the next token, until the search has used them.
+        head_input: Head inputs (R, D) of a decoder call and this prefix's row, once evaluated.
+        best: Greedy search: the best next token and its log-probability, once evaluated.
+        accepted: Greedy search: the log-probability of ``token``, if the draft is accepted.
+        candidates: Beam search: possible next tokens.
+        scorers: Beam search: (V,) scores of each other scorer, None after use, and its state.
+        ctc: Beam search: the state of the CTC scorer.
+        root: The prompt, one object per utterance.
     """
 
     token: int
@@ -35,7 +68,11 @@ class Prefix:
     slot: int = UNEVALUATED
     logits: torch.Tensor | None = None
     head_input: tuple[torch.Tensor, int] | None = None
-    memo: dict[str, Any] = field(default_factory=dict)
+    best: tuple[int, float] | None = None
+    accepted: float | None = None
+    candidates: Candidates | None = None
+    scorers: dict[str, tuple[torch.Tensor | None, Any]] = field(default_factory=dict)
+    ctc: CTCState | None = None
     root: Prefix = field(init=False, repr=False)
 
     def __post_init__(self):
@@ -43,23 +80,33 @@ class Prefix:
 
     @property
     def evaluated(self) -> bool:
-        """Whether the decoder knows what follows."""
+        """Whether a decoder call has evaluated the prefix."""
         return self.slot != UNEVALUATED
 
     def child(self, token: int) -> Prefix:
-        """The prefix that is longer by ``token``; made when it is not there."""
-        found = self.children.get(token)
-        if found is None:
-            found = self.children[token] = Prefix(token, self, self.length + 1)
-        return found
+        """Return the prefix with ``token`` appended; create it if it does not exist."""
+        child = self.children.get(token)
+        if child is None:
+            child = self.children[token] = Prefix(token, self, self.length + 1)
+        return child
 
     def ancestors(self) -> Iterator[Prefix]:
-        """This prefix and all shorter ones, longest first."""
+        """Yield this prefix and all shorter ones, longest first."""
         prefix: Prefix | None = self
         while prefix is not None:
             yield prefix
             prefix = prefix.parent
 
     def tokens(self) -> list[int]:
-        """Tokens behind the prompt."""
+        """Return the tokens after the prompt."""
         return [prefix.token for prefix in self.ancestors()][-2::-1]
+
+    def forget_scores(self) -> None:
+        """Free the scores and scorer states."""
+        self.logits = self.best = self.accepted = self.candidates = self.ctc = None
+        self.scorers = {}
+
+    def forget(self) -> None:
+        """Free all but the tokens, which ended hypotheses still need."""
+        self.slot, self.head_input, self.children = UNEVALUATED, None, {}
+        self.forget_scores()

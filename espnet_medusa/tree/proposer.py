@@ -1,4 +1,4 @@
-"""What stands in for the decoder behind prefixes that it has not evaluated."""
+"""Drafters: what proposes the next tokens of prefixes that the decoder has not evaluated."""
 
 from __future__ import annotations
 
@@ -16,41 +16,60 @@ if TYPE_CHECKING:
 
 
 class States(Protocol):
-    """What a proposer knows of R prefixes."""
+    """A drafter's states of R prefixes."""
 
     def select(self, rows: torch.Tensor) -> Self:
-        """States of these rows, in this order; a row may come several times."""
+        """Return the states of these rows, in this order; a row may occur several times."""
 
     def join(self, others: Self) -> Self:
-        """These rows, then those."""
+        """Return these rows followed by ``others``."""
 
 
 @dataclass(frozen=True)
 class DraftInput:
-    """What a draft model or CTC reads of one utterance; the decoder may read something else.
+    """An utterance as input of a draft model or of CTC.
 
     Attributes:
         memory: (S, D) output of the draft model's encoder.
-        prompt: P tokens to start from.
-        speech: (S', D') output of the main model's encoder for CTC; None: ``memory`` is.
+        prompt: P prompt tokens.
+        speech: (S', D') output of the main model's encoder, for CTC; None: ``memory``.
+        ctc_hypothesis: The CTC branch's hypothesis, if it has been computed already.
     """
 
     memory: torch.Tensor
     prompt: list[int]
     speech: torch.Tensor | None = None
+    ctc_hypothesis: Any = None
 
     @property
     def ctc_input(self) -> torch.Tensor:
-        """What CTC hears."""
+        """Encoder output that CTC reads."""
         return self.memory if self.speech is None else self.speech
 
 
-class DraftCost(NamedTuple):
-    """What drafting has cost an utterance in calls of another model.
+@dataclass(frozen=True)
+class DraftContext:
+    """The batch of U utterances that a drafter is started for.
 
     Attributes:
-        calls: That it took part in.
-        nodes: Tokens of it that they evaluated.
+        roots: U prompts; ``Prefix.root`` of the search's prefixes.
+        device: Device of the main model.
+        draft_inputs: U, for draft models and CTC.
+        cross_keys_values: ``TreeState.cross_keys_values``, for heads with cross-attention.
+    """
+
+    roots: Sequence[Prefix]
+    device: torch.device
+    draft_inputs: Sequence[DraftInput] = ()
+    cross_keys_values: Any = None
+
+
+class DraftCost(NamedTuple):
+    """An utterance's share of the calls of a draft model.
+
+    Attributes:
+        calls: Calls with nodes of the utterance.
+        nodes: Nodes of the utterance that these calls evaluated.
     """
 
     calls: int = 0
@@ -58,12 +77,12 @@ class DraftCost(NamedTuple):
 
 
 class Proposer(ABC):
-    """Drafts. A new way to draft supplies this and nothing else.
+    """A drafter; a new way to draft implements this class only.
 
     Attributes:
-        vocabulary: (V',) token ids that ``logits`` are of; None: all.
-        needs_head_input: Whether ``start`` reads ``Prefix.head_input``, which a decoder with an own
-            block computes for nobody else. Without, it drafts before the decoder's first call.
+        vocabulary: (V',) token ids of the columns of ``logits``; None: all.
+        needs_head_input: Whether ``start`` reads ``Prefix.head_input``. A drafter that does not
+            can draft before the decoder's first call.
     """
 
     vocabulary: torch.Tensor | None = None
@@ -72,79 +91,60 @@ class Proposer(ABC):
     @property
     @abstractmethod
     def max_steps(self) -> int | None:
-        """How often a state can be advanced; None without limit."""
+        """How often a state can be advanced; None: without limit."""
 
-    def begin(
-        self,
-        roots: Sequence[Prefix],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput] | None = None,
-        cross_keys_values: Any = None,
-    ) -> Proposer:
-        """The proposer of one run of a search; one that remembers utterances returns another.
-
-        Args:
-            roots: Prompts of U utterances; ``Prefix.root`` leads back to them.
-            memory: (U, S, D) the main model's encoder output.
-            memory_lengths: (U,) frames.
-            draft_inputs: U, for draft models and CTC.
-            cross_keys_values: ``TreeState.cross_keys_values``, for heads with cross-attention.
-        """
+    def begin(self, context: DraftContext) -> Proposer:
+        """Return the proposer for one batch; a proposer with state per utterance returns a copy."""
         return self
 
     @property
     def early(self) -> Proposer | None:
-        """What of it drafts behind prompts that the decoder has not evaluated."""
+        """The part that drafts after prompts that the decoder has not evaluated."""
         return None if self.needs_head_input else self
 
     @abstractmethod
     def start(self, prefixes: Sequence[Prefix]) -> States:
-        """States of R evaluated prefixes, or, if it needs no head input, of R prompts."""
+        """Return the states of R evaluated prefixes; without ``needs_head_input``, also prompts."""
 
     @abstractmethod
     def advance(self, states: States, tokens: torch.Tensor) -> States:
-        """R states, each longer by its token (R,)."""
+        """Return R states after appending a token (R,) to each."""
 
     @abstractmethod
     def logits(self, states: States) -> torch.Tensor:
-        """(R, V') for the token that follows; nobody reads rows of evaluated prefixes."""
+        """Return (R, V') for the next token; rows of evaluated prefixes are not used."""
 
     def chain(self, states: States, depth: int) -> torch.Tensor | None:
-        """(R, depth) best tokens behind R states, one after the other, where no steps are needed.
+        """Return the next ``depth`` best tokens (R, depth) in one operation.
 
-        Behind an end symbol nobody reads. None: advance and ask again for each.
+        Tokens after an end symbol are arbitrary. None: use ``advance`` and ``logits`` instead.
         """
         return None
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Only these prefixes and what lies before or behind them will be asked for again."""
+        """Forget all but these prefixes, their ancestors and their descendants."""
         return
 
     def cost(self, root: Prefix) -> DraftCost:
-        """What drafting for the utterance of ``root`` has cost so far."""
+        """Return the draft model's cost so far for the utterance of ``root``."""
         return DraftCost()
 
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
-        """Tokens of columns of ``logits``."""
+        """Return the token ids of columns of ``logits``."""
         return columns if self.vocabulary is None else self.vocabulary[columns]
 
 
 class HeadsProposer(Proposer):
-    """Heads on the decoder draft: they start from what the decoder computed for them."""
+    """Heads on the decoder, which draft from the decoder's hidden states."""
 
     def start(self, prefixes: Sequence[Prefix]) -> States:
         return self.start_from(head_inputs(prefixes))
 
     @abstractmethod
     def start_from(self, head_input: torch.Tensor) -> States:
-        """States of R evaluated prefixes.
-
-        Args:
-            head_input: (R, D) of ``NodeOutputs``.
-        """
+        """Return the states of R prefixes with this (R, D) ``NodeOutputs.head_input``."""
 
 
 def head_inputs(prefixes: Sequence[Prefix]) -> torch.Tensor:
-    """(R, D) what heads draft from."""
+    """Return the head inputs (R, D) of evaluated prefixes."""
     return torch.stack([outputs[row] for outputs, row in (p.head_input for p in prefixes)])

@@ -1,14 +1,15 @@
-"""The token tree under every search: nodes, parents, who sees whom.
+"""The token tree of a search: nodes, parents, attention visibility.
 
-A node is a token with a parent; the path from the root is a hypothesis prefix; its depth is its
-position. Trees live on the host: a search decides there, and a few bits are cheaper to keep than
-to compute on a device and read back.
+A node is a token with a parent. The path from the root is a hypothesis prefix, and its depth is
+its position. Trees are on the host, because the search decides there and trees are small.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
 
 ROOT = -1  # parent of a node that starts a path
 
@@ -19,8 +20,8 @@ class TokenTree:
 
     Attributes:
         parents: Slot of each node's parent, or ``ROOT``.
-        visible: Bit sets: bit j of ``visible[i]`` is set where node j is node i or an ancestor of
-            it. A dead slot sees itself alone, and nobody sees it.
+        visible: Bit sets: bit j of ``visible[i]`` is set if node j is node i or an ancestor of it.
+            A padding slot sees only itself and no node sees it.
     """
 
     parents: list[int] = field(default_factory=list)
@@ -30,11 +31,10 @@ class TokenTree:
         return len(self.parents)
 
     def add(self, parents: Sequence[int]) -> None:
-        """Put new nodes behind the ones there are.
+        """Append new nodes.
 
         Args:
-            parents: Slot of each one's parent, an older node's or an earlier new one's, or
-                ``ROOT``.
+            parents: Slot of each node's parent (an old or an earlier new node), or ``ROOT``.
         """
         for parent in parents:
             itself = 1 << len(self.parents)
@@ -50,15 +50,15 @@ class TokenTree:
         self.add(parents)
 
     def fill(self, width: int) -> None:
-        """Add dead slots up to ``width``, so that trees of a batch are equally long."""
+        """Append padding slots up to ``width``, so that all trees of a batch have one length."""
         self.add([ROOT] * (width - len(self)))
 
     def depth(self, slot: int) -> int:
-        """Number of a node's ancestors: its position."""
+        """Return a node's number of ancestors, which is its position."""
         return self.visible[slot].bit_count() - 1
 
     def path(self, slot: int) -> list[int]:
-        """Slots from the root to ``slot``."""
+        """Return the slots from the root to ``slot``."""
         path = []
         while slot != ROOT:
             path.append(slot)
@@ -67,11 +67,11 @@ class TokenTree:
 
 
 def visibility(trees: Sequence[TokenTree], first: int) -> np.ndarray:
-    """(U, T, N) bool, who is seen by the last T nodes, those from slot ``first`` on.
+    """Return which nodes the last T nodes attend to, (U, T, N) bool.
 
     Args:
-        trees: U of one length N.
-        first: N - T.
+        trees: U trees of one length N.
+        first: N - T, the slot of the first of these nodes.
     """
     num_nodes = len(trees[0])
     num_bytes = (num_nodes + 7) // 8
@@ -82,5 +82,22 @@ def visibility(trees: Sequence[TokenTree], first: int) -> np.ndarray:
 
 
 def chain_parents(length: int, parent: int, first_slot: int) -> list[int]:
-    """Parents of a chain of new nodes from ``first_slot`` on; the first hangs on ``parent``."""
+    """Return the parents of a chain of new nodes from ``first_slot`` on, after ``parent``."""
     return [parent, *range(first_slot, first_slot + length - 1)][:length]
+
+
+def upload(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return ``torch.tensor(numbers)`` on a device, without synchronizing with a GPU.
+
+    Args:
+        numbers: Nested sequences, a NumPy array or a tensor on the host.
+        device: Destination.
+        dtype: Of the tensor; None: inferred by torch.
+    """
+    return staged(numbers, device, dtype).to(device, non_blocking=True)
+
+
+def staged(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return the tensor on the host, in pinned memory for a GPU; arguments as in ``upload``."""
+    tensor = torch.as_tensor(numbers, dtype=dtype)
+    return tensor.pin_memory() if device.type == "cuda" else tensor

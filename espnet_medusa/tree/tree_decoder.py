@@ -1,4 +1,4 @@
-"""What a decoder offers to searches: a token tree that is extended one call at a time."""
+"""The interface of a decoder for searches: a token tree that each call extends."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,22 +7,25 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.tree.best_token import BestTokens, Restriction, best_tokens
+from espnet_medusa.tree.best_tokens import (
+    BestTokens,
+    Restriction,
+    TopTokens,
+    best_tokens,
+    top_tokens,
+)
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.proposer import Proposer
-from espnet_medusa.tree.token_tree import TokenTree
-from espnet_medusa.tree.top_tokens import TopTokens, top_tokens
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.token_tree import TokenTree, upload
 
 
 @dataclass(frozen=True)
 class NodeOutputs:
-    """What one decoder call says about its R new nodes, one utterance's behind the other's.
+    """Outputs of a decoder call for its R new nodes, utterance by utterance.
 
     Attributes:
-        hidden: (R, D) last hidden state, for the base vocabulary projection.
-        head_input: (R, D) what the heads that draft start from; ``hidden`` itself without an own
-            block.
+        hidden: (R, D) last hidden state, input of the base vocabulary projection.
+        head_input: (R, D) input of the draft heads; ``hidden`` itself without a separate block.
     """
 
     hidden: torch.Tensor
@@ -31,20 +34,20 @@ class NodeOutputs:
 
 @dataclass
 class TreeState:
-    """Trees of U utterances with everything the decoder remembers of them.
+    """Token trees of U utterances and the decoder's caches.
 
     Attributes:
-        trees: U, equally long: shorter ones are filled with dead slots.
+        trees: U, padded to one length.
         cache: Self-attention keys and values by node.
-        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size); none where the
+        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the
             memory is a prefix of the cache.
-        memory_mask: (U, 1, 1, S) additive mask of what is padding in either, or None.
-        with_heads: Whether ``extend`` also computes what the heads start from.
-        offsets: U, positions before the first node: that prefix.
+        memory_mask: (U, 1, 1, S) additive padding mask of the memory or the prefix, or None.
+        with_heads: Whether ``extend`` also computes the head input.
+        offsets: U, positions before the first node: the length of the prefix.
         cross_keys_values: Cross-attention keys and values of the last layer, for heads that attend
-            to the encoder output; rows of finished utterances stay. None without such heads.
+            to the encoder output; includes finished utterances. None without such heads.
         calls: Decoder calls so far.
-        nodes: Nodes they evaluated, of all utterances.
+        nodes: Nodes evaluated so far, of all utterances.
     """
 
     trees: list[TokenTree]
@@ -64,53 +67,52 @@ class TreeState:
 
 
 class TreeDecoder(ABC):
-    """A decoder over token trees; greedy and beam searches know nothing else of a model."""
+    """A decoder over token trees, the only part of a model that searches use."""
 
     @abstractmethod
     def max_depth(self, frames: int) -> int:
-        """The longest path, prompt included, that it has positions for behind so much memory."""
+        """Return the maximum path length, prompt included, after this many memory frames."""
 
     @property
     @abstractmethod
     def num_heads(self) -> int:
-        """K, the heads that can draft; 0 without heads."""
+        """K, the number of draft heads; 0 without heads."""
 
     @abstractmethod
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
     ) -> TreeState:
-        """Begin empty trees; no decoder call.
+        """Return empty trees, without a decoder call.
 
         Args:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
-            with_heads: Whether ``extend`` shall serve the heads.
+            with_heads: Whether ``extend`` computes the head input.
         """
 
     @abstractmethod
     def extend(
         self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
     ) -> NodeOutputs:
-        """Evaluate new nodes: one decoder call.
+        """Evaluate new nodes in one decoder call.
 
         Args:
-            state: Changed in place. Each utterance's new nodes get the slots behind the ones
-                there are, N on.
-            tokens: Of the U utterances; one may have more than another.
-            parents: As ``TokenTree.add`` takes them.
+            state: Changed in place. Each utterance's new nodes get the slots N, N + 1, ...
+            tokens: New tokens of each of U utterances; their numbers may differ.
+            parents: As in ``TokenTree.add``.
         """
 
     def keep(self, state: TreeState, slots: Sequence[Sequence[int]]) -> None:
-        """Drop all nodes but these, as ``TokenTree.keep`` takes them, of each utterance."""
-        for tree, kept in zip(state.trees, slots, strict=True):
-            tree.keep(kept)
+        """Drop all nodes except these slots of each utterance, as ``TokenTree.keep``."""
+        for tree, row in zip(state.trees, slots, strict=True):
+            tree.keep(row)
         width = max(map(len, slots))
         for tree in state.trees:
             tree.fill(width)
         state.cache.keep(slots)
 
     def select(self, state: TreeState, utterances: Sequence[int]) -> None:
-        """Drop all utterances but these."""
+        """Drop all utterances except these."""
         state.trees = [state.trees[row] for row in utterances]
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
@@ -121,18 +123,18 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Base head: (..., D) to (..., V)."""
+        """Apply the base vocabulary projection: (..., D) to (..., V)."""
 
     def best_tokens(
         self, logits: torch.Tensor, restriction: Restriction | None = None
     ) -> BestTokens:
-        """What ``best_tokens`` of ``tree.best_token`` says of ``logits`` (R, V)."""
+        """Return ``best_tokens`` of logits (R, V); runtimes may have a faster kernel."""
         return best_tokens(logits, restriction)
 
     def top_tokens(
         self, logits: torch.Tensor, count: int, restriction: Restriction | None = None
     ) -> TopTokens:
-        """What ``top_tokens`` of ``tree.top_tokens`` says of ``logits`` (R, V)."""
+        """Return ``top_tokens`` of logits (R, V); runtimes may have a faster kernel."""
         return top_tokens(logits, count, restriction)
 
     @abstractmethod
@@ -142,16 +144,16 @@ class TreeDecoder(ABC):
         precision: str | None = None,
         verified: bool = False,
     ) -> Proposer | None:
-        """What drafts from ``head_input``; None without heads.
+        """Return the heads as a drafter; None without heads.
 
         Args:
-            vocabulary: (V',) tokens that it may draft, ascending; None: all.
+            vocabulary: (V',) tokens that may be drafted, ascending; None: all.
             precision: As the decode option ``draft_precision``; None: the decoder's.
-            verified: Whether the decoder checks the drafts: with no ``precision`` they may then be
-                computed in whatever is fast.
+            verified: Whether drafts are verified. If so and ``precision`` is None, the heads may
+                compute in the fastest precision.
         """
 
     @property
     @abstractmethod
     def heads_trained(self) -> bool:
-        """False when the heads are as they were made, or there are none."""
+        """False if the heads have their initial weights, or if there are none."""

@@ -1,6 +1,5 @@
 """Time a search and its parts, without a change to the search."""
 
-import copy
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -8,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from espnet_medusa.search.search import Search
 
 CALLS, DRAFTING = "decoder calls", "drafting"
 
@@ -61,12 +62,10 @@ class Stopwatch:
         return result
 
 
-def timed(search: Any, stopwatch: Stopwatch) -> Any:
-    """Return a copy of a greedy or beam search whose parts are timed."""
-    search = copy.copy(search)
-    search.decoder = TimedDecoder(search.decoder, stopwatch)
-    search.drafter = TimedPlanner(search.drafter, stopwatch)
-    return search
+def timed(search: Search, stopwatch: Stopwatch) -> Search:
+    """Return a search with the same parts, timed."""
+    decoder = TimedDecoder(search.decoder, stopwatch)
+    return Search(decoder, TimedPlanner(search.planner, stopwatch))
 
 
 class Timed:
@@ -94,8 +93,8 @@ class TimedDecoder(Timed):
 class TimedPlanner(Timed):
     """A ``RunAhead`` whose drafting is timed."""
 
-    def begin(self, *arguments: Any) -> "TimedPlanner":
-        begun = self.stopwatch.time(DRAFTING, self.part.begin, *arguments)
+    def begin(self, context: Any) -> "TimedPlanner":
+        begun = self.stopwatch.time(DRAFTING, self.part.begin, context)
         return TimedPlanner(begun, self.stopwatch)
 
     def draft_prompt(self, states: Any) -> None:

@@ -1,16 +1,15 @@
 """Decode held-out batches with draft settings, and time them."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch, BeamStrategy
+from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.build import draft_shape
-from espnet_medusa.search.greedy import GreedySearch, GreedyStrategy
 from espnet_medusa.search.options import THRESHOLD, LengthLimits, SearchOptions
+from espnet_medusa.search.search import Search
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import HeldOutBatch
@@ -19,7 +18,6 @@ from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock, Stopwatch, ti
 
 TIE = 1e-4  # beam hypotheses whose scores differ by less may change places: sums round differently
 
-Search = GreedySearch | BeamSearch
 Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: token ids and score
 
 
@@ -52,7 +50,7 @@ class Task:
     @property
     def beam_size(self) -> int | None:
         """B; None with greedy search."""
-        beam = isinstance(self.search, BeamSearch)
+        beam = isinstance(self.search.strategy, BeamStrategy)
         return self.search.strategy.beam_size if beam else None
 
     @property
@@ -74,14 +72,9 @@ class Task:
         options, proposer = replace(self.options, **setting.options()), None
         if setting.depth > 0:
             proposer = self.drafters[setting.drafter].proposers[setting.share]
-        search, old = copy.copy(self.search), self.search.strategy
-        shape = draft_shape(options, search.decoder, proposer, width=self.beam_size or 1)
-        if self.beam_size is None:
-            strategy = GreedyStrategy(old.scoring, old.rule, old.best_tokens, shape.width)
-        else:
-            strategy = BeamStrategy(old.scoring, old.beam_size, shape.width)
-        search.drafter = RunAhead(strategy, proposer, shape)
-        return search
+        decoder = self.search.decoder
+        shape = draft_shape(options, decoder, proposer, width=self.beam_size or 1)
+        return Search(decoder, RunAhead(self.search.strategy, proposer, shape))
 
 
 @dataclass

@@ -16,9 +16,9 @@ from espnet_medusa.bin import convert
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
 
 NUM_HEADS = 4
@@ -134,7 +134,7 @@ def search(golden, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
     memory = golden.memory[sample : sample + 1]
     decoder = build_runtime(golden.decoder)
-    greedy = GreedySearch(decoder, rule, Constraints(eos), decoder.proposer(), shape)
+    greedy = greedy_search(decoder, rule, Constraints(eos), decoder.proposer(), shape)
     return greedy(memory, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
 
 
@@ -168,7 +168,7 @@ def test_typical_text_starts_as_aiolas(golden, sample):
 
 def test_decode_configs_are_aiolas(golden):
     """Start token, forced prefix, tree and thresholds."""
-    assert golden.speech2text.search.drafter.shape == DraftShape(4, choices=(1, 1, 1, 1))
+    assert golden.speech2text.search.planner.shape == DraftShape(4, choices=(1, 1, 1, 1))
     folder = golden.experiment / "conf"
     typical = yaml.safe_load((folder / "decode_typical.yaml").read_text())
     assert (typical["typical_epsilon"], typical["typical_alpha"]) == (0.09, 0.3)

@@ -11,6 +11,7 @@ from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.proposer import DraftContext
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
@@ -29,7 +30,9 @@ def teacher_forced(decoder, seed, frames):
 def begun(runtime, roots, memory, lengths, precision, vocabulary=None):
     """What drafts for these utterances."""
     cross = runtime.start(memory, lengths).cross_keys_values
-    return runtime.proposer(vocabulary, precision).begin(roots, memory, lengths, None, cross)
+    return runtime.proposer(vocabulary, precision).begin(
+        DraftContext(roots, memory.device, cross_keys_values=cross)
+    )
 
 
 @torch.no_grad()
@@ -168,7 +171,9 @@ def test_what_heads_hear_stays_when_utterances_leave(kind, precision):
     memory, lengths = random_memory(2, [7, 4, 40, 12])
     roots = [Prefix(0) for _ in memory]
     state = runtime.start(memory, lengths)
-    proposer = runtime.proposer().begin(roots, memory, lengths, None, state.cross_keys_values)
+    proposer = runtime.proposer().begin(
+        DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
+    )
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5, 1, 2])

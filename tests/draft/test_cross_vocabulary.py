@@ -26,14 +26,15 @@ from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftContext, DraftInput
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
     hugging_face_vocabulary,
@@ -88,7 +89,7 @@ def translations(vocabularies):
 
 
 def greedy(decoder, proposer, shape, end=EOS):
-    return GreedySearch(decoder, AcceptanceRule(exact), Constraints(end), proposer, shape)
+    return greedy_search(decoder, AcceptanceRule(exact), Constraints(end), proposer, shape)
 
 
 def begun(proposer, count=1, prompt=(1,)):
@@ -96,7 +97,7 @@ def begun(proposer, count=1, prompt=(1,)):
     memory, lengths = random_memory(0, [4] * count)
     roots = [Prefix(0) for _ in range(count)]
     inputs = [DraftInput(row, [*prompt]) for row in memory]
-    return proposer.begin(roots, memory, lengths, inputs), roots
+    return proposer.begin(DraftContext(roots, memory.device, inputs)), roots
 
 
 def scripted(texts, vocab_size, end):
@@ -413,9 +414,9 @@ def test_nbest_is_exact(translations, main, draft):
         weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
         shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
         scorers, ctc = make_scorers(seed)
-        search = BeamSearch(
-            build_runtime(module), scorers, ctc.log_softmax, weights, beam_size, Constraints(EOS),
-            proposer, shape,
+        search = beam_search(
+            build_runtime(module), Scorers(weights, scorers, ctc.log_softmax), beam_size,
+            Constraints(EOS), proposer, shape,
         )  # fmt: skip
         prompt = torch.tensor([[EOS]] * len(lengths))
         search_states = search(memory, lengths, prompt, LengthLimits(0.7), inputs)
@@ -454,7 +455,7 @@ def test_threshold_and_mixtures_take_it_as_any_other(translations):
         1, "coarse", translations("coarse", "fine")
     )
     runtime, prompt = build_runtime(module), torch.tensor([[3, 1]] * len(lengths))
-    search = ThresholdBeamSearch(runtime, Constraints(EOS), proposer, 0.2, 3, 4)
+    search = threshold_beam_search(runtime, Constraints(EOS), proposer, 0.2, 3, 4)
     assert all(
         search_state.ended
         for search_state in search(memory, lengths, prompt, LengthLimits(-9), inputs)
@@ -503,7 +504,7 @@ def test_what_is_settled_takes_no_memory(translations):
         assert int(proposer.logits(states)[0].argmax()) in (*text, vocabulary.end)
         proposer.keep([tip])
         node = proposer._places[tip].base
-        known = [one for one in node.ancestors() if one.memo]
+        known = [one for one in node.ancestors() if one in proposer._interpreter._predictions]
         sizes.append(proposer.tree.state.num_nodes)
         assert len(known) <= 1
     assert max(sizes) <= 2 + len(spelt) + 1

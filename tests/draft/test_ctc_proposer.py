@@ -2,11 +2,12 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
-from scripted import ScriptedCTC, ScriptedDecoder, edited
+from scripted import ScriptedCTC, ScriptedDecoder, ctc_context, edited
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
@@ -14,11 +15,12 @@ from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.scores import Scorers
 from espnet_medusa.tree.prefix import Prefix
 
 PROMPT = [3, 1]
@@ -95,7 +97,7 @@ def begun(texts, vocabulary=None, sure=0.9):
     ctc = ScriptedCTC(texts, memory, BLANK, sure)
     proposer = CTCProposer(ctc, VOCAB_SIZE, EOS, BLANK, vocabulary)
     roots = [Prefix(PROMPT[-1]) for _ in texts]
-    return proposer.begin(roots, memory, lengths), roots
+    return proposer.begin(ctc_context(roots, memory, lengths)), roots
 
 
 def search_state(prefix, tokens):
@@ -177,7 +179,7 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
 
 def greedy(decoder, proposer, memory, lengths, max_lengths, shape, prompt=None):
     constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
+    search = greedy_search(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([PROMPT] * len(lengths)) if prompt is None else prompt
     return search(memory, lengths, prompt, bounds(max_lengths))
 
@@ -198,7 +200,7 @@ def calls_for(texts, heard, shape=WHOLE):
     ctc = ScriptedCTC(heard, memory, BIG)
     proposer = CTCProposer(ctc, BIG, BIG - 1, BIG)
     constraints = build_constraints(SearchOptions(), BIG, BIG - 1)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
+    search = greedy_search(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(count)])
     search_states = search(memory, lengths, prompt, bounds([60] * count))
     assert [search_state.tokens for search_state in search_states] == texts
@@ -281,8 +283,8 @@ def test_greedy_text_is_exact(seed, kind):
 def beam(runtime, proposer, seed, weights, beam_size, shape):
     constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
-    return BeamSearch(
-        runtime, scorers, ctc.log_softmax, weights, beam_size, constraints, proposer, shape
+    return beam_search(
+        runtime, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints, proposer, shape
     )
 
 
@@ -383,8 +385,11 @@ def test_a_mixture_adds_probabilities(heads):
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
         root.head_input = (torch.randn(2, memory.size(-1)), row)
-    begin = roots, memory, lengths, None, runtime.start(memory, lengths).cross_keys_values
-    parts = [proposer.begin(*begin) for proposer in (ctc, runtime.proposer(), mixed)]
+    context = replace(
+        ctc_context(roots, memory, lengths),
+        cross_keys_values=runtime.start(memory, lengths).cross_keys_values,
+    )
+    parts = [proposer.begin(context) for proposer in (ctc, runtime.proposer(), mixed)]
     tokens = torch.tensor([4, 2])
     first, second, both = (
         part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts
@@ -427,7 +432,8 @@ def test_a_chain_is_what_steps_draft(seed):
     memory, lengths = random_memory(seed, [60] * len(texts))
     proposer = CTCProposer(ScriptedCTC(texts, memory, BIG), BIG + 1, BIG - 1, BIG)
     roots = [Prefix(0) for _ in texts]
-    begun = proposer.begin(roots, memory, lengths)
+    context = ctc_context(roots, memory, lengths)
+    begun = proposer.begin(context)
     prefixes = []
     for root, text in zip(roots, texts, strict=True):
         known = edited(text[: rng.randint(0, len(text))], rng.randint(0, 1), BIG - 1, rng)
@@ -445,4 +451,4 @@ def test_a_chain_is_what_steps_draft(seed):
         states = begun.advance(states, chains[:, step])
     assert ended.all()
     few = CTCProposer(proposer.ctc, BIG + 1, BIG - 1, BIG, torch.arange(9))
-    assert few.begin(roots, memory, lengths).chain(states, 5) is None, "it knows too few tokens"
+    assert few.begin(context).chain(states, 5) is None, "it knows too few tokens"

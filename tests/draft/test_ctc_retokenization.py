@@ -5,16 +5,16 @@ import random
 import pytest
 import torch
 from made_vocabularies import open_bundled
-from scripted import ScriptedCTC, ScriptedDecoder
+from scripted import ScriptedCTC, ScriptedDecoder, ctc_context
 from tiny import bounds, random_memory, tiny_decoder
 
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.ctc_hypothesis import NONE, Retokenization, retokenized_hypothesis
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
@@ -149,7 +149,7 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
         ctc, SIZE, vocabulary.end, retokenization=Retokenization(units.contents, vocabulary)
     )
     roots = [Prefix(0), Prefix(0)]
-    begun = proposer.begin(roots, memory, lengths)
+    begun = proposer.begin(ctc_context(roots, memory, lengths))
     others = [" Mr. Quilter was an apostle", " Uberraschung ♪"]
     ends = []
     for root, other in zip(roots, others, strict=True):
@@ -179,7 +179,7 @@ def calls_for(runtime, units, vocabulary, texts, heard, shape=WHOLE, limit=None)
         retokenization=Retokenization(units.contents, vocabulary),
     )  # fmt: skip
     constraints = build_constraints(SearchOptions(), SIZE, vocabulary.end)
-    search = GreedySearch(decoder, AcceptanceRule(exact), constraints, proposer, shape)
+    search = greedy_search(decoder, AcceptanceRule(exact), constraints, proposer, shape)
     prompt = torch.tensor([[row, 1] for row in range(len(texts))])
     search_states = search(memory, lengths, prompt, bounds([60] * len(texts)))
     assert [search_state.tokens for search_state in search_states] == tokens

@@ -13,29 +13,30 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftContext, DraftInput
 
 PROMPT = [3, 1]
 
 
-def greedy_search(decoder, shape, acceptance="exact", **options):
+def build_greedy(decoder, shape, acceptance="exact", **options):
     rule = build_rule(SearchOptions(acceptance=acceptance, **options))
-    return GreedySearch(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
+    return greedy_search(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
 
 
-def beam_search(decoder, shape, beam_size, seed=0, weights=None):
+def build_beam(decoder, shape, beam_size, seed=0, weights=None):
     scorers, ctc = make_scorers(seed)
     weights = weights or make_weights()
     constraints = Constraints(EOS)
-    return BeamSearch(
-        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
+    return beam_search(
+        decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
         decoder.proposer(), shape,
     )  # fmt: skip
 
@@ -104,8 +105,8 @@ def test_logits_are_the_draft_models_own_behind_every_path():
     memory, lengths = random_memory(5, [7, 4])
     inputs = [DraftInput(memory[0], [3, 1]), DraftInput(memory[1, :4], [2, 6, 0])]
     roots = [Prefix(1), Prefix(1)]  # the main model's prompt may be another
-    unused = torch.zeros(2, 1, 1), torch.tensor([1, 1])
-    proposer = DraftModelProposer(build_runtime(draft), EOS).begin(roots, *unused, inputs)
+    context = DraftContext(roots, memory.device, inputs)
+    proposer = DraftModelProposer(build_runtime(draft), EOS).begin(context)
     known = [roots[0].child(4), roots[1], roots[0]]
     states = proposer.start(known)
     states = proposer.advance(states, torch.tensor([7, 8, 9]))
@@ -135,7 +136,7 @@ def test_the_main_model_itself_gets_all_its_drafts_accepted(seed, depth):
     module = tiny_decoder(seed, "none")
     decoder = drafted_by(module, module)
     memory, lengths = random_memory(seed, [6, 9, 4])
-    search_states = greedy_search(decoder, DraftShape(depth))(
+    search_states = build_greedy(decoder, DraftShape(depth))(
         memory, lengths, prompts(3), bounds([30, 23, 40])
     )
     for row, search_state in enumerate(search_states):
@@ -154,7 +155,7 @@ def test_the_main_model_itself_drafts_the_whole_beam():
     memory, lengths = random_memory(2, [16, 11])
     decoder = drafted_by(module, module)
     weights = make_weights(ctc=0.3)
-    search = beam_search(decoder, DraftShape(6, 5), 5, 2, weights)
+    search = build_beam(decoder, DraftShape(6, 5), 5, 2, weights)
     for search_state in search(memory, lengths, torch.tensor([[EOS]] * 2)):
         assert search_state.statistics.decoder_calls == -(-search_state.steps // 7)
 
@@ -164,13 +165,13 @@ def searches(decoder, seed):
     memory, lengths = random_memory(seed, [14, 9, 11])
     limits = bounds([30, 4, 17])
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
-        search = greedy_search(decoder, shape, "top_m")
+        search = build_greedy(decoder, shape, "top_m")
         yield lambda search=search: search(memory, lengths, prompts(3), limits)
     weights = make_weights(ctc=0.3, lm=0.3)
     for search in (
-        beam_search(decoder, DraftShape(4, 3), 3, seed),
-        beam_search(decoder, DraftShape(4, 6, 15), 3, seed, weights),
-        ThresholdBeamSearch(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
+        build_beam(decoder, DraftShape(4, 3), 3, seed),
+        build_beam(decoder, DraftShape(4, 6, 15), 3, seed, weights),
+        threshold_beam_search(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
     ):
         yield lambda search=search: search(memory, lengths, prompts(3), LengthLimits(-14))
 
@@ -205,7 +206,7 @@ def test_a_chain_costs_a_call_a_step_and_its_tree_stays_small():
     watched, extend = Watched(draft), draft.extend
     draft.extend = lambda state, *new: (extend(state, *new), sizes.append(state.num_nodes))[0]
     memory, lengths = random_memory(3, [12])
-    [search_state] = greedy_search(decoder, DraftShape(4))(
+    [search_state] = build_greedy(decoder, DraftShape(4))(
         memory, lengths, prompts(1), bounds([50], [50])
     )
     counts = search_state.statistics
@@ -223,7 +224,7 @@ def test_batch_equals_singles_in_what_drafts_cost():
     _, decoder = drafted(4, "near")
     memory, lengths = random_memory(4, [9, 2, 5, 7])
     most = [40, 10, 25, 3]
-    search = greedy_search(decoder, DraftShape(3))
+    search = build_greedy(decoder, DraftShape(3))
     together = search(memory, lengths, prompts(4), bounds(most))
     for row, search_state in enumerate(together):
         size = lengths[row : row + 1]
@@ -244,7 +245,7 @@ def test_a_draft_model_reads_its_own_memory_and_prompt():
     inputs = [DraftInput(other[0], [5, 2, 0]), DraftInput(other[1, :3], [5, 4, 0])]
     decoder = drafted_by(module, draft)
     watched = Watched(draft_decoder(decoder))
-    search = greedy_search(decoder, DraftShape(4))
+    search = build_greedy(decoder, DraftShape(4))
     search_states = search(memory, lengths, prompts(2), bounds([20, 20]), inputs)
     for row, search_state in enumerate(search_states):
         alone = memory[row : row + 1, : lengths[row]]
@@ -270,7 +271,7 @@ def test_a_draft_model_with_fewer_positions():
     memory, lengths = random_memory(6, [6, 4])
     decoder = drafted_by(module, tiny_decoder(6, "none", max_target_positions=9))
     watched = Watched(draft_decoder(decoder))
-    search_states = greedy_search(decoder, DraftShape(5))(
+    search_states = build_greedy(decoder, DraftShape(5))(
         memory, lengths, prompts(2), bounds([40, 3], [40, 0])
     )
     expected = plain_greedy(module, memory[:1, :6], PROMPT, 40, min_length=40)[0]
@@ -286,7 +287,7 @@ def test_nothing_is_asked_behind_the_end():
         rng = random.Random(seed)
         memory, lengths = random_memory(seed, [12, 7])
         shape = DraftShape(5, rng.choice([1, 4]))
-        greedy_search(decoder, shape)(memory, lengths, prompts(2), bounds([25, 30]))
+        build_greedy(decoder, shape)(memory, lengths, prompts(2), bounds([25, 30]))
         paths = [path for rows in watched.paths for row in rows for path in row]
         assert paths and not any(EOS in path[len(PROMPT) :] for path in paths)
 
@@ -306,7 +307,7 @@ def test_a_draft_model_computes_as_it_likes(runtime):
     for drafts in (build_runtime(draft), decoder):
         proposer = DraftModelProposer(drafts, EOS)
         shape = DraftShape(6, 2)
-        search = GreedySearch(main, build_rule(SearchOptions()), Constraints(EOS), proposer, shape)
+        search = greedy_search(main, build_rule(SearchOptions()), Constraints(EOS), proposer, shape)
         search_states = search(memory, lengths, prompts(3), bounds(most, [30, 0, 45]))
         for row, search_state in enumerate(search_states):
             alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 45][row]
@@ -330,7 +331,7 @@ def test_rules_allow_what_they_allow_and_threshold_asks_nobody(seed):
     expected = plain_greedy(module, memory, PROMPT, 30)[0]
     options = {"typical": {}, "top_m": {"top_m": 2}, "threshold": {"threshold": 1 / VOCAB_SIZE}}
     for name, own in options.items():
-        [search_state] = greedy_search(decoder, DraftShape(3), name, **own)(
+        [search_state] = build_greedy(decoder, DraftShape(3), name, **own)(
             memory, lengths, prompts(1), bounds([30])
         )
         assert search_state.tokens == expected

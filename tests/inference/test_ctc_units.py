@@ -65,7 +65,7 @@ def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
         expected = [nbest(plain(speech)) for speech in speeches()]
         for options, kind in DRAFTERS:
             speech2text = Speech2Text(**files(experiment), **options, **SEARCHES[search])
-            assert isinstance(speech2text.search.drafter.proposer, kind)
+            assert isinstance(speech2text.search.planner.proposer, kind)
             alone = [speech2text(speech) for speech in speeches()]
             together = speech2text.decode(speeches())
             assert sum(sum(one.statistics.drafted) for one in together) > 0

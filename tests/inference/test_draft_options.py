@@ -108,7 +108,7 @@ def plain(models):
 @pytest.mark.parametrize(("main", "options", "kind"), DRAFTERS, ids=str)
 def test_whoever_drafts_the_text_is_that_of_no_drafts(models, plain, main, options, kind, search):
     speech2text = load(models, main, **options, **SEARCHES[search])
-    assert isinstance(speech2text.search.drafter.proposer, kind)
+    assert isinstance(speech2text.search.planner.proposer, kind)
     speech2text.release_weights()  # of a main model that drafts for itself only the draft's copy
     given, expected = speeches(), plain[main, search]
     alone = [Both(speech2text(speech), speech2text.statistics) for speech in given]
@@ -180,7 +180,7 @@ def test_a_draft_model_of_an_experiment_is_found_in_several_ways(models):
     ids=str,
 )  # fmt: skip
 def test_shapes_of_drafts(models, options, depth, budget, lookahead):
-    shape = load(models, **options).search.drafter.shape
+    shape = load(models, **options).search.planner.shape
     assert (shape.depth, shape.budget) == (depth, budget)
     assert (shape.lookahead and type(shape.lookahead)) == lookahead
     if lookahead is not None:
@@ -190,12 +190,12 @@ def test_shapes_of_drafts(models, options, depth, budget, lookahead):
 
 def test_heads_draft_where_nobody_says_who(models, caplog):
     heads = load(models, draft="draft", search="greedy")
-    assert isinstance(heads.search.drafter.proposer, HeadsProposer)
+    assert isinstance(heads.search.planner.proposer, HeadsProposer)
     assert heads.draft_model is None, "a model that does not draft is not read"
     assert "draft_model is not used: drafter: heads" in caplog.text
-    assert load(models, "stock", search="greedy").search.drafter.proposer is None
+    assert load(models, "stock", search="greedy").search.planner.proposer is None
     plain = load(models, "stock", draft="draft", search="greedy", draft_depth=0)
-    assert plain.draft_model is None and plain.search.drafter.proposer is None
+    assert plain.draft_model is None and plain.search.planner.proposer is None
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])

@@ -24,9 +24,9 @@ from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.sampling import SamplingSearch
+from espnet_medusa.search.sampling import sampling_search
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
 ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs
@@ -63,7 +63,7 @@ def with_weights(speech2text, path):
         speech2text,
         trained=replace(speech2text.model.trained, asr_model=asr_model),
         encoder=model_encoder(asr_model),
-        search=GreedySearch(build_runtime(asr_model.decoder), *parts),
+        search=greedy_search(build_runtime(asr_model.decoder), *parts),
     )
 
 
@@ -244,13 +244,18 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
     _, speech2text = models(seed)
     samples, made = noise_and_silence(8, seed), []
 
-    class Recorded(SamplingSearch):
-        def __call__(self, *parts):
-            states = super().__call__(*parts)
-            made.append((self.seed, states))
+    def recorded(decoder, constraints, temperature, seed):
+        search = sampling_search(decoder, constraints, temperature, seed)
+
+        def run(*parts):
+            states = search(*parts)
+            made.append((seed, states))
             return states
 
-    monkeypatch.setattr(whisper_windows, "SamplingSearch", Recorded)
+        run.planner = search.planner
+        return run
+
+    monkeypatch.setattr(whisper_windows, "sampling_search", recorded)
     options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
     decoder = WhisperWindows(speech2text.model, options)
     encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])

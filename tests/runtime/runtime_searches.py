@@ -3,20 +3,17 @@
 import torch
 from tiny import EOS, VOCAB_SIZE
 
-from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.drafters import NO_SOURCES
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 
 
 def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCES, device="cpu"):
     """Greedy or beam search, by ``options.search``."""
-    device = torch.device(device)
+    model = SearchModel(runtime, VOCAB_SIZE, EOS, torch.device(device), sources=sources)
     if options.search == "greedy":
-        return build_greedy(options, runtime, VOCAB_SIZE, EOS, device, sources)
-    weights, sizes = {"decoder": 1.0}, (VOCAB_SIZE, EOS)
-    return build_beam(
-        options, runtime, {}, None, weights, beam_size, *sizes, False, device, sources
-    )
+        return build_greedy(options, model)
+    return build_beam(options, model, beam_size)
 
 
 def run_search(search, memory, lengths, max_length):

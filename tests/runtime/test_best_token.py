@@ -10,13 +10,13 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.build import build_greedy
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.build import SearchModel, build_greedy
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.tree.best_token import Restriction, best_tokens
-from espnet_medusa.tree.top_tokens import top_tokens
+from espnet_medusa.search.scores import DECODER_ALONE
+from espnet_medusa.tree.best_tokens import Restriction, best_tokens, top_tokens
 
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
@@ -110,7 +110,7 @@ def test_greedy_search_is_the_same_with_kernels_and_torch(kind, acceptance, cons
     limits = [LengthLimits(-30, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
     options = SearchOptions(search="greedy", acceptance=acceptance, **constraints)
     for function in (runtime.best_tokens, best_tokens):
-        search = build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"))
+        search = build_greedy(options, SearchModel(runtime, VOCAB_SIZE, EOS, torch.device("cpu")))
         search.strategy.best_tokens = function
         states = search(memory, lengths, prompt, limits)
         texts.append([state.tokens for state in states])
@@ -156,7 +156,7 @@ def test_beam_search_is_the_same_with_kernels_and_torch(kind, constraints):
     drafts = runtime.proposer(), DraftShape(3, 4)
     for function in (runtime.top_tokens, top_tokens):
         runtime.top_tokens = function
-        search = BeamSearch(runtime, {}, None, {"decoder": 1.0}, 4, limits, *drafts)
+        search = beam_search(runtime, DECODER_ALONE, 4, limits, *drafts)
         states = search(memory, lengths, prompt, LengthLimits(-12))
         assert all(sum(state.statistics.drafted) for state in states)
         result.append([[(ended.tokens, ended.score) for ended in state.ended] for state in states])

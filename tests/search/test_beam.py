@@ -19,7 +19,7 @@ from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions

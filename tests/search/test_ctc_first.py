@@ -13,7 +13,7 @@ from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_deco
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import build_greedy
+from espnet_medusa.search.build import SearchModel, build_greedy
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import SearchOptions, check_options
 
@@ -31,7 +31,9 @@ def build(decoder, ctc, blank=BLANK, **options):
     check_options(options, 1)
     runtime = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     sources = DraftSources(ctc, blank, frequent_tokens=words(1, 2, 3, 4, 5))
-    return build_greedy(options, runtime, VOCAB_SIZE, EOS, torch.device("cpu"), sources)
+    return build_greedy(
+        options, SearchModel(runtime, VOCAB_SIZE, EOS, torch.device("cpu"), sources=sources)
+    )
 
 
 def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):

@@ -14,7 +14,7 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import SearchOptions
 

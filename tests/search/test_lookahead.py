@@ -18,14 +18,14 @@ from espnet_medusa.search.ahead.lookahead import (
     ByAcceptance,
     ByCost,
     Costs,
+    DraftShape,
     step_acceptance,
 )
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedySearch, GreedyState
+from espnet_medusa.search.greedy import GreedyState, greedy_search
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.scores import UtteranceScorers
+from espnet_medusa.search.scores import Scorers, UtteranceScorers
 from espnet_medusa.search.state import Draft
 from espnet_medusa.tree.prefix import Prefix
 
@@ -80,10 +80,10 @@ def test_depth_by_cost_is_the_best_of_all():
         of_call, of_step, of_token = chosen.costs.seconds()
         assert of_call == pytest.approx(1.0) and of_step == pytest.approx(cost)
         assert of_token == pytest.approx(0.0, abs=1e-9)
-        usual = step_acceptance(sum(chosen.stood), sum(chosen.tried))
+        usual = step_acceptance(sum(chosen.accepted), sum(chosen.tried))
         shares = [
             step_acceptance(stood, tried, usual)
-            for stood, tried in zip(chosen.stood, chosen.tried, strict=True)
+            for stood, tried in zip(chosen.accepted, chosen.tried, strict=True)
         ]
         for step, tried in enumerate(chosen.tried):
             assert (tried > 0) == any(accepted >= step for accepted in drafts)
@@ -179,7 +179,7 @@ def test_greedy_text_stays_and_bounds_hold(number, kind):
     memory, lengths = random_memory(number, [8, 3, 11, 6])
     shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
     rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
-    search = GreedySearch(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
+    search = greedy_search(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
     states = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
     for row, state in enumerate(states):
         alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 0, 40][row]
@@ -197,9 +197,9 @@ def test_nbest_stays(number, ctc):
     found = []
     for lookahead in (None, lookaheads()[number]):
         depth = 0 if lookahead is None else lookahead.most
-        search = BeamSearch(
-            decoder, scorers, branch.log_softmax, make_weights(ctc=ctc), 4, Constraints(EOS),
-            decoder.proposer(), DraftShape(depth, 4, lookahead=lookahead),
+        search = beam_search(
+            decoder, Scorers(make_weights(ctc=ctc), scorers, branch.log_softmax), 4,
+            Constraints(EOS), decoder.proposer(), DraftShape(depth, 4, lookahead=lookahead),
         )  # fmt: skip
         states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
         found.append([[ended.tokens for ended in state.ended] for state in states])
@@ -213,7 +213,7 @@ def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
     def drafted_steps(draft, rows):
         decoder = drafted_by(module, draft)
         shape = DraftShape(9, lookahead=ByAcceptance(1, 9, 2))
-        search = GreedySearch(
+        search = greedy_search(
             decoder, AcceptanceRule(exact), Constraints(EOS), decoder.proposer(), shape
         )
         count = len(rows)

@@ -12,9 +12,9 @@ from tiny import EOS, bounds, random_memory, tiny_decoder
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.options import BEAM, SearchOptions, check_options
-from espnet_medusa.search.patient_beam import PatientBeamSearch
+from espnet_medusa.search.patient_beam import patient_beam_search
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):
@@ -54,7 +54,7 @@ def test_the_best_hypothesis_is_openais(seed):
     most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
     shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
     parts = timed_constraints(latest_first), tree.proposer(), shape, options
-    search = PatientBeamSearch(tree, beam_size, *parts)
+    search = patient_beam_search(tree, beam_size, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
         states = search(memory, lengths, prompt, bounds([most] * len(lengths)))

@@ -8,13 +8,13 @@ from searches import EXACT
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import Constraints, build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.sampling import SamplingSearch
-from espnet_medusa.search.scores import DECODER
+from espnet_medusa.search.sampling import sampling_search
+from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.state import Watched
 
 NOTHING = Constraints(EOS)
@@ -39,7 +39,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
     prompts = random_prompts(rng, 4)
     runtime, shape = build_runtime(decoder), DraftShape(rng.choice([0, 3]))
-    search = GreedySearch(runtime, EXACT, NOTHING, runtime.proposer(), shape)
+    search = greedy_search(runtime, EXACT, NOTHING, runtime.proposer(), shape)
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
     states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
     for row, (state, prompt) in enumerate(zip(states, prompts, strict=True)):
@@ -58,8 +58,8 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     decoder = tiny_decoder(seed, "recurrent")
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, runtime = random_prompts(rng, 3), build_runtime(decoder)
-    parts = runtime, {}, None, {DECODER: 1.0}, 3, NOTHING, runtime.proposer(), DraftShape(2, 3)
-    search = BeamSearch(*parts)
+    parts = runtime, DECODER_ALONE, 3, NOTHING, runtime.proposer(), DraftShape(2, 3)
+    search = beam_search(*parts)
     states = search(memory, lengths, prompts, bounds([12] * 3))
     for row, state in enumerate(states):
         one = slice(row, row + 1)
@@ -75,7 +75,7 @@ def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
     constraints = build_constraints(SearchOptions(suppress_tokens=[banned]), VOCAB_SIZE, EOS)
-    search = SamplingSearch(build_runtime(decoder), constraints, 1.3, seed)
+    search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
     states = search(memory, lengths, prompts, bounds([9] * 3))
     for row, state in enumerate(states):
         one = slice(row, row + 1)
@@ -97,7 +97,7 @@ def test_draws_are_as_frequent_as_their_probabilities(temperature):
     runtime, draws = build_runtime(decoder), 600
     counts = torch.zeros(VOCAB_SIZE)
     for seed in range(draws):
-        search = SamplingSearch(runtime, NOTHING, temperature, seed)
+        search = sampling_search(runtime, NOTHING, temperature, seed)
         (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
         counts[state.hypothesis.prefix.token] += 1
     expected = draws * (logits_behind(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)

@@ -11,9 +11,8 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.build import build_beam
-from espnet_medusa.search.drafters import NO_SOURCES
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.build import SearchModel, build_beam
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.ranking import Ranking
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis
@@ -123,10 +122,8 @@ def test_options_say_how_many(rule):
 
     def build(nbest):
         options = SearchOptions(draft_depth=0, **rule)
-        return build_beam(
-            *(options, decoder, {}, None, {"decoder": 1.0}, 3, VOCAB_SIZE, EOS, False),
-            *(torch.device("cpu"), NO_SOURCES, nbest),
-        )
+        model = SearchModel(decoder, VOCAB_SIZE, EOS, torch.device("cpu"))
+        return build_beam(options, model, 3, nbest=nbest)
 
     memory, lengths = random_memory(12, [9])
     for nbest in (1, 2, 3):

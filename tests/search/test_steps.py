@@ -13,30 +13,31 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memo
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
-from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.ahead.steps import ScorerSteps
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.scores import Scorers
 
 HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPT = [3, 1]
 
 
-def greedy_search(decoder, proposer, shape, acceptance="exact", **constraints):
+def build_greedy(decoder, proposer, shape, acceptance="exact", **constraints):
     constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     rule = build_rule(SearchOptions(acceptance=acceptance))
-    return GreedySearch(decoder, rule, constraints, proposer, shape)
+    return greedy_search(decoder, rule, constraints, proposer, shape)
 
 
-def beam_search(decoder, proposer, shape, beam_size, seed=0, weights=None, **constraints):
+def build_beam(decoder, proposer, shape, beam_size, seed=0, weights=None, **constraints):
     constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     scorers, ctc = make_scorers(seed)
     weights = weights or make_weights()
-    return BeamSearch(
-        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints, proposer, shape
+    return beam_search(
+        decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints, proposer, shape
     )
 
 
@@ -54,7 +55,7 @@ class Watched:
     """
 
     def __init__(self, search, compared=("prefixes", "scores")):
-        drafter, self.compared = search.drafter, compared
+        drafter, self.compared = search.planner, compared
         strategy, shape, proposer = drafter.strategy, drafter.shape, drafter.proposer
         scoring = strategy.scoring.for_drafts(shape.left_out, proposer.vocabulary)
         self.host = ScorerSteps(strategy, scoring, proposer, shape)
@@ -118,8 +119,8 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
-        search = greedy_search(runtime, proposer, DraftShape(4, width), "top_m")
-        assert type(search.drafter.steps) is DecoderSteps
+        search = build_greedy(runtime, proposer, DraftShape(4, width), "top_m")
+        assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
         search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 3]))
     assert_drafted_alike(every)
@@ -137,9 +138,7 @@ def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, a
     for seed in range(4):
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
-        search = greedy_search(
-            runtime, runtime.proposer(), DraftShape(4), acceptance, **constraints
-        )
+        search = build_greedy(runtime, runtime.proposer(), DraftShape(4), acceptance, **constraints)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
         search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 5], least))
     assert_drafted_alike(every)
@@ -168,8 +167,8 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
         proposer = runtime.proposer(tokens, "float32")
-        search = beam_search(runtime, proposer, shape, beam_size, **constraints)
-        assert type(search.drafter.steps) is DecoderSteps
+        search = build_beam(runtime, proposer, shape, beam_size, **constraints)
+        assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-15))
@@ -205,7 +204,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
     memory, lengths = random_memory(seed, [8, 3, 11])
     runtime = build_runtime(decoder)
-    search = greedy_search(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
+    search = build_greedy(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
     watched = Watched(search, [])
     search_states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
     for row, search_state in enumerate(search_states):
@@ -226,7 +225,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     memory, lengths = random_memory(seed, [14, 9])
     runtime = build_runtime(decoder)
     proposer = runtime.proposer(torch.tensor(VOCABULARY))
-    search = beam_search(runtime, proposer, DraftShape(4, 2 + seed), 4, seed, weights)
+    search = build_beam(runtime, proposer, DraftShape(4, 2 + seed), 4, seed, weights)
     watched = Watched(search, [])
     search_states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
@@ -251,7 +250,7 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     drafted = []
     for vocabulary in (None, order):
         proposer, weighted = runtime.proposer(vocabulary, "float32"), make_weights(**weights)
-        search = beam_search(runtime, proposer, DraftShape(4, 4), 4, 1, weighted, **constraints)
+        search = build_beam(runtime, proposer, DraftShape(4, 4), 4, 1, weighted, **constraints)
         watched = Watched(search, [])
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
@@ -271,7 +270,7 @@ def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
     calls = []
     for proposer in proposers:
         drafting = PathDecoder(build_runtime(decoder), proposer)
-        search = greedy_search(drafting, proposer, DraftShape(5))
+        search = build_greedy(drafting, proposer, DraftShape(5))
         [search_state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
         assert search_state.tokens == text
         calls.append(search_state.statistics.decoder_calls)

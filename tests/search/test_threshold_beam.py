@@ -21,12 +21,13 @@ from tiny import EOS, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.build import build_beam
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import BeamStrategy, beam_search
+from espnet_medusa.search.build import SearchModel, build_beam
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions, check_options
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.scores import DECODER_ALONE, Scorers
+from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.upstream.compat import LengthBonus
 
 HEADS = ["linear", "block", "recurrent", "attending", "latent", "llama projection", "llama latent"]
@@ -123,8 +124,8 @@ def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
     depth = build_runtime(decoder).num_heads
     setting = Setting(beam_size, NOTHING_REACHES, depth, limits)
     lists, states = find(decoder, memory, lengths, setting, (EOS,))
-    plain = BeamSearch(
-        build_runtime(decoder), {}, None, make_weights(), beam_size, setting.constraints
+    plain = beam_search(
+        build_runtime(decoder), DECODER_ALONE, beam_size, setting.constraints
     )(memory, lengths, torch.tensor([[EOS]] * 3), limits)  # fmt: skip
     espnet = espnet_search(UncachedScorer(decoder), seed, make_weights(), beam_size)
     ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
@@ -156,7 +157,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     lists, states = find(decoder, memory, lengths, setting)
     runtime = build_runtime(decoder)
     rule = build_rule(SearchOptions(acceptance="threshold", threshold=threshold))
-    greedy = GreedySearch(
+    greedy = greedy_search(
         runtime, rule, setting.constraints, runtime.proposer(), DraftShape(setting.depth)
     )
     prompt = torch.tensor([[*PROMPT]] * 3)
@@ -291,14 +292,16 @@ def test_statistics_count_the_drafts_of_all_hypotheses():
 # Decode options.
 
 
+def model_of(decoder, scorers):
+    return SearchModel(build_runtime(decoder), VOCAB_SIZE, EOS, torch.device("cpu"), scorers)
+
+
 def build(decoder, beam_size=4, scorers=(), weights=(), **options):
     options = SearchOptions(**{"acceptance": "threshold", **options})
     check_options(options, beam_size)
     scorers = dict.fromkeys(scorers, LengthBonus(VOCAB_SIZE))
-    return build_beam(
-        options, build_runtime(decoder), scorers, None, {"decoder": 1.0, **dict(weights)},
-        beam_size, VOCAB_SIZE, EOS, False, torch.device("cpu"),
-    )  # fmt: skip
+    weights = {"decoder": 1.0, **dict(weights)}
+    return build_beam(options, model_of(decoder, Scorers(weights, scorers)), beam_size)
 
 
 def test_options_reach_the_search():
@@ -306,17 +309,17 @@ def test_options_reach_the_search():
     memory, lengths = random_memory(0, [7])
     options = {"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]}
     search = build(decoder, 2, **options)
-    assert type(search) is ThresholdBeamSearch
+    assert type(search.strategy) is ThresholdStrategy
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
     [expected], _ = find(decoder, memory, lengths, setting)
     state = search(memory, lengths, torch.tensor([[*PROMPT]]), setting.limits)[0]
     assert_same([(tuple(e.tokens), e.heads, e.score) for e in state.ended], expected)
     assert len(state.statistics.drafted) == 2
-    assert type(build(decoder, acceptance="exact")) is BeamSearch
-    assert build(decoder, draft_depth=0).drafter.shape.depth == 0
-    assert build(tiny_decoder(0, "none")).drafter.shape.depth == 0
+    assert type(build(decoder, acceptance="exact").strategy) is BeamStrategy
+    assert build(decoder, draft_depth=0).planner.shape.depth == 0
+    assert build(tiny_decoder(0, "none")).planner.shape.depth == 0
     scored = build(decoder, scorers=["length_bonus"], weights={"length_bonus": 0.0})
-    assert type(scored) is ThresholdBeamSearch  # a scorer that does not count
+    assert type(scored.strategy) is ThresholdStrategy  # a scorer that does not count
 
 
 @pytest.mark.parametrize(
@@ -340,10 +343,8 @@ def test_ctc_and_untrained_heads_are_refused():
     decoder = tiny_decoder(0, "linear", 4)
     options = SearchOptions(acceptance="threshold")
     with pytest.raises(InputError, match="ctc_weight: 0.3; allowed: 0 with .* threshold, as"):
-        build_beam(
-            options, build_runtime(decoder), {}, torch.nn.Identity(), {"decoder": 0.7, "ctc": 0.3},
-            4, VOCAB_SIZE, EOS, False, torch.device("cpu"),
-        )  # fmt: skip
+        scorers = Scorers({"decoder": 0.7, "ctc": 0.3}, ctc=torch.nn.Identity())
+        build_beam(options, model_of(decoder, scorers), 4)
     for parameter in decoder.heads.parameters():
         torch.nn.init.zeros_(parameter)
     with pytest.raises(InputError, match="acceptance: threshold; this model's heads were never"):

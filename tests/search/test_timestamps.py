@@ -12,11 +12,11 @@ from searches import EXACT, PROMPT, compare
 from tiny import EOS, bounds, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.scores import DECODER
+from espnet_medusa.search.scores import DECODER, DECODER_ALONE
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
@@ -116,7 +116,7 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     tree = drafting(decoder, memory, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
     parts = EXACT, timed_constraints(latest_first), tree.proposer(), shape
-    search = GreedySearch(tree, *parts)
+    search = greedy_search(tree, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
         search_states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
@@ -133,7 +133,7 @@ def test_drafts_follow_the_rules(seed):
     memory, lengths = random_memory(seed, [8])
     proposer = PathProposer(foresight(decoder, memory))
     tree = PathDecoder(build_runtime(decoder), proposer)
-    search = GreedySearch(tree, EXACT, timed_constraints(3), proposer, DraftShape(5))
+    search = greedy_search(tree, EXACT, timed_constraints(3), proposer, DraftShape(5))
     with torch.no_grad():
         (search_state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
     assert search_state.steps > 3
@@ -165,9 +165,7 @@ def test_drafts_leave_beams_with_timestamps(seed):
     tree = drafting(decoder, memory, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([beam_size, 2 * beam_size]))
     constraints = timed_constraints(latest_first)
-    search = BeamSearch(
-        tree, {}, None, {DECODER: 1.0}, beam_size, constraints, tree.proposer(), shape
-    )
+    search = beam_search(tree, DECODER_ALONE, beam_size, constraints, tree.proposer(), shape)
     oracle = BatchBeamSearch(
         {DECODER: FilteredScorer(decoder, latest_first)}, {DECODER: 1.0}, beam_size,
         TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,

@@ -7,10 +7,10 @@ from typing import Any
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.acceptance import AcceptanceRule
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.scores import DECODER as SCORES
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.greedy import greedy_search
+from espnet_medusa.search.scores import DECODER_ALONE
 
 
 def drafted(
@@ -33,11 +33,9 @@ def drafted(
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder
     draft = DraftModelProposer(drafting, constraints.eos), DraftShape(4, beam_size or 1)
     if beam_size is None:
-        search = GreedySearch(own.decoder, rule or own.strategy.rule, constraints, *draft)
+        search = greedy_search(own.decoder, rule or own.strategy.rule, constraints, *draft)
     else:
-        weights = {SCORES: 1.0}
-        parts = own.decoder, {}, None, weights, beam_size, constraints
-        search = BeamSearch(*parts, *draft)
+        search = beam_search(own.decoder, DECODER_ALONE, beam_size, constraints, *draft)
     return with_model(with_options(speech2text, **options), search=search)
 
 

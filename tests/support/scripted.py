@@ -5,7 +5,14 @@ import random
 import torch
 from clairvoyant import PathDecoder
 
+from espnet_medusa.tree.proposer import DraftContext, DraftInput
 from espnet_medusa.tree.tree_decoder import NodeOutputs
+
+
+def ctc_context(roots, memory, lengths):
+    """The start of a drafter that reads encoder output only."""
+    inputs = [DraftInput(row[:size], []) for row, size in zip(memory, lengths, strict=True)]
+    return DraftContext(roots, memory.device, inputs)
 
 
 class ScriptedDecoder(PathDecoder):

@@ -5,7 +5,7 @@ import random
 import torch
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:

@@ -7,11 +7,12 @@ from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
+from espnet_medusa.search.scores import Scorers
 
 PROMPT = [3, 1]
 
@@ -26,7 +27,7 @@ def decode(
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
-    search = GreedySearch(decoder, rule, limits, decoder.proposer(), shape)
+    search = greedy_search(decoder, rule, limits, decoder.proposer(), shape)
     prompt = torch.tensor([PROMPT] * len(lengths))
     return search(memory, lengths, prompt, bounds(max_lengths, min_lengths))
 
@@ -51,8 +52,8 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, **opt
     decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
     scorers, ctc = make_scorers(seed)
     constraints = constraints or build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
-    return BeamSearch(
-        decoder, scorers, ctc.log_softmax, weights, beam_size, constraints,
+    return beam_search(
+        decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
         decoder.proposer(), shape, **options,
     )  # fmt: skip
 
@@ -68,7 +69,7 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,)):
                 minlenratio=limits.minlenratio,
             )
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
-        expected = expected[: search.ranking.nbest]
+        expected = expected[: search.strategy.ranking.nbest]
         found = [([*prompt, *ended.tokens], ended.score) for ended in state.ended]
         # What has no probability fills beams that lack candidates; among it order means nothing.
         assert_same_nbest(

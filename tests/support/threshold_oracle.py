@@ -10,7 +10,8 @@ from tiny import EOS, VOCAB_SIZE
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.threshold_beam import ThresholdBeamSearch
+from espnet_medusa.search.search import Search
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 
 PROMPT = (3, 1)
 
@@ -32,9 +33,9 @@ class Setting:
     nbest: int | None = None
     vocabulary: torch.Tensor | None = None  # that heads draft from; None: all
 
-    def search(self, decoder) -> ThresholdBeamSearch:
+    def search(self, decoder) -> Search:
         decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-        return ThresholdBeamSearch(
+        return threshold_beam_search(
             decoder, self.constraints, decoder.proposer(self.vocabulary), self.threshold,
             self.beam_size, self.depth, self.normalize_length, self.nbest,
         )  # fmt: skip

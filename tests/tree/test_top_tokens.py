@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from espnet_medusa.tree.top_tokens import CHUNK, top_scores
+from espnet_medusa.tree.best_tokens import CHUNK, top_scores
 
 LIMIT = CHUNK * CHUNK  # columns up to which all are sorted
 

@@ -8,10 +8,11 @@ from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import HEADS, LengthLimits, SearchOptions
+from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.tree.tree_decoder import NodeOutputs
 from espnet_medusa.tuning.available import Drafter
 from espnet_medusa.tuning.held_out import DraftReading, HeldOutBatch
@@ -64,7 +65,7 @@ class ChargedProposer(PathProposer):
         self.offer, self.prices = offer, prices
         self.needs_head_input = offer.kind == HEADS
 
-    def begin(self, roots, memory, memory_lengths, draft_inputs=None, cross_keys_values=None):
+    def begin(self, context):
         self.prices.spent += self.offer.begin
         return self
 
@@ -125,9 +126,9 @@ def make_task(
     }
     constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     if beam_size is None:
-        search = GreedySearch(decoder, AcceptanceRule(exact), constraints)
+        search = greedy_search(decoder, AcceptanceRule(exact), constraints)
     else:
-        search = BeamSearch(decoder, {}, None, {"decoder": 1.0}, beam_size, constraints)
+        search = beam_search(decoder, DECODER_ALONE, beam_size, constraints)
     readings = {name: DraftReading(None, offer.encoder) for name, offer in prices.offers.items()}
     inputs = memory, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
     batches = [HeldOutBatch([key], *inputs) for key in "abcdefgh"[:utterances]]

@@ -49,4 +49,4 @@ def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_si
     assert sum(trial.part_seconds.values()) == pytest.approx(trial.seconds)
     assert trial.part_seconds[DRAFTING] > 2 * 0.3
     assert trial.outputs["a"] == [(tuple(h.tokens), h.score) for h in states[0].n_best[:1]]
-    assert task.search.drafter.shape.depth == 0, "the given search is not changed"
+    assert task.search.planner.shape.depth == 0, "the given search is not changed"

@@ -10,8 +10,7 @@ from espnet_medusa.runtime.native.library import (
     address,
     kernels,
 )
-from espnet_medusa.tree.best_token import BestTokens, Restriction
-from espnet_medusa.tree.top_tokens import TopTokens
+from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens
 
 COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
 
@@ -129,7 +128,7 @@ class NativeNorm:
 
 
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
-    """Compute ``tree.best_token.best_tokens`` of float32 logits, without a copy of them."""
+    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them."""
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
     kernels().best_tokens(
@@ -142,7 +141,7 @@ def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = N
 def native_top_tokens(
     logits: torch.Tensor, count: int, restriction: Restriction | None = None
 ) -> TopTokens:
-    """Compute ``tree.top_tokens.top_tokens`` of float32 logits; ``eos_scores`` must be None."""
+    """Compute ``tree.best_tokens.top_tokens`` of float32 logits; ``eos_scores`` must be None."""
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens = torch.empty(len(logits), count, dtype=torch.long)
     log_probs = torch.empty(len(logits), count)

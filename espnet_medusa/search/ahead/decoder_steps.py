@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 import torch
 
-from espnet_medusa.search.ahead.shape import DraftShape
+from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.ahead.steps import Steps
-from espnet_medusa.search.scores import CANDIDATES, DECODER, Scoring
+from espnet_medusa.search.scores import DECODER, Scoring
 from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates
-from espnet_medusa.tree.best_token import Restriction
+from espnet_medusa.tree.best_tokens import Restriction, top_scores
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer, States
-from espnet_medusa.tree.top_tokens import top_scores
-from espnet_medusa.tree.upload import upload
+from espnet_medusa.tree.token_tree import upload
 
 
 class Step(NamedTuple):
@@ -60,7 +59,7 @@ class DecoderSteps(Steps):
             steps = self._chain(beams, draft_states, depth)
             if steps is None:
                 steps = self._steps(beams, draft_states, depth, limits)
-            visit(states, steps, self.scoring.eos)
+            visit(self.strategy, states, steps)
 
     def _chain(self, beams: Beams, draft_states: States, depth: int) -> list[list[Step]] | None:
         """All steps at once, where the proposer can and nobody compares scores.
@@ -266,7 +265,7 @@ class Known:
             self.prefixes += [
                 child
                 for child in prefix.children.values()
-                if child.evaluated and CANDIDATES in child.memo
+                if child.evaluated and child.candidates is not None
             ]
         if not self.prefixes:
             return
@@ -323,19 +322,21 @@ def _table_row(
     prefix: Prefix, index: dict[Prefix, int], count: int
 ) -> tuple[list[float], list[int], list[int]]:
     """Gains and tokens of the best continuations, and which of these are evaluated."""
-    candidates = prefix.memo[CANDIDATES]
+    candidates = prefix.candidates
     gains, tokens = candidates.gains[:count], candidates.tokens[:count]
     children = [index.get(prefix.children.get(token), -1) for token in tokens]
     missing = count - len(tokens)
     return (gains + [-math.inf] * missing, tokens + [0] * missing, children + [-1] * missing)
 
 
-def visit(states: Sequence[SearchState], steps: Sequence[Sequence[Step]], eos: int) -> None:
-    """Put the prefixes of the steps into the states' drafts."""
+def visit(
+    strategy: Strategy, states: Sequence[SearchState], steps: Sequence[Sequence[Step]]
+) -> None:
+    """Add the prefixes of the steps to the states' drafts."""
     for row, state in enumerate(states):
         beam = [hypothesis.prefix for hypothesis in state.draft.beam]
         for step in steps:
-            if not (state.draft.beam and state.draft.may_go_on):
+            if not (state.draft.beam and state.draft.may_continue):
                 break
             going = {hypothesis.prefix for hypothesis in state.draft.beam}
             beam = [
@@ -348,4 +349,5 @@ def visit(states: Sequence[SearchState], steps: Sequence[Sequence[Step]], eos: i
                 if prefix is not None
             ]
             state.draft.depth += 1
-            state.draft.visit(state.drafted(reached), state.max_length, eos)
+            reached = strategy.drop_hopeless(state, reached)
+            state.draft.visit(reached, state.max_length, strategy.scoring.eos)

@@ -1,8 +1,9 @@
-"""How far to draft next: as far as drafts of this utterance stand, or as far as it pays."""
+"""Depth and width of drafts; lookaheads adapt the depth to acceptance or cost."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,19 +11,48 @@ import numpy as np
 if TYPE_CHECKING:
     from espnet_medusa.search.state import Draft, SearchState
 
-FORGETTING = 0.98  # share of what was known that stays when something is measured again
-EXPECTED, TRIALS = 0.7, 3.0  # acceptance that is taken for granted, as if of so many drafts
-USUAL = 0.9  # share of an average that stays with one more
-SPREAD = 0.1  # variance of depths, in steps, below which costs say nothing of a step
-LEAST_CALL = 0.1  # share of an iteration that is the call's, whatever the fit says
+FORGETTING = 0.98  # factor of earlier measurements when a new one is added
+EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts
+USUAL = 0.9  # factor of the running mean of depths when a new depth is added
+SPREAD = 0.1  # below this variance of depths, in steps, the fit does not determine a step's cost
+LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
+
+
+@dataclass(frozen=True)
+class DraftShape:
+    """Size of drafts.
+
+    Attributes:
+        depth: Steps to draft ahead; 0: no drafts.
+        width: Hypotheses of the drafted beam.
+        budget: Maximum number of nodes per utterance in a decoder call; None: no limit.
+        choices: A fixed tree instead of the drafted beam: number of children of every node of each
+            depth (aiola's ``medusa_choices`` without the root).
+        left_out: Scorers that are not used while drafting.
+        lookahead: Chooses each draft's depth, up to ``depth``; None: always ``depth``.
+    """
+
+    depth: int
+    width: int = 1
+    budget: int | None = None
+    choices: tuple[int, ...] | None = None
+    left_out: frozenset[str] = frozenset()
+    lookahead: Lookahead | None = None
+
+    def count(self, step: int) -> int:
+        """Return the number of continuations of a prefix that a step considers."""
+        return self.choices[step] if self.choices else self.width
+
+
+PLAIN = DraftShape(depth=0)
 
 
 class Lookahead(ABC):
-    """Chooses each utterance's depth before each draft; what it has learnt serves the next ones.
+    """Chooses each draft's depth, and learns from earlier drafts of all utterances.
 
     Args:
-        least: Bound below.
-        most: Bound above.
+        least: Minimum depth.
+        most: Maximum depth.
     """
 
     def __init__(self, least: int, most: int):
@@ -30,35 +60,35 @@ class Lookahead(ABC):
 
     @abstractmethod
     def depth(self, state: SearchState) -> int:
-        """Steps to run ahead; ``state.draft`` is the last draft, with what came of it, if any."""
+        """Return the steps to draft; ``state.draft`` is the last draft with its acceptance."""
 
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
-        """Take note of what an iteration has cost.
+        """Record the cost of an iteration.
 
         Args:
-            call_seconds: The decoder call and walking on.
+            call_seconds: The decoder call and the search's steps.
             draft_seconds: Drafting before that call.
-            steps: That were run ahead.
-            tokens: That each utterance wrote.
+            steps: Steps drafted.
+            tokens: Tokens decoded per utterance.
         """
         return
 
     def bounded(self, depth: int) -> int:
-        """The nearest depth that is allowed."""
+        """Return the nearest allowed depth."""
         return min(max(depth, self.least), self.most)
 
 
 class ByAcceptance(Lookahead):
-    """One step more after a draft that mostly stood, one less after one that mostly did not.
+    """Drafts one step more after a mostly accepted draft, one less after a mostly rejected one.
 
-    An utterance begins where the others have been on average.
+    An utterance starts at the mean depth of earlier ones.
 
     Args:
-        least: Bound below.
-        most: Bound above.
-        first: Where the first one begins.
-        raise_above: Share of accepted steps above which it goes up.
-        lower_below: Share below which it goes down.
+        least: Minimum depth.
+        most: Maximum depth.
+        first: Depth of the first draft.
+        raise_above: Share of accepted steps above which the depth increases.
+        lower_below: Share below which the depth decreases.
     """
 
     def __init__(
@@ -87,19 +117,19 @@ class ByAcceptance(Lookahead):
 
 
 class ByCost(Lookahead):
-    """The depth of most expected tokens a second, from measured costs.
+    """Chooses the depth with the most expected tokens per second, from measured costs.
 
-    A call with K drafted steps gives 1 + p_1 + p_1 p_2 + ... tokens, where p_k is how often the
-    k-th step stands behind steps that do (Leviathan et al., arXiv 2211.17192, eq. 1, have one p for
-    all; but what CTC has wrong shows at its first step). It is learnt from all utterances, where
-    few went so far from all steps. Where no depth pays, each utterance drafts one step once, to see
-    whether that is still so.
+    A call with K drafted steps gives 1 + p_1 + p_1 p_2 + ... tokens. p_k is the acceptance rate of
+    step k after k - 1 accepted ones (Leviathan et al., arXiv 2211.17192, eq. 1, use one p; but
+    errors of CTC appear at the first step). Rates are learned from all utterances; the mean over
+    all steps is the prior of rarely reached ones. If no depth is worth its cost, each utterance
+    drafts one step once, to keep measuring.
     """
 
     def __init__(self, least: int, most: int):
         super().__init__(least, most)
         self.costs = Costs()
-        self.stood, self.tried = [0.0] * most, [0.0] * most
+        self.accepted, self.tried = [0.0] * most, [0.0] * most
 
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
         self.costs.add(call_seconds, draft_seconds, steps, tokens)
@@ -111,12 +141,12 @@ class ByCost(Lookahead):
         if not self.costs.drafted:
             return self.bounded((self.least + self.most) // 2)
         of_call, of_step, of_token = self.costs.seconds()
-        usual = step_acceptance(sum(self.stood), sum(self.tried))
+        usual = step_acceptance(sum(self.accepted), sum(self.tried))
         best, depth, tokens, reached = 0.0, self.least, 0.0, 1.0
         for steps in range(self.most + 1):
             if steps:
-                seen = self.stood[steps - 1], self.tried[steps - 1]
-                reached *= step_acceptance(*seen, usual)
+                counts = self.accepted[steps - 1], self.tried[steps - 1]
+                reached *= step_acceptance(*counts, usual)
             tokens += reached
             rate = tokens / (of_call + steps * of_step + tokens * of_token)
             if steps >= self.least and rate > best:
@@ -124,25 +154,25 @@ class ByCost(Lookahead):
         return depth if state.statistics.drafted else max(depth, min(1, self.most))
 
     def _learn(self, last: Draft) -> None:
-        """Which of the steps stood that had the chance to."""
+        """Count accepted steps, and steps that were reached."""
         for step in range(min(last.accepted + 1, last.depth, self.most)):
-            self.stood[step] = FORGETTING * self.stood[step] + (step < last.accepted)
+            self.accepted[step] = FORGETTING * self.accepted[step] + (step < last.accepted)
             self.tried[step] = FORGETTING * self.tried[step] + 1
 
 
 class Costs:
-    """Seconds of an iteration: so much each, for each step run ahead, for each token written.
+    """Seconds of an iteration as a linear function of drafted steps and decoded tokens.
 
-    Least squares over what was measured, late ones above all. A step costs what drafting it costs,
-    and what the decoder pays for one node more.
+    A least squares fit with larger weights for later measurements. The cost of a step includes
+    drafting it and the decoder's cost of one more node.
     """
 
     def __init__(self):
         self.products, self.sums = np.zeros((3, 3)), np.zeros(3)
-        self.drafted = 0.0  # seconds of drafting a step, its share of the whole draft
+        self.drafted = 0.0  # seconds of drafting per step
 
     def add(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
-        """An iteration more; arguments as ``Lookahead.measure``'s."""
+        """Add an iteration; arguments as in ``Lookahead.measure``."""
         sizes = np.array([1.0, steps, tokens])
         self.products = FORGETTING * self.products + np.outer(sizes, sizes)
         self.sums = FORGETTING * self.sums + (call_seconds + draft_seconds) * sizes
@@ -151,24 +181,24 @@ class Costs:
             self.drafted = FORGETTING * known + (1 - FORGETTING) * draft_seconds / steps
 
     def seconds(self) -> tuple[float, float, float]:
-        """Of a call, a step and a token."""
+        """Return the seconds of a call, a step and a token."""
         weight = self.products[0, 0]
         mean, places = self.sums[0] / weight, self.products[0, 1:] / weight
         spread = self.products[1:, 1:] / weight - np.outer(places, places)
         along = self.sums[1:] / weight - mean * places
         slopes = np.linalg.solve(spread + SPREAD * np.eye(2), along).clip(min=0.0)
-        if spread[0, 0] < SPREAD:  # always as deep: nothing tells what a step costs the decoder
+        if spread[0, 0] < SPREAD:  # constant depth: only the drafting time per step is known
             slopes[0] = self.drafted
         call = max(mean - float(slopes @ places), LEAST_CALL * mean)
         return call, float(slopes[0]), float(slopes[1])
 
 
 def step_acceptance(accepted: float, tried: float, expected: float = EXPECTED) -> float:
-    """How often a drafted step behind accepted ones is accepted, in (0, 1).
+    """Estimate how often a drafted step is accepted after accepted ones, in (0, 1).
 
     Args:
-        accepted: Steps that were.
-        tried: Steps that could have been.
-        expected: What is believed before.
+        accepted: Accepted steps.
+        tried: Steps after accepted ones.
+        expected: Prior.
     """
     return (accepted + expected * TRIALS) / (max(tried, accepted) + TRIALS)

@@ -1,7 +1,7 @@
-"""Drafting is the search itself, run ahead on a proposer's log-probabilities.
+"""Drafting: the search itself, run ahead with a proposer's log-probabilities.
 
-Every prefix that the run-ahead visits goes into the next decoder call. Width 1 gives Medusa's
-chain, wider gives candidate trees that shape themselves, and for beam search the drafted beam.
+The next decoder call evaluates every prefix that the draft visits. Width 1 results in Medusa's
+chain; larger widths result in candidate trees, or for beam search in a drafted beam.
 """
 
 from __future__ import annotations
@@ -9,69 +9,56 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
-from espnet_medusa.search.ahead.scorer_steps import ScorerSteps
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.ahead.steps import Steps
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.ahead.steps import ScorerSteps, Steps
 from espnet_medusa.search.state import Draft, SearchState, Strategy, prompt_draft
 
 if TYPE_CHECKING:
-    import torch
-
-    from espnet_medusa.tree.proposer import DraftInput, Proposer
+    from espnet_medusa.tree.proposer import DraftContext, Proposer
 
 
-class Drafted(NamedTuple):
-    """When the last draft was done, on a clock in seconds, and how long its steps took."""
+class LastDraft(NamedTuple):
+    """The last draft: when it ended on a clock in seconds, its duration, and its steps."""
 
-    at: float
+    ended: float
     seconds: float
     steps: int
 
 
 class RunAhead:
-    """Drafts for all states at once.
+    """A ``DraftPlanner`` that drafts for all states at once.
 
     Args:
-        strategy: The search that is run ahead.
-        proposer: Stands in for the decoder; None drafts nothing.
-        shape: How far and how wide.
+        strategy: The search to run ahead.
+        proposer: Replaces the decoder; None: no drafts.
+        shape: Depth and width.
     """
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
-        self.strategy, self.proposer, self.shape = strategy, proposer, shape
+        self.strategy = strategy.with_draft_width(shape.width)
+        self.proposer, self.shape = proposer, shape
         self.steps: Steps | None = None
-        self._last: Drafted | None = None
+        self._last: LastDraft | None = None
         if proposer is not None and shape.depth > 0:
             scoring = strategy.scoring.for_drafts(shape.left_out, proposer.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
-            self.steps = kind(strategy, scoring, proposer, shape)
+            self.steps = kind(self.strategy, scoring, proposer, shape)
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether it drafts from what the decoder computes for heads."""
+        """Whether it drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
-    def begin(
-        self,
-        states: Sequence[SearchState],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        draft_inputs: Sequence[DraftInput],
-        cross_keys_values: Any,
-    ) -> RunAhead:
-        """What drafts for these utterances; arguments as ``Proposer.begin``'s."""
+    def begin(self, context: DraftContext) -> RunAhead:
+        """Return the planner for one batch of utterances."""
         if self.steps is None:
             return self
-        roots = [state.root for state in states]
-        proposer = self.proposer.begin(
-            roots, memory, memory_lengths, draft_inputs, cross_keys_values
-        )
         begun = copy.copy(self)
-        begun.proposer, begun.steps = proposer, copy.copy(self.steps)
-        begun.steps.proposer, begun.steps.device = proposer, memory.device
+        begun.proposer, begun.steps = self.proposer.begin(context), copy.copy(self.steps)
+        begun.steps.proposer, begun.steps.device = begun.proposer, context.device
         begun._last = None
         return begun
 
@@ -92,12 +79,12 @@ class RunAhead:
     def _draft(
         self, states: Sequence[SearchState], drafts: Sequence[Draft], steps: Steps | None
     ) -> None:
-        """Prolong the drafts by steps, if any, and hand them to the states."""
+        """Extend the drafts by steps, if any, and assign them to the states."""
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
             tokens = 1 + sum(state.draft.accepted for state in states) / len(states)
             last = self._last
-            lookahead.measure(started - last.at, last.seconds, last.steps, tokens)
+            lookahead.measure(started - last.ended, last.seconds, last.steps, tokens)
         for state, draft in zip(states, drafts, strict=True):
             draft.limit = None if lookahead is None else lookahead.depth(state)
             draft.visit(state.running, state.max_length, self.strategy.scoring.eos)
@@ -107,27 +94,28 @@ class RunAhead:
             steps.run([state for state in states if state.draft.beam])
             count_cost(self.proposer, states)
         for state in states:
-            self._keep_budget(state)
+            self._apply_budget(state)
         if lookahead is not None:
             ended = time.perf_counter()
-            self._last = Drafted(ended, ended - started, max(state.draft.depth for state in states))
+            depth = max(state.draft.depth for state in states)
+            self._last = LastDraft(ended, ended - started, depth)
 
-    def _keep_budget(self, state: SearchState) -> None:
-        """Leave out the least promising drafts; what the search waits for stays."""
+    def _apply_budget(self, state: SearchState) -> None:
+        """Drop the least probable drafts; keep the nodes that the search itself needs."""
         draft, budget = state.draft, self.shape.budget
         if budget is None or len(draft.nodes) <= budget:
             return
-        waiting = sum(not hypothesis.prefix.evaluated for hypothesis in state.running)
+        needed = sum(not hypothesis.prefix.evaluated for hypothesis in state.running)
         nodes = [*draft.nodes]
-        drafted = nodes[waiting:]
+        drafted = nodes[needed:]
         if self.strategy.best_first:
             drafted.sort(key=draft.nodes.get, reverse=True)
-        kept = {*nodes[:waiting], *drafted[: max(budget - waiting, 0)]}
-        draft.nodes = {prefix: score for prefix, score in draft.nodes.items() if prefix in kept}
+        chosen = {*nodes[:needed], *drafted[: max(budget - needed, 0)]}
+        draft.nodes = {prefix: score for prefix, score in draft.nodes.items() if prefix in chosen}
 
 
 def count_cost(proposer: Proposer, states: Sequence[SearchState]) -> None:
-    """What drafting has cost so far goes into the states' statistics."""
+    """Copy the proposer's cost so far into the states' statistics."""
     for state in states:
         cost = proposer.cost(state.root)
         state.statistics.draft_calls, state.statistics.draft_nodes = cost

@@ -1,4 +1,8 @@
-"""What runs a search ahead: its own step on a proposer's log-probabilities, some times over."""
+"""The steps of a draft: the base class, and steps with scorers other than the decoder.
+
+Such scorers (CTC, a language model) are on the host and need each prefix, so that every step is
+read back. ``decoder_steps`` has the faster steps for the decoder alone.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.search.ahead.shape import DraftShape
-from espnet_medusa.search.scores import Scoring
-from espnet_medusa.search.state import SearchState, Strategy
-from espnet_medusa.tree.proposer import Proposer
+from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.scores import Request, Scoring
+from espnet_medusa.search.state import SearchState, Strategy, best_continuations
+from espnet_medusa.tree.prefix import Candidates, Prefix
+from espnet_medusa.tree.proposer import Proposer, States
 
 
 class Steps(ABC):
@@ -18,12 +23,12 @@ class Steps(ABC):
 
     Args:
         strategy: The search.
-        scoring: Its scoring while running ahead.
-        proposer: Stands in for the decoder.
-        shape: How far and how wide.
+        scoring: Its scoring while drafting.
+        proposer: Replaces the decoder.
+        shape: Depth and width.
 
     Attributes:
-        device: Where draft_states are; known once utterances are.
+        device: Device of the proposer's states; set for each batch.
     """
 
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
@@ -33,4 +38,77 @@ class Steps(ABC):
 
     @abstractmethod
     def run(self, states: Sequence[SearchState]) -> None:
-        """Add ``shape.depth`` steps to the states' drafts."""
+        """Add up to ``shape.depth`` steps to the states' drafts."""
+
+
+class ScorerSteps(Steps):
+    """Steps of the search itself, with the proposer's log-probabilities."""
+
+    def run(self, states: Sequence[SearchState]) -> None:
+        draft_states = PrefixStates(self.proposer, self.device)
+        for _ in range(self.shape.depth):
+            states = [state for state in states if state.draft.beam and state.draft.may_continue]
+            if not states:
+                break
+            candidates = self._candidates(states, draft_states)
+            for state in states:
+                rows = [candidates[hypothesis.prefix] for hypothesis in state.draft.beam]
+                beam = best_continuations(
+                    state.draft.beam, rows, self.shape.width, self.scoring.eos
+                )
+                beam = self.strategy.drop_hopeless(state, beam)
+                state.draft.depth += 1
+                state.draft.visit(beam, state.max_length, self.scoring.eos)
+
+    def _candidates(
+        self, states: Sequence[SearchState], draft_states: PrefixStates
+    ) -> dict[Prefix, Candidates]:
+        """Return candidates of all beams: the decoder's if known, else the proposer's."""
+        known, drafted = [], []
+        for state in states:
+            prefixes = [hypothesis.prefix for hypothesis in state.draft.beam]
+            for requests, evaluated in ((known, True), (drafted, False)):
+                some = [prefix for prefix in prefixes if prefix.evaluated == evaluated]
+                if some:
+                    requests.append(Request(state.scorers, some))
+        self.strategy.scoring.find_candidates(known, self.strategy.width)
+        candidates = {p: p.candidates for request in known for p in request.prefixes}
+        prefixes = [prefix for request in drafted for prefix in request.prefixes]
+        if prefixes:
+            logits = self.proposer.logits(draft_states.of(prefixes))
+            rows = self.scoring.candidates(drafted, logits, self.strategy.width)
+            candidates |= dict(zip(prefixes, rows, strict=True))
+        return candidates
+
+
+class PrefixStates:
+    """A proposer's states of the prefixes of a step.
+
+    Args:
+        proposer: Computes them.
+        device: Their device.
+    """
+
+    def __init__(self, proposer: Proposer, device: torch.device):
+        self.proposer, self.device = proposer, device
+        self.states: States | None = None
+        self.rows: dict[Prefix, int] = {}
+
+    def of(self, prefixes: Sequence[Prefix]) -> States:
+        """Return states of prompts, or of children of evaluated prefixes or of the last step's."""
+        if prefixes[0].parent is None:
+            self.states = self.proposer.start(prefixes)
+            self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
+            return self.states
+        parents = [prefix.parent for prefix in prefixes]
+        evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
+        draft_states, rows = self.states, dict(self.rows)
+        if evaluated:
+            started = self.proposer.start(evaluated)
+            draft_states = started if draft_states is None else draft_states.join(started)
+            rows |= {parent: len(self.rows) + row for row, parent in enumerate(evaluated)}
+        chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
+        tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
+        self.states = self.proposer.advance(draft_states.select(chosen), tokens)
+        self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
+        return self.states

@@ -1,0 +1,105 @@
+"""The most probable next tokens of each prefix, among the tokens that are allowed."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+CHUNK = 64  # columns per chunk in ``top_scores``
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """Allowed next tokens of R prefixes, and their end symbol scores.
+
+    Attributes:
+        eos: End symbol.
+        blocked: (M, V) bool, forbidden tokens; None: all tokens are allowed.
+        rows: (R,) row of ``blocked`` for each prefix.
+        eos_scores: (R,) scores of the end symbol, -inf where it is forbidden; None: unchanged.
+        columns: (C,) tokens that any row of ``blocked`` forbids, for faster masking; None: all V.
+    """
+
+    eos: int
+    blocked: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+    eos_scores: torch.Tensor | None = None
+    columns: torch.Tensor | None = None
+
+    def apply(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return a copy of scores (R, V) with forbidden tokens at -inf."""
+        scores = scores.clone()
+        if self.blocked is not None:
+            columns = slice(None) if self.columns is None else self.columns
+            blocked = self.blocked[:, columns][self.rows]
+            scores[:, columns] = scores[:, columns].masked_fill(blocked, -torch.inf)
+        if self.eos_scores is not None:
+            scores[:, self.eos] = self.eos_scores
+        return scores
+
+
+class BestTokens(NamedTuple):
+    """The best token of each of R rows of logits.
+
+    Attributes:
+        tokens: (R,) best allowed tokens; among equal ones the first.
+        normalizers: (R,) float32 log-sum-exp over all V tokens.
+    """
+
+    tokens: torch.Tensor
+    normalizers: torch.Tensor
+
+
+class TopTokens(NamedTuple):
+    """The best tokens of each of R rows of logits, best first.
+
+    Attributes:
+        log_probs: (R, count) float32, normalized over all V tokens; -inf for forbidden tokens.
+        tokens: (R, count).
+    """
+
+    log_probs: torch.Tensor
+    tokens: torch.Tensor
+
+
+def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
+    """Return the best token of each row of logits (R, V); None allows all tokens."""
+    scores = logits if restriction is None else restriction.apply(logits.float())
+    _, tokens = scores.max(dim=-1)  # several times faster than argmax
+    return BestTokens(tokens, logits.float().logsumexp(dim=-1))
+
+
+def top_tokens(
+    logits: torch.Tensor, count: int, restriction: Restriction | None = None
+) -> TopTokens:
+    """Return the ``count`` best tokens of each row.
+
+    Args:
+        logits: (R, V).
+        count: At most V.
+        restriction: For log-probabilities; None allows all tokens.
+    """
+    log_probs = logits.float().log_softmax(dim=-1)
+    if restriction is not None:
+        log_probs = restriction.apply(log_probs)
+    return TopTokens(*top_scores(log_probs, count))
+
+
+def top_scores(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ``count`` best of scores (R, V) and their columns, best first.
+
+    The best scores are in the ``count`` chunks with the largest maxima. Chunk maxima make this
+    several times faster than ``topk`` over Whisper's vocabulary.
+    """
+    rows, size = scores.shape
+    if size <= CHUNK * CHUNK or count == 1:
+        return scores.max(-1, keepdim=True) if count == 1 else scores.topk(count, dim=-1)
+    whole = size // CHUNK * CHUNK
+    chunks = scores[:, :whole].unflatten(-1, (-1, CHUNK))
+    best = chunks.amax(-1).topk(min(count, chunks.size(1)), dim=-1).indices
+    inside = chunks.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    offsets = torch.arange(CHUNK, device=scores.device)
+    columns = (best[:, :, None] * CHUNK + offsets).flatten(1)
+    rest = torch.arange(whole, size, device=scores.device).expand(rows, -1)
+    values, places = torch.cat([inside, scores[:, whole:]], dim=1).topk(count, dim=-1)
+    return values, torch.cat([columns, rest], dim=1).gather(1, places)
