@@ -45,7 +45,7 @@ def test_other_encoders_keep_their_frontend():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"input_size": 83}, "input_size: 83; hf_whisper takes audio.*--feats_type raw"),
         ({"frontend": "s3prl"}, "frontend: s3prl; .*frontend: null"),

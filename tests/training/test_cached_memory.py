@@ -132,7 +132,7 @@ def test_another_encoder_is_refused(corpus, kept, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"freeze_param": ["encoder.whisper.conv1"]}, "encoder: trains; .* freeze_param: .encoder"),
         (
@@ -148,7 +148,7 @@ def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes,
 
 
 @pytest.mark.parametrize(
-    ("changes", "with_memory", "told"),
+    ("changes", "with_memory", "message"),
     [
         ({"freeze_param": []}, True, "memory: .* frozen encoder"),
         ({}, False, "speech: missing; train on audio"),
