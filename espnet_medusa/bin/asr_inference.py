@@ -1,8 +1,8 @@
-"""ESPnet's asr_inference with the plugin's searches; the others go on when one utterance fails.
+"""ESPnet's asr_inference with this package's searches; one bad utterance does not stop the others.
 
-Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``;
-outputs and log lines are ESPnet's, plus ``statistics.json``, ``failed_utterances`` and, of audio
-beyond the model's window, ``segments``.
+Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``.
+Outputs and log lines are ESPnet's, plus ``statistics.json``, ``failed_utterances`` and, for audio
+longer than the model's window, ``segments``.
 """
 
 import argparse
@@ -41,9 +41,9 @@ LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 
 
 def get_parser():
-    """ESPnet's parser with the plugin's options."""
+    """Make ESPnet's parser with this package's options."""
     parser = get_espnet_parser()
-    for action in parser._actions:  # ESPnet 202611 writes 3.19% there, which is a format
+    for action in parser._actions:  # ESPnet 202611 has an unescaped "3.19%" in a help text
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
     group = add_decode_options(parser)
     group.add_argument(
@@ -110,12 +110,12 @@ def main(cmd: list[str] | None = None) -> None:
 def run(
     parser: argparse.ArgumentParser, inference: Callable[[dict], int], cmd: list[str] | None
 ) -> None:
-    """Parse the command line and decode; errors and failures end it with one line.
+    """Parse the command line and decode; a user error becomes one line.
 
     Args:
-        parser: Of the command.
-        inference: Decodes by the options, and returns how many utterances failed.
-        cmd: Its words; None: those of the process.
+        parser: Parser of the command.
+        inference: Decodes with the options, and returns how many utterances failed.
+        cmd: Command line; None: that of the process.
 
     Raises:
         SystemExit: An utterance failed, or nothing can be decoded at all.
@@ -125,11 +125,11 @@ def run(
         level=args.log_level,
         format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
     )
-    configured = parser.get_default("batch_size")  # the config's, once it is read
-    if args.batch_size == 1 and configured != 1:  # ESPnet's asr.sh always gives its own
+    configured = parser.get_default("batch_size")  # from the config, which has been read
+    if args.batch_size == 1 and configured != 1:  # ESPnet's asr.sh always passes an option
         logging.warning(
-            f"batch_size: 1 of the command line; {args.config} has {configured}: give asr.sh "
-            f"--batch_size {configured}"
+            f"batch_size: 1 in the command line replaces {configured} in {args.config}; give "
+            f"asr.sh --batch_size {configured}"
         )
     try:
         failed = inference(vars(args))
@@ -157,18 +157,14 @@ def inference(options: dict) -> int:
 
 
 def read_job(options: dict) -> JobInput:
-    """Ids and audio.
-
-    Raises:
-        InputError: A table is bad.
-    """
+    """Read the tables of a job; raise InputError if one is bad."""
     return read_input(
         options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     )
 
 
 def open_decoder(options: dict) -> UtteranceDecoder:
-    """The model and its search as a process that decodes uses them.
+    """Open the model for a process that only decodes.
 
     Raises:
         InputError: An option or the model is not usable.
@@ -192,7 +188,7 @@ def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
 
 
 def choose_long_form(options: dict) -> LongFormOptions | None:
-    """How audio beyond the model's window is decoded; None: it is not.
+    """Build the options for audio longer than the window; None: such audio is not decoded.
 
     Raises:
         InputError: A value is not allowed.
@@ -202,12 +198,12 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
         return long_form
     for name, value in LONG_FORM.items():
         if getattr(long_form, name) != value:
-            logging.warning(f"{name} is not used: it is for long audio, which needs longform: true")
+            logging.warning(f"{name}: not used; it needs longform: true")
     return None
 
 
 def load(options: dict) -> Speech2Text:
-    """The model and its search, for a process that does nothing but decode.
+    """Load the model with its search.
 
     Raises:
         InputError: An option or the model is not usable.
@@ -218,9 +214,9 @@ def load(options: dict) -> Speech2Text:
         check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
     device = "cuda" if options["ngpu"] == 1 else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("ngpu: 1, but torch sees no GPU; allowed here: 0")
+        raise InputError("ngpu: 1; allowed on this machine: 0, as torch finds no GPU")
     keep_freed_memory()
-    if not gc.get_freeze_count():  # to look for garbage in what was imported takes long
+    if not gc.get_freeze_count():  # garbage collection of all imported modules is slow
         gc.freeze()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {*DECODE_OPTIONS}
@@ -229,9 +225,9 @@ def load(options: dict) -> Speech2Text:
 
 
 def fingerprint(options: dict) -> dict:
-    """What results depend on: options, and the files that they name."""
+    """Return what results depend on: options, and the files that they name."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
-    # A batch gives what single utterances give: a job that ran out of memory resumes with less.
+    # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
     if not options["longform"]:
         ignored |= {"longform", *LONG_FORM}

@@ -1,4 +1,4 @@
-"""ESPnet's asr_train with the plugin registered."""
+"""ESPnet's asr_train with this package's models."""
 
 import sys
 
@@ -9,7 +9,7 @@ from espnet_medusa.task import MedusaASRTask
 
 
 def get_parser():
-    """ESPnet's own parser."""
+    """Make ESPnet's parser."""
     return MedusaASRTask.get_parser()
 
 
@@ -19,7 +19,7 @@ def main(cmd: list[str] | None = None) -> None:
         MedusaASRTask.main(cmd=cmd)
     except InputError as error:
         sys.exit(f"error: {error}")
-    # Its threads may otherwise outlive the interpreter, which ends a process by SIGABRT.
+    # Or its threads may outlive the interpreter, which then aborts.
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 

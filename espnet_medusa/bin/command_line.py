@@ -17,35 +17,23 @@ AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def str2bool(value: str) -> bool:
-    """Parse true or false, and what else ESPnet's options take for them.
-
-    Raises:
-        argparse.ArgumentTypeError: Another value.
-    """
+    """Parse true, false and the synonyms that ESPnet accepts."""
     if value.lower() not in (*TRUE, *FALSE):
         raise argparse.ArgumentTypeError(f"{value}: allowed are true and false")
     return value.lower() in TRUE
 
 
-def positive(value: str) -> int:
-    """Parse a whole number above 0.
-
-    Raises:
-        argparse.ArgumentTypeError: Another value.
-    """
-    if not value.isdecimal() or int(value) < 1:
-        raise argparse.ArgumentTypeError(f"{value}: a whole number above 0 is needed")
+def whole_number(value: str) -> int:
+    """Parse an integer of at least 0."""
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{value}; allowed: an integer, 0 or more")
     return int(value)
 
 
-def whole_number(value: str) -> int:
-    """Parse a whole number, 0 or more.
-
-    Raises:
-        argparse.ArgumentTypeError: Another value.
-    """
-    if not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"{value}: a whole number is needed")
+def positive(value: str) -> int:
+    """Parse an integer of at least 1."""
+    if not value.isdecimal() or int(value) < 1:
+        raise argparse.ArgumentTypeError(f"{value}; allowed: an integer, 1 or more")
     return int(value)
 
 
@@ -103,10 +91,10 @@ def split_command(cmd: Sequence[str] | None) -> tuple[list[str], list[str]]:
 
 
 def run_main(name: str, work: Callable[[], int | None]) -> None:
-    """Run a command's work; a user error becomes one line and exit status 1.
+    """Run a command; a user error becomes one line and exit status 1.
 
     Raises:
-        SystemExit: The work failed, was interrupted, or returned a status other than 0.
+        SystemExit: The command failed, was interrupted, or returned a status other than 0.
     """
     try:
         status = work()
@@ -120,12 +108,13 @@ def run_main(name: str, work: Callable[[], int | None]) -> None:
         raise SystemExit(status)
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows a description as it is, and the defaults of options."""
+
+
 def make_parser(description: str, add_options: AddOptions) -> argparse.ArgumentParser:
-    """A parser whose help has the description's first line and the options' defaults."""
-    parser = argparse.ArgumentParser(
-        description=description.split("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    """Make a parser with this description and these options."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     add_options(parser)
     return parser
 
@@ -136,11 +125,11 @@ def make_main(
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
 ) -> Callable[[Sequence[str] | None], None]:
-    """Build the entry of a command, which parses the options and works.
+    """Make the ``main`` of a command, which parses the options and calls ``work``.
 
     Args:
         name: Name of the command, for messages.
-        description: Text whose first line is shown in the help.
+        description: Text of the help.
         add_options: Adds the options to the parser.
         work: Takes the options; returns an exit status, None for 0.
     """
@@ -153,11 +142,11 @@ def make_main(
 
 
 @contextmanager
-def problems_to_stdout(nothing_written: str | None = None) -> Iterator[None]:
-    """Errors of the data go to stdout, one line for each problem; the exit status is 1.
+def problems_to_stdout(note: str | None = None) -> Iterator[None]:
+    """Print errors of the data to stdout, one line per problem, and exit with status 1.
 
     Args:
-        nothing_written: Said on stderr behind them.
+        note: Line that is printed to stderr after the errors.
 
     Raises:
         SystemExit: There was an error.
@@ -166,6 +155,6 @@ def problems_to_stdout(nothing_written: str | None = None) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         print(error)
-        if nothing_written:
-            print(nothing_written, file=sys.stderr)
+        if note:
+            print(note, file=sys.stderr)
         raise SystemExit(1) from None

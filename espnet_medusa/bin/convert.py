@@ -6,79 +6,68 @@
     espnet-medusa-convert exp/asr_finetuned out --to hugging_face
     espnet-medusa-convert Systran/faster-whisper-base exp/base
     espnet-medusa-convert exp/asr_finetuned out --to ctranslate2 --dtype float16
-
     espnet-medusa-convert exp/base exp/base_heads --heads my_heads
 
-A Whisper that comes without heads gets those of the package where they were trained on its weights;
-its text stays the same. An experiment made of an experiment keeps its CTC branch.
-
-What SOURCE is shows in its files: config.yaml is an experiment; config.json is Whisper, with
-aiola's heads or without, and with model.bin CTranslate2's; a .pt file is OpenAI's. A hub name is
-fetched.
+SOURCE is an ESPnet experiment (folder with config.yaml), a Whisper of transformers, aiola or
+CTranslate2 (folder with config.json), an OpenAI .pt file, or a hub name, which is downloaded.
+A Whisper without heads gets the heads of this package that were trained on the same weights, if
+there are any; its text stays the same. An experiment that is made from an experiment keeps its CTC
+branch.
 """
 
 import argparse
 import logging
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import run_main, str2bool
+from espnet_medusa.bin.command_line import make_main, str2bool
 from espnet_medusa.errors import InputError
 
 logger = logging.getLogger(__name__)
 
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = "experiment", "aiola", "hugging_face", "ctranslate2"
-# Of weights; all other numbers of int8 are float32.
+# Types of weights; with int8 all other numbers are float32.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16")
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source", help="folder, hub name, or OpenAI .pt file")
-    parser.add_argument("target", type=Path, help="folder to make; must not be there yet")
-    parser.add_argument(
-        "--to",
-        choices=[EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2],
-        default=EXPERIMENT,
-        help="format to write",
-    )
-    parser.add_argument(
-        "--dtype", choices=DTYPES, help="of the weights in ctranslate2's format; default: float32"
-    )
-    parser.add_argument(
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    add = parser.add_argument
+    add("source", help="folder, hub name, or OpenAI .pt file")
+    add("target", type=Path, help="folder to make; must not exist")
+    formats = [EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2]
+    add("--to", choices=formats, default=EXPERIMENT, help="format to write")
+    add("--dtype", choices=DTYPES, help="weights in ctranslate2's format; none: float32")
+    add(
         "--whisper_model",
-        help="Whisper that an aiola model was made from: says sizes that its config.json lacks, "
-        "and is named in what --to aiola writes",
+        help="Whisper that an aiola model was made from: source of sizes that its config.json "
+        "lacks, and the name that --to aiola writes",
     )
-    parser.add_argument("--model_file", type=Path, help="an experiment's weights; else model.pth")
-    parser.add_argument("--tokenizer", help="folder or hub name, instead of the model's own")
-    parser.add_argument("--token_list", type=Path, help="one token a line, instead of a tokenizer")
-    parser.add_argument("--language", default="en", help="of the prompt in the experiment")
-    parser.add_argument("--task", default="transcribe", help="or translate")
-    parser.add_argument(
+    add("--model_file", type=Path, help="weights of an experiment; none: model.pth")
+    add("--tokenizer", help="folder or hub name, instead of the model's tokenizer")
+    add("--token_list", type=Path, help="file with one token per line, instead of a tokenizer")
+    add("--language", default="en", help="language of the prompt in the experiment")
+    add("--task", default="transcribe", help="transcribe or translate")
+    add(
         "--heads",
         default="auto",
-        help="to attach to a Whisper without heads, in an experiment: auto (those of the package "
+        help="heads for a Whisper without heads, in an experiment: auto (those of the package "
         "that were trained on these weights), none, or a folder of heads",
     )
-    parser.add_argument(
+    add(
         "--drop_base_head",
         type=str2bool,
         default=False,
-        help="whether the base head may lose its own residual layers: other text",
+        help="remove the residual layers of the base head, which changes the text",
     )
-    return parser
 
 
 def work(args: argparse.Namespace) -> None:
-    """Read, convert, write; the target is complete or not there.
+    """Convert; the target is written as a whole or not at all.
 
     Raises:
-        InputError: The source or an option is not usable, or the target is there already.
+        InputError: The source or an option is not usable, or the target exists.
     """
-    # Slow to import: torch and transformers.
+    # Slow imports: torch and transformers.
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.experiment import CONFIG, read_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
@@ -86,7 +75,7 @@ def work(args: argparse.Namespace) -> None:
     from espnet_medusa.whisper.text import TextOptions
 
     if args.target.exists():
-        raise InputError(f"{args.target}: is there already; remove it, or choose another target")
+        raise InputError(f"{args.target}: exists; remove it, or choose another target")
     if args.dtype is not None and args.to != CTRANSLATE2:
         raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; leave it out")
     if args.heads != AUTO and args.to != EXPERIMENT:
@@ -102,18 +91,18 @@ def work(args: argparse.Namespace) -> None:
         checkpoint = read_whisper(args.source, text, args.whisper_model)
     if args.drop_base_head and checkpoint.has_base_head:
         checkpoint = checkpoint.without_base_head()
-    said = None
+    note = None
     if args.to == EXPERIMENT:
-        checkpoint, said = attach_heads(checkpoint, args.heads)
+        checkpoint, note = attach_heads(checkpoint, args.heads)
     with new_folder(args.target) as folder:
         _write(checkpoint, folder, args)
     if args.to != EXPERIMENT and checkpoint.ctc is not None:
         names = ", ".join(checkpoint.ctc.weights)
-        logger.warning(f"{args.source}: left out, {args.to} has no place for it: {names}")
+        logger.warning(f"{args.source}: left out, {args.to} cannot store it: {names}")
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
-    if said is not None:
-        print(said)
+    if note is not None:
+        print(note)
 
 
 def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
@@ -132,11 +121,7 @@ def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
         write_experiment(checkpoint, folder, args.target, prompt)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("convert", lambda: work(args))
-
+main = make_main("convert", __doc__, add_options, work)
 
 if __name__ == "__main__":
     main()

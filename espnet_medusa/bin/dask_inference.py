@@ -1,4 +1,4 @@
-"""asr_inference by the workers of a Dask cluster; options, outputs and journal are the same.
+"""asr_inference on a Dask cluster; options, outputs and journal are the same.
 
 Without ``--scheduler`` the workers are processes on this machine.
 """
@@ -17,19 +17,19 @@ from espnet_medusa.inference.journal import Journal
 
 
 def get_parser():
-    """The parser of asr_inference with the cluster's options."""
+    """Make the parser of asr_inference with the cluster's options."""
     parser = asr_inference.get_parser()
     group = parser.add_argument_group("Cluster")
     group.add_argument(
         "--scheduler",
         type=str_or_none,
-        help="Address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine",
+        help="address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine",
     )
     group.add_argument(
         "--inference_nj",
         type=positive,
         default=os.cpu_count() or 1,
-        help="worker processes on this machine, where there is no scheduler",
+        help="worker processes on this machine, without --scheduler",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""ESPnet's hugging_face_export_vocabulary, with the added tokens, too: stage 5 of its recipes."""
+"""ESPnet's hugging_face_export_vocabulary, which also writes the added tokens (stage 5)."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from espnet_medusa.whisper.text import list_tokens, load_safely
 
 
 def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
-    """Insert ``SYMBOL:PLACE`` of ``--add_symbol`` one after the other; -1 is behind the last token.
+    """Insert each ``SYMBOL:PLACE`` of ``--add_symbol``; place -1 is after the last token.
 
     Raises:
-        InputError: One has no place.
+        InputError: A place is missing or no integer.
     """
     for entry in symbols:
         symbol, _, place = entry.rpartition(":")
         try:
             index = int(place)
         except ValueError:
-            raise InputError(f"--add_symbol {entry}: SYMBOL:PLACE is needed, <blank>:0") from None
+            raise InputError(f"--add_symbol {entry}; allowed: SYMBOL:PLACE, as <blank>:0") from None
         tokens.insert(len(tokens) + 1 + index if index < 0 else index, symbol.strip())
 
 

@@ -1,9 +1,9 @@
 """Python with the plugin: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
 
-For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task gets
-the plugin's classes when it is imported, here and in processes that are spawned from here, and the
-modules of ``OURS`` run in place of ESPnet's; all else is python. ``--no-redirect``, first of all:
-ESPnet's own modules, with the plugin's classes.
+For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task then
+has the plugin's classes, in this process and in its child processes, and the modules of ``OURS``
+run instead of ESPnet's. Everything else is plain python. With ``--no-redirect`` as first option,
+ESPnet's modules run, with the plugin's classes.
 """
 
 import os
@@ -28,18 +28,18 @@ WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 def main(cmd: list[str] | None = None) -> None:
     """Run ``-m module``, ``-c code``, ``-`` or a script as python would."""
     words = list(sys.argv[1:] if cmd is None else cmd)
-    kept = [words.pop(0)] if words[:1] == [NO_REDIRECT] else []
+    no_redirect = [words.pop(0)] if words[:1] == [NO_REDIRECT] else []
     options, words = split_options(words)
     if not words:  # --version, --help, or a prompt
         os.execv(sys.executable, [sys.executable, *options])
-    if options:  # python's own: they count from its start
-        again = ["-m", "espnet_medusa.bin.python", *kept, *words]
+    if options:  # options of python need a new interpreter
+        again = ["-m", "espnet_medusa.bin.python", *no_redirect, *words]
         os.execv(sys.executable, [sys.executable, *options, *again])
-    run(words, redirect=not kept)
+    run(words, redirect=not no_redirect)
 
 
 def split_options(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split a command line of python into its options and what it runs."""
+    """Split a command line of python into options and the rest."""
     end = 0
     while end < len(words) and words[end].startswith("-") and words[end] not in ("-m", "-c", "-"):
         end += 2 if words[end] in WITH_VALUE else 1
@@ -51,7 +51,7 @@ def run(words: list[str], redirect: bool) -> None:
 
     Args:
         words: A command line of python without its options.
-        redirect: Whether modules of ``OURS`` run in place of ESPnet's.
+        redirect: Whether modules of ``OURS`` run instead of ESPnet's.
     """
     first, *rest = words
     script = first not in ("-m", "-c", "-")
@@ -59,7 +59,7 @@ def run(words: list[str], redirect: bool) -> None:
     if first == "-m" and rest:
         name = OURS.get(rest[0], rest[0]) if redirect else rest[0]
         sys.argv = [getattr(find_spec(name), "origin", None) or name, *rest[1:]]
-        # Without alter_sys: __main__ stays this file, which spawned processes import.
+        # Without alter_sys, __main__ stays this file, which child processes import.
         runpy.run_module(name, run_name="__main__")
     elif first in ("-m", "-c") and not rest:
         sys.exit(f"Argument expected for the {first} option")

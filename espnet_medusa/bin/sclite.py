@@ -10,10 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from espnet_medusa.bin.command_line import str2bool
 from espnet_medusa.scoring.report import DEFAULT_LINE_WIDTH, alignment_report, summary_report
 from espnet_medusa.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
 
-# Report: (suffix of its file, how it is made), in the order in which sclite prints them.
+# Report: (suffix of its file, function that makes it), in sclite's order.
 _REPORTS = {
     "sum": (".sys", lambda score, line_width: summary_report(score)),
     "rsum": (".raw", lambda score, line_width: summary_report(score, raw=True)),
@@ -26,23 +27,15 @@ _ENCODINGS = ("ascii", "utf-8")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the supported arguments when it meets others."""
+    """Lists the supported arguments in its errors."""
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: {message}; supported:{self._options()} (see --help)\n")
-
-    def _options(self) -> str:
-        return "".join(f" {action.option_strings[0]}" for action in self._actions)
-
-
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"'{value}' is not true or false")
-    return value.lower() == "true"
+        options = " ".join(action.option_strings[0] for action in self._actions)
+        self.exit(2, f"{self.prog}: {message}; supported: {options} (see --help)\n")
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The arguments; those with one dash are sclite's own (`-h` is the hypothesis)."""
+    """Make the parser; options with one dash are sclite's (`-h` is the hypothesis)."""
     parser = _Parser(
         prog="sclite",
         description="Score trn files as NIST sclite does.",
@@ -58,7 +51,7 @@ def get_parser() -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar=("FILE", "trn TITLE"),
-        help="hypothesis, its format and its name in the reports; may be repeated",
+        help="hypothesis, its format, and its name in the reports; may be repeated",
     )
     add("-i", dest="id_type", choices=ID_TYPES, required=True, help="type of the utterance ids")
     add(
@@ -67,7 +60,7 @@ def get_parser() -> argparse.ArgumentParser:
         nargs="+",
         action="extend",
         metavar="REPORT",
-        help=f"of {', '.join(_OUTPUTS)}; a report named twice is off again (default: sum stdout)",
+        help=f"{', '.join(_OUTPUTS)}; repeating a name turns it off (default: sum stdout)",
     )
     add("-s", dest="case_sensitive", action="store_true", help="compare case")
     add(
@@ -75,19 +68,23 @@ def get_parser() -> argparse.ArgumentParser:
         dest="characters",
         nargs="*",
         metavar="NOASCII",
-        help="score characters; with NOASCII keep runs of ASCII together",
+        help="score characters; with NOASCII, words of ASCII characters",
     )
     add("-e", dest="encoding", default="ascii", type=str.lower, choices=_ENCODINGS)
     add("-l", dest="line_width", type=int, default=DEFAULT_LINE_WIDTH, help="bytes per line")
-    add("-O", dest="output_dir", help="folder of the reports (default: the hypothesis's)")
-    add("-n", dest="name", help="name of the reports (default: the hypothesis's)")
+    add("-O", dest="output_dir", help="folder of the reports (default: that of the hypothesis)")
+    add("-n", dest="name", help="name of the reports (default: that of the hypothesis)")
     add(
         "--allow_missing",
-        type=_boolean,
+        type=str2bool,
         default=False,
         help="count utterances without hypothesis as deletions",
     )
-    add("--sclite", metavar="PATH", help="let the real program (after the id checks) report")
+    add(
+        "--sclite",
+        metavar="PATH",
+        help="NIST's program, which makes the reports after the id checks",
+    )
     add("--help", action="help", help="show this message")
     return parser
 
@@ -102,7 +99,7 @@ def _file_and_title(values: list[str], option: str, n_values: int) -> tuple[str,
 
 
 def _outputs(names: list[str] | None) -> set[str]:
-    """The reports to make; as in sclite a name switches, so that twice is off."""
+    """Return the reports to make; as in sclite, a repeated name turns its report off."""
     chosen: set[str] = set()
     for name in names or ["sum", _STDOUT]:
         if name not in _OUTPUTS:
@@ -150,9 +147,9 @@ def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: st
 
 
 def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
-    """Check the ids, then let the real program report.
+    """Check the ids, then run NIST's program on copies of both files.
 
-    It gets clean copies: it loses a last line without a newline, and ignores missing hypotheses.
+    NIST's program ignores a last line without a newline, and missing hypotheses.
     """
     joined = read_joined(reference, hypothesis, args.case_sensitive, args.allow_missing)
     command = shlex.split(args.sclite)
@@ -195,7 +192,7 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Run the command; errors go to stderr in one line, with a non-zero exit status."""
+    """Run the command; an error is one line on stderr and a non-zero exit status."""
     args = get_parser().parse_args(cmd)
     try:
         reference, _ = _file_and_title(args.reference, "-r", 2)

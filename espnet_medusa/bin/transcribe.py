@@ -1,14 +1,14 @@
-"""Audio files to text.
+"""Transcribe audio files.
 
     espnet-medusa-transcribe talk1.wav --model openai/whisper-base
     espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
 
-AUDIO is files, folders (with all below) and patterns, in any format that libsndfile reads and most
-that FFmpeg does, of any rate and length. Each gets a file in --output_dir, and a line on stdout and
-in `text` there. What is longer than the model hears at a time is decoded window after window, as
-openai-whisper does, or by its speech (--vad_filter), with times; shorter files have them where
---output_format needs some. What cannot be read is named at the end; the exit status is then 3. The
-same command goes on where it was interrupted.
+AUDIO is files, folders (with all folders below) and patterns. Any sample rate, any length, and any
+format that libsndfile or FFmpeg reads is allowed. The text of each file is printed and written to
+--output_dir, and to the table `text` there. Audio longer than the model's window is decoded window
+after window, as openai-whisper does, or by chunks of speech (--vad_filter), and has times. Shorter
+audio has times if --output_format needs them. Files that cannot be read are listed at the end, and
+the exit status is 3. The same command resumes after an interruption.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import make_parser, positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
@@ -41,12 +41,9 @@ SOME_FAILED = 3
 ALL = "all"
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's own options, and the search's."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options, those of the search, and those of long audio."""
+    add, none = parser.add_argument, argparse.SUPPRESS
     add("audio", nargs="+", help="files, folders, patterns")
     add(
         "--model",
@@ -54,32 +51,32 @@ def get_parser() -> argparse.ArgumentParser:
         help="folder that espnet-medusa-convert or training made; or a Whisper: hub name, folder, "
         "or .pt file, which is converted once, into ~/.cache/espnet_medusa",
     )
-    add("--model_file", help="weights of the experiment; none: what convert or training leaves")
-    add("--output_dir", type=Path, default=Path("transcripts"), help="default: transcripts")
+    add("--model_file", help="weights of the experiment; none: those in its folder")
+    add("--output_dir", type=Path, default=Path("transcripts"), help="folder to write")
     add(
         "--output_format",
         choices=[*FORMATS, ALL],
         default="txt",
-        help=f"default: txt; all: {' '.join(OPENAI)}; all but txt have times",
+        help=f"all: {' '.join(OPENAI)}; all formats but txt have times",
     )
-    add("--overwrite", action="store_true", help="decode what is written already, too")
-    given = {"default": argparse.SUPPRESS, "type": positive}
+    add("--overwrite", action="store_true", help="decode files with a result, too")
     add(
         "--batch_size",
-        help="files decoded together, with --vad_filter windows; default: 8, or as --config says",
-        **given,
+        type=positive,
+        default=none,
+        help="files decoded together, with --vad_filter windows; default: 8, or that of --config",
     )
-    add("--device", choices=["cpu", "cuda"], help="default: cuda where there is one")
-    add("--threads", type=positive, help="of the CPU; default: as torch has it")
+    add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
+    add("--threads", type=positive, help="CPU threads; none: torch's default")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
-    add("--beam_size", help="above 1: beam search; default: greedy search", **given)
-    asr_inference.add_decode_options(parser, default=argparse.SUPPRESS)
-    asr_inference.add_long_form_options(parser, default=argparse.SUPPRESS)
-    return parser
+    help_text = "above 1: beam search; default: greedy search"
+    add("--beam_size", type=positive, default=none, help=help_text)
+    asr_inference.add_decode_options(parser, default=none)
+    asr_inference.add_long_form_options(parser, default=none)
 
 
 def work(args: argparse.Namespace) -> int:
-    """Transcribe; returns the exit status.
+    """Transcribe; return the exit status.
 
     Raises:
         InputError: An option or the model is not usable, or there is no audio at all.
@@ -115,36 +112,38 @@ def work(args: argparse.Namespace) -> int:
 
 
 def choose_formats(
-    asked: str, options: Mapping[str, Any], reason: str | None
+    output_format: str, options: Mapping[str, Any], reason: str | None
 ) -> tuple[list[str], bool]:
-    """What is written, and whether short audio is decoded with times, too.
+    """Choose the formats to write, and whether audio within the window has times, too.
 
     Args:
-        asked: The format.
-        options: Of long audio.
+        output_format: Value of ``--output_format``.
+        options: Options of long audio.
         reason: Why the model writes no timestamps; None: it does.
 
     Raises:
         InputError: A format needs times that the model does not write.
     """
-    formats, without = [asked], options["without_timestamps"]
-    if asked == ALL:
+    formats, without = [output_format], options["without_timestamps"]
+    if output_format == ALL:
         formats = [*(OPENAI if reason is None else UNTIMED)]
     need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
-    if asked == CTM and not options["word_timestamps"]:
+    if output_format == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
     if need_times and reason is not None:
-        raise InputError(f"output_format: {asked}; {reason}; allowed here: {', '.join(UNTIMED)}")
+        raise InputError(
+            f"output_format: {output_format}; {reason}; allowed here: {', '.join(UNTIMED)}"
+        )
     if reason is not None or without:
         return formats, need_times
     return formats, formats != ["txt"] or without is False
 
 
 def decode_options(args: argparse.Namespace) -> dict:
-    """What asr_inference would be given: its defaults, the config, and the command line's.
+    """Return options for asr_inference: its defaults, the config's, and the command line's.
 
     Raises:
-        InputError: There is no such model.
+        InputError: The model does not exist.
     """
     files = find_model(args.model, args.model_file)
     audio = ["--data_path_and_name_and_type", "none,speech,sound"]
@@ -168,7 +167,7 @@ def decode_options(args: argparse.Namespace) -> dict:
 
 def main(cmd: list[str] | None = None) -> None:
     """Command-line entry."""
-    args = get_parser().parse_args(cmd)
+    args = make_parser(__doc__, add_options).parse_args(cmd)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     run_main("transcribe", lambda: work(args))
 

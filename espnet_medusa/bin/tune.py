@@ -1,7 +1,7 @@
-"""Which drafter should I use? Measure those that a model has, and write the fastest as a config.
+"""Measure which drafter decodes fastest on this machine, and write it as a decode config.
 
-Takes the options of asr_inference for what is to be tuned, `--config` among them. `--output
-X.yaml` gets the decode config, X.json all figures, X.md the table, X.png a picture of it.
+The options of asr_inference, such as `--config`, choose the model and the search to tune. With
+`--output X.yaml`, X.yaml is the decode config, X.json has all figures, X.md a table, X.png a plot.
 """
 
 import argparse
@@ -36,43 +36,37 @@ from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuner import tune
 
-# What decoding depends on beside the plugin's own options: kept when given on the command line.
+# ESPnet's options that the written config contains if the command line changes them.
 ESPNET_KEYS = (
     "beam_size", "penalty", "maxlenratio", "minlenratio", "ctc_weight", "lm_weight",
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
-NOTHING = {  # whatever the config drafts with now
+NOTHING = {  # no drafts, whatever the config has
     "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
     "draft_depth": 0, "draft_width": None, "draft_budget": None,
 }  # fmt: skip
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The command's own options; all others are asr_inference's."""
+    """Make the parser of the command's own options; all others are asr_inference's."""
     parser = argparse.ArgumentParser(
-        description="Measure what a model can draft with, and write the fastest as a config.",
+        description=__doc__.split("\n")[0],
         epilog="All other options are those of espnet_medusa.bin.asr_inference: the model "
         "(--asr_train_config, --asr_model_file) and the search to tune (--config, --search, "
-        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...); --draft_model is one "
-        "of the draft models.",
+        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...). --draft_model is "
+        "measured, too.",
         allow_abbrev=False,
     )
-    source = parser.add_mutually_exclusive_group(required=True)
+    source, add = parser.add_mutually_exclusive_group(required=True), parser.add_argument
     source.add_argument("--data_dir", type=Path, help="held-out data, such as dump/raw/dev")
     source.add_argument("--wav_scp", type=Path, help="held-out utterances")
-    parser.add_argument("--num_utterances", type=positive, default=30, help="taken evenly")
-    parser.add_argument(
-        "--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="to try; none: all"
-    )
-    parser.add_argument(
-        "--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model takes them"
-    )
-    parser.add_argument(
-        "--most_different", type=int, default=0,
-        help="utterances whose text rounding (int8, bfloat16) may change in what is chosen",
-    )  # fmt: skip
-    parser.add_argument("--output", type=Path, required=True, help="decode config to write (.yaml)")
+    add("--num_utterances", type=positive, default=30, help="evenly spaced utterances to decode")
+    add("--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="drafters; default: all")
+    add("--draft_models", nargs="+", default=[], metavar="MODEL", help="as for --draft_model")
+    rounding = "most utterances whose text may change by rounding (int8, bfloat16)"
+    add("--most_different", type=int, default=0, help=rounding)
+    add("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser
 
 
@@ -84,7 +78,7 @@ def main(cmd: list[str] | None = None) -> None:
     given += ["--data_path_and_name_and_type", f"{_wav_scp(own)},speech,sound"]
     parser = asr_inference.get_parser()
     args = parser.parse_args(given)
-    # Searches log every utterance; here the same ones are decoded again and again.
+    # Without INFO: the search logs each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(own, vars(args), decode_config(vars(args)), command))
@@ -95,19 +89,17 @@ def _wav_scp(own: argparse.Namespace) -> Path:
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
-    """The decode config to tune: the file's own keys, and what the command line changes.
+    """Return the decode config to tune: keys of the file, and options of the command line.
 
     Args:
         options: Parsed command line.
     """
-    own = {}
+    config = {}
     if options["config"] is not None:
-        own = read_yaml(Path(options["config"]), "give a decode config") or {}
-    names = [*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS]
-    parser = asr_inference.get_parser()
-    without = {name: own.get(name, parser.get_default(name)) for name in names}
-    changed = {name: options[name] for name in names if options[name] != without[name]}
-    return own | changed
+        config = read_yaml(Path(options["config"]), "give a decode config") or {}
+    names, parser = [*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS], asr_inference.get_parser()
+    before = {name: config.get(name, parser.get_default(name)) for name in names}
+    return config | {name: options[name] for name in names if options[name] != before[name]}
 
 
 def work(
@@ -121,7 +113,7 @@ def work(
             f"{own.data_dir}: has segments; cut them with espnet_medusa.stages format_data"
         )
     if options["medusa_choices"]:
-        raise InputError("medusa_choices: a fixed tree leaves nothing to tune; remove it")
+        raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     speech2text = load(options)
     there = available(speech2text, own.drafters, draft_models(own, options))
@@ -149,11 +141,11 @@ def work(
 
 
 def draft_models(own: argparse.Namespace, options: dict[str, Any]) -> list[DraftModelFiles]:
-    """Those of the command line and of the decode config, none twice."""
+    """Return the draft models of the command line and of the decode config, each once."""
     given = [DraftModelFiles(name) for name in own.draft_models]
     if options["draft_model"] is not None:
-        one = DraftModelFiles(options["draft_model"], options["draft_model_file"])
-        given = [one, *(files for files in given if files.name != one.name)]
+        configured = DraftModelFiles(options["draft_model"], options["draft_model_file"])
+        given = [configured, *(files for files in given if files.name != configured.name)]
     if given and not {*MODELS} & {*own.drafters}:
         raise InputError(
             f"draft_models: {given[0].name}; allowed with one of {', '.join(MODELS)} among "
@@ -170,7 +162,7 @@ def read(
     there: Available,
     clock: Clock,
 ) -> list[HeldOutBatch]:
-    """``count`` held-out utterances, encoded for the model and for all draft models."""
+    """Read ``count`` held-out utterances; encode them for the model and all draft models."""
     reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
     utterances = read_utterances(job, count, reader, there.window_s or reader.window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
@@ -178,16 +170,16 @@ def read(
 
 
 def load(options: dict[str, Any]) -> Speech2Text:
-    """The model with the search to tune.
+    """Load the model with the search to tune.
 
     Raises:
-        InputError: An option or the model is not usable, or what is drafted decides the text.
+        InputError: An option or the model is not usable, or drafts would change the text.
     """
     for name in CTC_THRESHOLDS:
         if options[name] is not None:
             raise InputError(
-                f"{name}: {options[name]}; allowed to tune: none, as only drafts are compared here "
-                "that leave the text; add it to the config that is written"
+                f"{name}: {options[name]}; allowed while tuning: none, as it changes the text; add "
+                "it to the written config"
             )
     speech2text = asr_inference.load(options | NOTHING)
     if speech2text.search is None:
@@ -198,8 +190,8 @@ def load(options: dict[str, Any]) -> Speech2Text:
         )
     if isinstance(speech2text.search.strategy, ThresholdStrategy):
         raise InputError(
-            "acceptance: threshold with search: beam: other drafts give another text; allowed to "
-            "tune: exact, or search: greedy"
+            "acceptance: threshold with search: beam; allowed while tuning: exact, or search: "
+            "greedy, as other drafts would change the text"
         )
     return speech2text
 

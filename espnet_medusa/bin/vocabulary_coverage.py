@@ -1,16 +1,16 @@
-"""Print how much of one tokenizer's vocabulary another one holds, both ways.
+"""Print how many tokens of one vocabulary have an equivalent in another one, both ways.
 
     python -m espnet_medusa.bin.vocabulary_coverage whisper_en whisper_large_v3
 
-Each of the two is whisper_en, whisper_multilingual or whisper_large_v3 (no network needed), the
-name of an OpenAI model, a Hugging Face folder or name, a sentencepiece .model file, a token list
-of ESPnet, an ESPnet config or its folder.
+TOKENIZER is whisper_en, whisper_multilingual or whisper_large_v3 (no network needed), the name of
+an OpenAI model, a Hugging Face folder or name, a sentencepiece .model file, a token list of ESPnet,
+an ESPnet config or its folder.
 """
 
 import argparse
 from collections.abc import Iterable, Iterator
 
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
 from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
@@ -19,32 +19,31 @@ from espnet_medusa.whisper.text import VOCAB_SIZES
 _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     parser.add_argument("tokenizers", nargs=2, metavar="TOKENIZER", help="name, folder or file")
     parser.add_argument("--examples", type=int, default=5, help="tokens to show of each kind")
-    return parser
 
 
 def describe(mapped: VocabularyMap, names: tuple[str, str], examples: int) -> Iterator[str]:
-    """Lines of the report in one direction."""
+    """Yield the report's lines for one direction."""
     coverage = mapped.coverage()
-    lost = [name for name, found in coverage.special.items() if found is None]
-    renamed = [f"{name} = {found}" for name, found in coverage.special.items() if found != name]
-    renamed = [pair for pair in renamed if not pair.endswith("= None")]
+    lost = [name for name, target in coverage.special.items() if target is None]
+    renamed = [
+        f"{name} = {target}"
+        for name, target in coverage.special.items()
+        if target not in (None, name)
+    ]
     ordinary = coverage.exact + coverage.multi_token + coverage.unmapped
     lengths = [len(pieces) for pieces in mapped.pieces.values()]
     average = f", {sum(lengths) / len(lengths):.2f} tokens each" if lengths else ""
     unmapped = [token for token in mapped.unmapped if mapped.source.contents[token] is not None]
     several = (_show_pieces(mapped, token) for token in [*mapped.pieces][:examples])
-    nothing = (_show(mapped.source, token) for token in unmapped[:examples])
+    without = (_show(mapped.source, token) for token in unmapped[:examples])
     yield f"{names[0]} ({len(mapped.source)}) -> {names[1]} ({len(mapped.target)})"
     yield _row("exact", coverage.exact, ordinary)
     yield _row("multi-token", coverage.multi_token, ordinary) + average + _list(several)
-    yield _row("unmapped", coverage.unmapped, ordinary) + _list(nothing)
+    yield _row("unmapped", coverage.unmapped, ordinary) + _list(without)
     special = len(coverage.special)
     yield _row("special", special - len(lost), special) + _list(renamed[:examples])
     yield _row("special, unmapped", len(lost), special) + _list(lost[:examples])
@@ -85,11 +84,7 @@ def work(args: argparse.Namespace) -> None:
     print(*describe(map_vocabularies(second, first), names[::-1], args.examples), sep="\n")
 
 
-def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
-    args = get_parser().parse_args(cmd)
-    run_main("vocabulary_coverage", lambda: work(args))
-
+main = make_main("vocabulary_coverage", __doc__, add_options, work)
 
 if __name__ == "__main__":
     main()

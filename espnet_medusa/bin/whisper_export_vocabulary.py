@@ -1,4 +1,4 @@
-"""ESPnet's whisper_export_vocabulary, with all of Whisper's tokens: stage 5 of its recipes."""
+"""ESPnet's whisper_export_vocabulary, which also writes Whisper's special tokens (stage 5)."""
 
 from pathlib import Path
 

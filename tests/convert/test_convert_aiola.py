@@ -282,5 +282,5 @@ def test_an_existing_target_is_not_overwritten(tmp_path, tokens, capsys):
     (tmp_path / "exp").mkdir()
     with pytest.raises(SystemExit):
         run(folder, tmp_path / "exp", "--token_list", tokens)
-    assert "is there already" in capsys.readouterr().err
+    assert "exists; remove it" in capsys.readouterr().err
     assert not [*(tmp_path / "exp").iterdir()]

@@ -283,6 +283,6 @@ def test_a_config_gives_options_of_long_audio(tmp_path, caplog):
     caplog.clear()
     unused = parse("--config", str(config), "--longform", "false")
     assert asr_inference.choose_long_form(unused) is None
-    assert "condition_on_previous_text is not used: it is for long audio" in caplog.text
+    assert "condition_on_previous_text: not used; it needs longform" in caplog.text
     assert "logprob_threshold" not in caplog.text
     assert asr_inference.fingerprint(unused) == asr_inference.fingerprint(parse())

@@ -120,4 +120,4 @@ def test_hugging_face_lists_have_added_tokens(tmp_path, capsys):
     ]  # fmt: skip
     with pytest.raises(SystemExit):
         hugging_face_export_vocabulary.main([*options, "--add_symbol", "<blank>"])
-    assert "--add_symbol <blank>: SYMBOL:PLACE is needed" in capsys.readouterr().err
+    assert "--add_symbol <blank>; allowed: SYMBOL:PLACE" in capsys.readouterr().err
