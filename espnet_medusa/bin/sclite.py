@@ -80,11 +80,7 @@ def get_parser() -> argparse.ArgumentParser:
         default=False,
         help="count utterances without hypothesis as deletions",
     )
-    add(
-        "--sclite",
-        metavar="PATH",
-        help="NIST's program, which makes the reports after the id checks",
-    )
+    add("--sclite", metavar="PATH", help="NIST's program, which then makes the reports")
     add("--help", action="help", help="show this message")
     return parser
 

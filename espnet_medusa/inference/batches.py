@@ -1,4 +1,4 @@
-"""Batches of a decoding job: which utterances go together, and what happens when one fails."""
+"""Batches of utterances: how they are formed, and how a batch that fails is decoded."""
 
 import gc
 import logging
@@ -16,20 +16,20 @@ logger = logging.getLogger(__name__)
 
 FRAMES_PER_S = 100
 POOL_BATCHES = 24
-POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools live while the next one is read
+POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
 
 Decode = Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Decoding]]
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What is read and waits to be decoded.
+    """An utterance to decode.
 
     Attributes:
         key: Utterance id.
         speech: (samples,) in [-1, 1].
-        frames: Frames of 10 ms that the encoder reads of it, its own padding included.
-        language: Code for Whisper's prompt; None: the search's own.
+        frames: Frames of 10 ms, including padding to the encoder's window.
+        language: Language code for Whisper's prompt; None: that of the search.
     """
 
     key: str
@@ -41,13 +41,13 @@ class Utterance:
 def make_batches(
     lengths: Sequence[int], batch_size: int, max_frames: int | None = None
 ) -> list[list[int]]:
-    """Put like lengths together, the longest first.
+    """Group utterances of similar lengths, the longest first.
 
     Args:
         lengths: Frames of each utterance.
         batch_size: Most utterances of a batch.
-        max_frames: Most frames of a batch, rows times its longest; None: no limit. An utterance
-            that is longer is a batch of its own.
+        max_frames: Most frames of a batch, rows times the longest; None: no limit. A longer
+            utterance is a batch alone.
 
     Returns:
         Batches of indices, each index once; equal lengths keep their order.
@@ -66,12 +66,12 @@ def make_batches(
 
 
 def read_pools(utterances: Iterable[Utterance], batch_size: int) -> Iterator[list[Utterance]]:
-    """Read ahead as far as sorting needs: bounded memory, however long the list.
+    """Read utterances ahead for sorting, in limited memory.
 
     Args:
-        utterances: Read one by one, when asked for.
-        batch_size: A pool holds ``POOL_BATCHES`` times as many utterances, fewer when it reaches
-            ``POOL_BYTES``. With 1 there is nothing to sort, and nothing is read ahead.
+        utterances: Iterator that reads one utterance at a time.
+        batch_size: A pool has at most ``POOL_BATCHES`` times as many utterances, and at most one
+            more than fit in ``POOL_BYTES``. With batch size 1 a pool is one utterance.
 
     Yields:
         Pools of utterances, the longest first.
@@ -89,27 +89,27 @@ def read_pools(utterances: Iterable[Utterance], batch_size: int) -> Iterator[lis
 
 
 def _by_length(pool: Sequence[Utterance]) -> list[Utterance]:
-    # Where the encoder pads all to the same frames, samples still tell long texts from short ones.
+    # By samples: if the encoder pads to its window, all have the same number of frames.
     return sorted(pool, key=lambda utterance: len(utterance.speech), reverse=True)
 
 
 def decode_together(
     decode: Decode, utterances: Sequence[Utterance]
 ) -> Iterator[tuple[Utterance, Decoding | Exception]]:
-    """Decode a batch; smaller ones when it does not fit into memory or one of it fails.
+    """Decode a batch; decode smaller batches if it exceeds GPU memory or an utterance fails.
 
     Args:
         decode: Decodes several utterances together.
         utterances: The batch.
 
     Yields:
-        Each utterance with its result or with the reason why it has none.
+        Each utterance with its result or its error.
     """
     decodings, error = _attempt(decode, utterances)
     if error is None:
         yield from zip(utterances, decodings, strict=True)
     elif isinstance(error, torch.cuda.OutOfMemoryError):
-        # Drafted prefixes refer to each other in circles and hold logits.
+        # Prefixes refer to each other in cycles, and to logits.
         gc.collect()
         torch.cuda.empty_cache()
         yield from _halve(decode, utterances)
@@ -117,8 +117,8 @@ def decode_together(
         yield utterances[0], error
     else:
         logger.warning(
-            f"a batch of {len(utterances)} utterances failed: {one_line(error)}; they are decoded "
-            "one by one"
+            f"a batch of {len(utterances)} utterances failed: {one_line(error)}; decoding them one "
+            "by one"
         )
         log_traceback(error)
         for utterance in utterances:
@@ -132,9 +132,9 @@ def _attempt(
         speeches, languages = zip(*((u.speech, u.language) for u in utterances), strict=True)
         return decode(speeches, languages), None
     except torch.cuda.OutOfMemoryError as error:
-        # A new one: the traceback would keep the tensors alive that have to go.
+        # A new error without traceback, which would refer to tensors.
         return [], torch.cuda.OutOfMemoryError(str(error))
-    except Exception as error:  # whatever it was, the others go on
+    except Exception as error:  # of any kind: the other utterances are decoded
         return [], error
 
 
@@ -152,22 +152,21 @@ def _halve(
     middle = (len(utterances) + 1) // 2
     logger.warning(
         f"CUDA out of memory with {len(utterances)} utterances of up to {longest} frames "
-        f"({len(utterances) * longest} together): the batch is halved; lower max_batch_frames "
-        "or batch_size to save the failed attempts"
+        f"({len(utterances) * longest} in total): halving the batch; lower max_batch_frames "
+        "or batch_size to avoid failed attempts"
     )
     for half in (utterances[:middle], utterances[middle:]):
         yield from decode_together(decode, half)
 
 
 def one_line(error: Exception) -> str:
-    """First line of an error's message; its class too, where the user is not meant to know."""
+    """Return the first line of an error's message, with the class unless it is a user error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{lines[0] if lines else 'failed'}" + (
-        "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
-    )
+    message = lines[0] if lines else "failed"
+    return message if isinstance(error, ValueError) else f"{message} ({type(error).__name__})"
 
 
 def log_traceback(error: Exception) -> None:
-    """Log where an error came from, unless it is one that its message explains."""
+    """Log the traceback of an error, unless it is a user error."""
     if not isinstance(error, ValueError):
         logger.error("".join(traceback.format_exception(error)))

@@ -1,4 +1,4 @@
-"""How far a decoding job is: a bar on a terminal, lines in a log."""
+"""Progress of a job: a bar on a terminal, lines in a log."""
 
 import logging
 import sys
@@ -12,16 +12,16 @@ LINE_EVERY_S = 60.0
 
 
 class Progress:
-    """Counts utterances, or what else there is to be done.
+    """Counts utterances, or other units of work.
 
-    A log gets lines of its own, at most one a minute: ESPnet's scripts take the time of day from
-    the beginning of each line that they look for, where a bar must not stand.
+    A log gets at most one line per minute and no bar: ESPnet's scripts read the time at the
+    beginning of a log line.
 
     Args:
-        total: Of the job.
-        done: Of it, in an earlier run.
-        what: Is being done.
-        unit: What is counted.
+        total: Amount of work.
+        done: Amount that an earlier run did.
+        what: Name of the work.
+        unit: Unit of the amounts.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Progress:
 
     @staticmethod
     def say(line: str) -> None:
-        """Write a line to stdout, above the bar where there is one."""
+        """Print a line above the bar."""
         tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()
 
     def update(self, count: float = 1) -> None:
-        """Count so much more."""
+        """Add to the amount that is done."""
         self.bar.update(count)
         self.done += count
         now = time.monotonic()

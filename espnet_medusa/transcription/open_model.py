@@ -1,4 +1,4 @@
-"""The model that a user names: an experiment, or a Whisper, which is converted once and kept."""
+"""Find the model of a command line: an experiment, or a Whisper, which is converted once."""
 
 import logging
 import re
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What decoding needs to know of a model.
+    """Files of an ESPnet experiment.
 
     Attributes:
-        config: ESPnet's ``config.yaml``.
-        weights: Its checkpoint.
-        language: Where none is asked for; None: as the experiment was trained.
+        config: ``config.yaml``.
+        weights: Checkpoint.
+        language: Default of ``language``; None: that of the experiment's training.
     """
 
     config: Path
@@ -35,26 +35,25 @@ class ModelFiles:
 
 
 def find_model(name: str, model_file: str | None = None) -> ModelFiles:
-    """Find an experiment, or make one of a Whisper.
+    """Find an experiment, or convert a Whisper to one.
 
     Args:
-        name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI's
-            ``.pt`` file. Whispers are kept below the cache folder, with heads of the package if it
-            has any for them, and made anew when their files change.
-        model_file: Weights of the experiment; None: those that conversion or training leaves there.
+        name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI
+            ``.pt`` file. A converted Whisper is cached, with heads of the package if there are any
+            for its weights. It is converted again when its files change.
+        model_file: Weights of the experiment; None: the file that conversion or training wrote.
 
     Raises:
-        InputError: It is neither, or the weights are not there.
+        InputError: The model or its weights do not exist.
     """
     path = Path(name).expanduser()
     config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
     if not config.is_file():
         if config == path:
-            raise InputError(f"model: {name}: no such file; mend the path")
+            raise InputError(f"model: {name}: no such file; correct the path")
         if model_file is not None:
             raise InputError(
-                f"model_file: {model_file}; allowed where model is an experiment with its "
-                f"{CONFIG}; '{name}' has none"
+                f"model_file: {model_file}; allowed with an experiment; '{name}' has no {CONFIG}"
             )
         folder = _converted(str(path) if path.exists() else name)
         return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
@@ -64,7 +63,7 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
 
 
 def _converted(name: str) -> Path:
-    """The experiment of a Whisper in the cache."""
+    """Return the folder of a Whisper's experiment in the cache."""
     path = Path(name)
     if path.exists():
         name = str(path.resolve())
@@ -73,9 +72,9 @@ def _converted(name: str) -> Path:
     heads = [file for file in sorted(SHIPPED.glob("*/*")) if file.is_file()]
     made_from = fingerprint([], files + heads, {"name": name, "version": __version__})
     if not is_up_to_date(folder, made_from):
-        checkpoint, said = attach_heads(read_whisper(name, TextOptions()))
-        if said is not None:
-            logger.info(said)
+        checkpoint, note = attach_heads(read_whisper(name, TextOptions()))
+        if note is not None:
+            logger.info(note)
         whisper = checkpoint.text.whisper
         language = next(iter(whisper.languages), None) if whisper is not None else None
         with staged_output(folder, made_from) as staging:

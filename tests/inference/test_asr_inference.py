@@ -1,4 +1,4 @@
-"""Decoding jobs: ESPnet's outputs, nothing lost when audio is bad, resumed when interrupted."""
+"""The inference command: ESPnet's outputs, bad utterances, resuming, refusals."""
 
 import json
 import os
@@ -24,15 +24,21 @@ def experiment(tmp_path_factory):
     return make_experiment(tmp_path_factory.mktemp("experiment"))
 
 
-def job(experiment, folder, wav_scp, *options: str) -> list[str]:
+def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
+    """Write wav.scp; return the command line."""
+    (folder / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
     return [
-        *experiment.options(), "--output_dir", str(folder / "output"),
-        "--data_path_and_name_and_type", f"{wav_scp},speech,sound",
+        *experiment.options(), "--output_dir", str(folder / "output"), *data(folder),
         "--search", "greedy", "--maxlenratio", "-12", *options,
     ]  # fmt: skip
 
 
+def data(folder) -> list[str]:
+    return ["--data_path_and_name_and_type", f"{folder / 'wav.scp'},speech,sound"]
+
+
 def write_good(folder, count: int) -> list[str]:
+    """Write audio files; return their lines of wav.scp."""
     lines = []
     for index in range(count):
         path = folder / f"good{index:02d}.wav"
@@ -42,7 +48,7 @@ def write_good(folder, count: int) -> list[str]:
 
 
 def write_broken(folder) -> list[str]:
-    """Twelve lines of wav.scp, each broken in its own way."""
+    """Return twelve lines of wav.scp, broken in different ways."""
     lines = []
 
     def line(name: str, entry=None):
@@ -67,20 +73,18 @@ def write_broken(folder) -> list[str]:
     return lines
 
 
-def test_sixty_lines_give_48_results_and_12_names(experiment, tmp_path, capsys):
+def test_60_lines_have_48_results_and_12_failures(experiment, tmp_path):
     lines = write_good(tmp_path, 48) + write_broken(tmp_path)
     assert len(lines) == 60
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("\n".join(sorted(lines)) + "\n")
     with pytest.raises(SystemExit, match="12 utterances failed"):
-        asr_inference.main(job(experiment, tmp_path, wav_scp))
+        asr_inference.main(job(experiment, tmp_path, sorted(lines)))
     output = tmp_path / "output"
     for name in ("text", "token", "token_int", "score"):
         assert len(read_lines(output / "1best_recog" / name)) == 48
     failed = read_lines(output / "failed_utterances")
     assert sorted(failed) == sorted(line.split()[0] for line in lines if line.startswith("bad"))
     for key, reason in failed.items():
-        assert key in reason, "the reason names the utterance"
+        assert key in reason
     assert "2.00" in failed["bad-toolong"] or "2 s" in failed["bad-toolong"]
     assert "8000" in failed["bad-wrongrate"] and "16000" in failed["bad-wrongrate"]
     assert "allow_pipes" in failed["bad-pipe"]
@@ -89,14 +93,12 @@ def test_sixty_lines_give_48_results_and_12_names(experiment, tmp_path, capsys):
 
 
 def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
-    good = write_good(tmp_path, 3)
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_bytes(
-        ("\n".join([*good, good[0], "empty-entry"]) + "\n").encode() + b"latin-\xe9 file.wav\n"
-    )
-    with pytest.raises(SystemExit, match="utterances failed"):
-        asr_inference.main(job(experiment, tmp_path, wav_scp))
-    output = tmp_path / "output"
+    good, output = write_good(tmp_path, 3), tmp_path / "output"
+    command = job(experiment, tmp_path, [*good, good[0], "empty-entry"])
+    with (tmp_path / "wav.scp").open("ab") as stream:
+        stream.write(b"latin-\xe9 file.wav\n")
+    with pytest.raises(SystemExit, match="3 utterances failed"):
+        asr_inference.main(command)
     failed = read_lines(output / "failed_utterances")
     assert {"spk-000", "empty-entry"} <= set(failed) and "again" in failed["spk-000"]
     assert len(failed) == 3
@@ -105,23 +107,20 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     keys = tmp_path / "keys.scp"
     keys.write_text("spk-001 x\nnobody x\n")
     with pytest.raises(SystemExit, match="1 utterances failed"):
-        asr_inference.main(job(experiment, tmp_path, wav_scp, "--key_file", str(keys)))
+        asr_inference.main([*command, "--key_file", str(keys)])
     assert list(read_lines(output / "failed_utterances")) == ["nobody"]
 
 
 def test_pipes_run_only_when_allowed(experiment, tmp_path):
     write_noise(tmp_path / "a.wav", 0.5)
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text(f"a cat {tmp_path / 'a.wav'} |\n")
-    asr_inference.main(job(experiment, tmp_path, wav_scp, "--allow_pipes", "true"))
+    lines = [f"a cat {tmp_path / 'a.wav'} |"]
+    asr_inference.main(job(experiment, tmp_path, lines, "--allow_pipes", "true"))
     assert list(read_lines(tmp_path / "output" / "1best_recog" / "score")) == ["a"]
 
 
 def test_log_lines_and_scores_are_espnets(experiment, tmp_path, caplog):
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("\n".join(write_good(tmp_path, 2)) + "\n")
     with caplog.at_level("INFO"):
-        asr_inference.main(job(experiment, tmp_path, wav_scp))
+        asr_inference.main(job(experiment, tmp_path, write_good(tmp_path, 2)))
     messages = [record.getMessage() for record in caplog.records]
     assert sum(message.startswith("speech length: ") for message in messages) == 2
     assert sum(message.startswith("best hypo: ") for message in messages) == 2
@@ -130,9 +129,7 @@ def test_log_lines_and_scores_are_espnets(experiment, tmp_path, caplog):
 
 
 def test_interrupted_job_resumes_and_other_options_start_anew(experiment, tmp_path, caplog):
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("\n".join(write_good(tmp_path, 6)) + "\n")
-    command = job(experiment, tmp_path, wav_scp)
+    command = job(experiment, tmp_path, write_good(tmp_path, 6))
     asr_inference.main(command)
     output = tmp_path / "output"
     whole = {path.name: path.read_text() for path in (output / "1best_recog").iterdir()}
@@ -152,19 +149,18 @@ def test_interrupted_job_resumes_and_other_options_start_anew(experiment, tmp_pa
     assert len(read_lines(output / "1best_recog" / "text")) == 6
 
 
-def test_killed_job_leaves_its_results(experiment, tmp_path):
-    wav_scp = tmp_path / "wav.scp"
+def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
     fifo = tmp_path / "blocks.wav"
     os.mkfifo(fifo)
-    wav_scp.write_text("\n".join(write_good(tmp_path, 3) + [f"zz cat {fifo} |"]) + "\n")
-    command = job(experiment, tmp_path, wav_scp, "--allow_pipes", "true")
+    lines = [*write_good(tmp_path, 3), f"zz cat {fifo} |"]
+    command = job(experiment, tmp_path, lines, "--allow_pipes", "true")
     module = [sys.executable, "-m", "espnet_medusa.bin.asr_inference", *command]
     journal = tmp_path / "output" / "journal.jsonl"
     readers = []
 
     def fourth_is_read() -> bool:
         assert child.poll() is None, "the job has ended"
-        try:  # has no one to read it until its cat runs
+        try:  # fails until cat opens the other end
             readers.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             return False
@@ -174,7 +170,7 @@ def test_killed_job_leaves_its_results(experiment, tmp_path):
         wait_for(fourth_is_read)
         wait_for(lambda: journal.is_file() and journal.read_text().count("\n") == 4)
         child.kill()
-    os.close(readers[0])  # its cat ends, too
+    os.close(readers[0])  # which ends cat
     assert journal.read_text().count("\n") == 1 + 3
 
 
@@ -205,18 +201,14 @@ def test_killed_job_leaves_its_results(experiment, tmp_path):
     ],
 )
 def test_bad_options_stop_before_audio_is_read(experiment, tmp_path, change, message):
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("a never-read.wav\n")
     with pytest.raises(SystemExit, match=message):
-        asr_inference.main(job(experiment, tmp_path, wav_scp, *change))
+        asr_inference.main([*job(experiment, tmp_path), *change])
     assert not (tmp_path / "output" / "failed_utterances").exists()
 
 
 def test_unverified_drafts_of_untrained_heads_are_refused(tmp_path):
     untrained = make_experiment(tmp_path / "exp", keep_weights=True)
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("a never-read.wav\n")
-    command = job(untrained, tmp_path, wav_scp, "--acceptance", "threshold")
+    command = [*job(untrained, tmp_path), "--acceptance", "threshold"]
     with pytest.raises(SystemExit, match="acceptance: threshold.*never trained.*allowed: exact"):
         asr_inference.main(command)
 
@@ -237,27 +229,17 @@ def recurrent(tmp_path_factory):
     "config", sorted(DECODE_CONFIGS.glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_each_decode_config_decodes(recurrent, experiment, tmp_path, config):
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("\n".join(write_good(tmp_path, 3)) + "\n")
+    job(recurrent, tmp_path, write_good(tmp_path, 3))
     command = [*recurrent.options(), "--config", str(config), "--maxlenratio", "-9"]
+    command += data(tmp_path)
     if config.stem == "draft_model":
         command += ["--draft_model", str(experiment.folder)]
-    command += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
     asr_inference.main([*command, "--output_dir", str(tmp_path / "output")])
     assert len(read_lines(tmp_path / "output" / "1best_recog" / "text")) == 3
     exact = (
-        "plain",
-        "exact",
-        "exact_deep",
-        "tree",
-        "choices",
-        "batch8",
-        "length_penalty",
-        "int8_drafts",
-        "ctc_draft",
-        "ctc_heads",
-        "draft_model",
-    )
+        "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty",
+        "int8_drafts", "ctc_draft", "ctc_heads", "draft_model",
+    )  # fmt: skip
     references = dict.fromkeys(exact, "plain") | {"beam5_ctc_draft": "beam5_ctc0.3"}
     if config.stem in references:
         plain = [*command, "--draft_depth", "0", "--output_dir", str(tmp_path / "plain")]
@@ -273,10 +255,8 @@ def test_each_decode_config_decodes(recurrent, experiment, tmp_path, config):
 def test_unknown_key_in_a_decode_config_is_refused(experiment, tmp_path, capsys):
     config = tmp_path / "decode.yaml"
     config.write_text("search: greedy\nacceptanse: exact\n")
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("a never-read.wav\n")
     with pytest.raises(SystemExit):
-        asr_inference.main(job(experiment, tmp_path, wav_scp, "--config", str(config)))
+        asr_inference.main([*job(experiment, tmp_path), "--config", str(config)])
     assert "acceptanse" in capsys.readouterr().err
 
 
@@ -303,21 +283,17 @@ def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind
     else:
         del weights["decoder.heads.heads.0.layers.0.weight"]
         torch.save(weights, path)
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("a never-read.wav\n")
     with pytest.raises(SystemExit) as stopped:
-        asr_inference.main(job(experiment, tmp_path, wav_scp, "--asr_model_file", str(path)))
+        asr_inference.main([*job(experiment, tmp_path), "--asr_model_file", str(path)])
     message = str(stopped.value)
     assert message.startswith("error:") and "bad.pth" in message and "\n" not in message
     assert not (tmp_path / "exploited").exists()
 
 
 def test_stock_espnet_with_the_plugin_writes_the_same(experiment, tmp_path):
-    wav_scp = tmp_path / "wav.scp"
-    wav_scp.write_text("\n".join(write_good(tmp_path, 3)) + "\n")
-    options = [*experiment.options(), "--beam_size", "3", "--ctc_weight", "0.3"]
+    job(experiment, tmp_path, write_good(tmp_path, 3))
+    options = [*experiment.options(), *data(tmp_path), "--beam_size", "3", "--ctc_weight", "0.3"]
     options += ["--maxlenratio", "-8", "--nbest", "2"]
-    options += ["--data_path_and_name_and_type", f"{wav_scp},speech,sound"]
     stock = [sys.executable, "-m", "espnet_medusa.bin.python", "-m", "espnet2.bin.asr_inference"]
     subprocess.run([*stock, *options, "--output_dir", tmp_path / "stock"], check=True)
     asr_inference.main([*options, "--output_dir", str(tmp_path / "ours")])

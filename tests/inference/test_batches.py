@@ -1,4 +1,4 @@
-"""Batches: bounds, reading ahead, and what becomes of a batch that fails."""
+"""Batches: limits, reading ahead, and failures."""
 
 import itertools
 import logging
@@ -28,7 +28,7 @@ def utterance(number: int, samples: int = 160) -> Utterance:
     max_frames=some.none() | some.integers(1, 120),
 )
 @example(lengths=[0, 0], batch_size=2, max_frames=1)
-def test_batches_hold_each_index_once_within_bounds_and_no_fewer_than_fit(
+def test_batches_have_each_index_once_and_as_many_as_the_limits_allow(
     lengths, batch_size, max_frames
 ):
     made = make_batches(lengths, batch_size, max_frames)
@@ -42,15 +42,15 @@ def test_batches_hold_each_index_once_within_bounds_and_no_fewer_than_fit(
     assert all(batch for batch in made)
     assert all(fits(batch) or len(batch) == 1 for batch in made)
     for batch, following in itertools.pairwise(made):
-        assert not fits([*batch, following[0]]), "the next one had room"
+        assert not fits([*batch, following[0]]), "the next utterance would have fit"
 
 
-def test_the_frames_of_a_batch_are_rows_times_the_longest():
+def test_frames_of_a_batch_are_rows_times_the_longest():
     assert make_batches([10, 10, 4, 4, 4, 30], 8, 20) == [[5], [0, 1], [2, 3, 4]]
 
 
 @pytest.mark.parametrize(("batch_size", "ahead"), [(1, 1), (2, 8), (3, 12)])
-def test_a_pool_is_read_before_its_first_batch_and_no_more(monkeypatch, batch_size, ahead):
+def test_only_one_pool_is_read_ahead(monkeypatch, batch_size, ahead):
     monkeypatch.setattr(batches, "POOL_BATCHES", 4)
     read = []
 
@@ -76,7 +76,7 @@ def test_long_audio_makes_pools_smaller(monkeypatch):
 
 
 class Decoder:
-    """Fails as a decoder may; gives each utterance its own number."""
+    """Returns ten times the number of each utterance; raises errors on demand."""
 
     def __init__(self, most_rows=100, unfit=(), culprits=(), error=ValueError):
         self.most_rows, self.unfit = most_rows, set(unfit)
@@ -86,7 +86,7 @@ class Decoder:
 
     def __call__(self, speeches, _languages):
         numbers = [int(speech[0]) for speech in speeches]
-        assert all(reference() is None for reference in self.held), "memory was not given back"
+        assert all(reference() is None for reference in self.held), "not freed"
         self.tried.append(numbers)
         if len(numbers) > self.most_rows or self.unfit & {*numbers}:
             logits, circle = torch.zeros(3), []
@@ -103,7 +103,7 @@ def decode(decoder, count):
     return {entry.key: outcome for entry, outcome in decode_together(decoder, entries)}
 
 
-def test_out_of_memory_halves_until_it_fits_and_loses_nothing(caplog):
+def test_out_of_memory_halves_batches_until_they_fit(caplog):
     decoder = Decoder(most_rows=2)
     assert decode(decoder, 7) == {f"u{number}": 10 * number for number in range(7)}
     assert [len(numbers) for numbers in decoder.tried] == [7, 4, 2, 2, 3, 2, 1]
@@ -113,7 +113,7 @@ def test_out_of_memory_halves_until_it_fits_and_loses_nothing(caplog):
     assert all("max_batch_frames or batch_size" in record.getMessage() for record in warnings)
 
 
-def test_an_utterance_that_never_fits_fails_alone():
+def test_only_the_utterance_that_exceeds_memory_alone_fails():
     outcomes = decode(Decoder(unfit=[3]), 6)
     failure = outcomes.pop("u3")
     assert isinstance(failure, InputError) and "out of memory with this utterance" in str(failure)
@@ -122,7 +122,7 @@ def test_an_utterance_that_never_fits_fails_alone():
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError])
-def test_one_culprit_fails_and_the_others_get_results(caplog, error):
+def test_only_the_utterance_with_an_error_fails(caplog, error):
     decoder = Decoder(culprits=[1], error=error)
     outcomes = decode(decoder, 3)
     assert isinstance(outcomes["u1"], error)
@@ -132,7 +132,7 @@ def test_one_culprit_fails_and_the_others_get_results(caplog, error):
     assert ("Traceback" in caplog.text) == (error is RuntimeError)
 
 
-def test_both_troubles_at_once():
+def test_out_of_memory_and_errors_together():
     outcomes = decode(Decoder(most_rows=2, unfit=[5], culprits=[2], error=KeyError), 8)
     failed = {key for key, outcome in outcomes.items() if isinstance(outcome, Exception)}
     assert failed == {"u2", "u5"} and len(outcomes) == 8

@@ -1,23 +1,21 @@
-"""The inference command in batches: same outputs as one by one, RTF counted once, resumed."""
+"""The inference command in batches: the outputs of single utterances, RTF, resuming."""
 
 import argparse
-import logging
 import re
 
 import pytest
 from experiment import make_experiment, read_lines, write_noise
+from job_log import log_to
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.search.statistics import read_statistics
 
-FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
-
 
 @pytest.fixture
 def rows(monkeypatch):
-    """How many utterances each call of ``decode`` got."""
+    """Numbers of utterances of all calls of ``decode``."""
     seen, decode = [], Speech2Text.decode
 
     def counted(self, speeches, languages=None):
@@ -30,17 +28,10 @@ def rows(monkeypatch):
 
 @pytest.fixture
 def log(tmp_path):
-    """The job's log file, as a recipe's redirection would write it."""
+    """Log file of the job."""
     path = tmp_path / "asr_inference.1.log"
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(FORMAT))
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    yield path
-    root.removeHandler(handler)
-    root.setLevel(level)
-    handler.close()
+    with log_to(path):
+        yield path
 
 
 def test_batches_write_what_single_utterances_write(tmp_path, rows, log, caplog):
@@ -74,14 +65,14 @@ def test_batches_write_what_single_utterances_write(tmp_path, rows, log, caplog)
     seconds = sum(row.total_seconds for row in statistics)
     assert times.decoding_s == pytest.approx(seconds, abs=0.002 * 7)
     assert len(re.findall("INFO: best hypo", log.read_text())) == 7
-    # The batch size changes no result, so a job goes on with a smaller one.
+    # Results do not depend on the batch size, so a job resumes with another one.
     caplog.clear()
     with caplog.at_level("INFO"):
         asr_inference.main([*command, "--output_dir", str(tmp_path / "batch")])
     assert "resumed: 7 of 7" in caplog.text
 
 
-def test_help_takes_any_percents_of_espnets(monkeypatch):
+def test_help_accepts_percent_signs_of_espnet(monkeypatch):
     theirs = argparse.ArgumentParser()
     theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")
     monkeypatch.setattr(asr_inference, "get_espnet_parser", lambda: theirs)

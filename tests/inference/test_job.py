@@ -1,7 +1,6 @@
 """Jobs in batches: each utterance has a result or a reason, in order, whatever fails."""
 
 import json
-import logging
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_noise
+from job_log import FORMATTER
 
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import decode_job, read_input
@@ -51,7 +51,7 @@ class FakeSpeech2Text:
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Nine utterances whose lengths are no order of their ids; the length in samples by id."""
+    """Utterance id to number of samples; lengths are not in the order of ids."""
     sizes = {f"u{number}": 3200 + 160 * (number * 7 % 9) for number in range(9)}
     lines = []
     for number, (key, size) in enumerate(sizes.items()):
@@ -72,7 +72,7 @@ def texts(folder):
     return read_lines(folder / "output" / "1best_recog" / "text")
 
 
-def test_like_lengths_go_together_and_results_come_in_the_order_of_the_keys(corpus, tmp_path):
+def test_batches_have_similar_lengths_and_outputs_the_order_of_the_keys(corpus, tmp_path):
     fake = FakeSpeech2Text()
     failed, _ = run(tmp_path, fake, batch_size=4)
     assert failed == 0
@@ -81,13 +81,13 @@ def test_like_lengths_go_together_and_results_come_in_the_order_of_the_keys(corp
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
-def test_without_a_batch_size_utterances_come_one_by_one_in_order(corpus, tmp_path):
+def test_batch_size_1_decodes_in_the_order_of_the_keys(corpus, tmp_path):
     fake = FakeSpeech2Text()
     run(tmp_path, fake)
     assert fake.tried == [[size] for size in corpus.values()]
 
 
-def test_frames_are_bounded_and_a_padded_window_counts_as_a_whole(corpus, tmp_path):
+def test_max_batch_frames_counts_padding(corpus, tmp_path):
     fake = FakeSpeech2Text()
     run(tmp_path, fake, batch_size=9, max_batch_frames=66)
     assert [len(sizes) for sizes in fake.tried] == [2, 2, 2, 3]
@@ -99,7 +99,7 @@ def test_frames_are_bounded_and_a_padded_window_counts_as_a_whole(corpus, tmp_pa
     assert sum(padded.tried, []) == sorted(corpus.values(), reverse=True)
 
 
-def test_out_of_memory_loses_nothing(corpus, tmp_path, caplog):
+def test_utterances_that_exceed_gpu_memory_together_have_results(corpus, tmp_path, caplog):
     fake = FakeSpeech2Text(most_rows=3)
     failed, _ = run(tmp_path, fake, batch_size=9)
     assert failed == 0
@@ -107,7 +107,7 @@ def test_out_of_memory_loses_nothing(corpus, tmp_path, caplog):
     assert "lower max_batch_frames or batch_size" in caplog.text
 
 
-def test_an_utterance_that_breaks_its_batch_is_named_and_the_others_are_decoded(corpus, tmp_path):
+def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     fake = FakeSpeech2Text(bad_samples=corpus["u4"])
     failed, journal = run(tmp_path, fake, batch_size=5)
     assert failed == 1 and [*journal.failed] == ["u4"]
@@ -116,7 +116,7 @@ def test_an_utterance_that_breaks_its_batch_is_named_and_the_others_are_decoded(
     assert [*texts(tmp_path)] == [key for key in corpus if key != "u4"]
 
 
-def test_unreadable_files_are_named_and_never_reach_a_batch(corpus, tmp_path):
+def test_unreadable_files_fail_before_batching(corpus, tmp_path):
     (tmp_path / "u2.wav").write_bytes(b"RIFF" + bytes(100))
     (tmp_path / "u6.wav").unlink()
     fake = FakeSpeech2Text()
@@ -127,7 +127,7 @@ def test_unreadable_files_are_named_and_never_reach_a_batch(corpus, tmp_path):
     assert [*texts(tmp_path)] == [key for key in corpus if key not in ("u2", "u6")]
 
 
-def test_results_are_written_down_batch_by_batch_and_the_rest_is_resumed(corpus, tmp_path, caplog):
+def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_path, caplog):
     fake = FakeSpeech2Text()
     decode, fake_decode = fake.decode, []
 
@@ -150,7 +150,7 @@ def test_results_are_written_down_batch_by_batch_and_the_rest_is_resumed(corpus,
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
-def test_the_log_of_a_resumed_job_tells_the_time_of_all_its_utterances(
+def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(
     corpus, tmp_path, tmp_path_factory, caplog
 ):
     experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
@@ -158,23 +158,22 @@ def test_the_log_of_a_resumed_job_tells_the_time_of_all_its_utterances(
     failed, journal = run(tmp_path, speech2text)
     assert failed == 0
     lines = journal.path.read_text().splitlines(keepends=True)
-    for done in (4, 9):  # interrupted after so many, and not at all
+    for done in (4, 9):  # utterances before the interruption
         journal.path.write_text("".join(lines[: 1 + done]))
         caplog.clear()
         with caplog.at_level("INFO"):
             run(tmp_path, speech2text)
         log = tmp_path / "asr_inference.1.log"
-        form = logging.Formatter("%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s")
-        log.write_text("".join(f"{form.format(record)}\n" for record in caplog.records))
+        log.write_text("".join(f"{FORMATTER.format(record)}\n" for record in caplog.records))
         utterances, samples, seconds = espnet_seconds(log)
         assert (utterances, samples) == (9, sum(corpus.values()))
         rows = read_statistics(tmp_path / "output" / "statistics.json").values()
-        # Times of day have milliseconds.
+        # Log times have a resolution of milliseconds.
         assert seconds == pytest.approx(sum(row.total_seconds for row in rows), abs=0.01)
         assert seconds > 0
 
 
-def test_preprocessing_and_statistics_are_each_utterances_own(corpus, tmp_path):
+def test_preprocessing_and_statistics_are_per_utterance(corpus, tmp_path):
     seen = []
 
     def preprocess(key, data):
@@ -194,7 +193,7 @@ def test_preprocessing_and_statistics_are_each_utterances_own(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"search": "greedy"}, {"beam_size": 3, "ctc_weight": 0.3}])
-def test_a_batch_of_a_real_model_gives_what_single_utterances_give(
+def test_a_batch_of_a_real_model_has_the_results_of_single_utterances(
     corpus, tmp_path, tmp_path_factory, options
 ):
     experiment = make_experiment(tmp_path_factory.mktemp("experiment"))

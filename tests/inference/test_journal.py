@@ -1,4 +1,4 @@
-"""What a journal's lines hold is there again, to the last word."""
+"""A journal returns the results that were recorded."""
 
 import json
 from dataclasses import asdict, replace
@@ -23,7 +23,7 @@ LONG = Decoded(
 )
 
 
-def test_lines_are_the_fields_and_come_back(tmp_path):
+def test_recorded_results_are_read_back(tmp_path):
     journal = Journal(tmp_path, {"beam_size": 1})
     for decoded in (PLAIN, LONG):
         journal.add(decoded)
@@ -35,7 +35,7 @@ def test_lines_are_the_fields_and_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
-def test_what_an_interruption_cut_is_left_out(tmp_path, cut):
+def test_a_line_that_an_interruption_cut_is_ignored(tmp_path, cut):
     journal = Journal(tmp_path, {})
     odd = replace(PLAIN, key="odd", nbest=[replace(PLAIN.nbest[0], text="a\u2028b\x85c")])
     last = replace(PLAIN, key="\u00fc")

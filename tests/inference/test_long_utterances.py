@@ -1,13 +1,13 @@
-"""Jobs with utterances beyond the model's window: short ones as ever, long ones as transcribed."""
+"""Jobs with utterances longer than the window: they are decoded as ``transcribe`` does."""
 
 import filecmp
-import logging
 from dataclasses import replace
 
 import pytest
 import soundfile
 from drafted_whisper import with_options
 from experiment import read_lines
+from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa import stages
@@ -29,12 +29,11 @@ OPTIONS = LongFormOptions(
 )
 TABLES = ("text", "token", "token_int", "score")
 SEGMENT_TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt")
-LOG_FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 
 
 @pytest.fixture(scope="module")
 def speech2text(tmp_path_factory):
-    """A Whisper that ends; ESPnet takes seconds to make it."""
+    """A random Whisper whose texts end; it takes ESPnet seconds to make."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
     save_openai_whisper(openai_whisper(1, end=4.0), path)
     return Speech2Text.from_pretrained(
@@ -49,7 +48,7 @@ def samples():
 
 
 def write_corpus(folder, samples):
-    """A folder with a wav.scp of all of them."""
+    """Write audio files and their wav.scp; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, speech in samples.items():
         soundfile.write(folder / f"{key}.wav", speech, 16000, subtype="FLOAT")
@@ -60,23 +59,16 @@ def write_corpus(folder, samples):
 
 @pytest.fixture(scope="module")
 def whole(samples, speech2text, tmp_path_factory):
-    """A corpus of all utterances, decoded into ``whole``, with the log of that."""
+    """A corpus of all utterances, decoded into ``whole``, with its log."""
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"), samples)
-    handler = logging.FileHandler(corpus / "asr_inference.1.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    assert not run(corpus, speech2text, "whole").failed
-    root.removeHandler(handler)
-    root.setLevel(level)
-    handler.close()
+    with log_to(corpus / "asr_inference.1.log"):
+        assert not run(corpus, speech2text, "whole").failed
     return corpus
 
 
 @pytest.fixture
 def corpus(whole, tmp_path):
-    """A folder of the test's own, with the same wav.scp."""
+    """A new folder with the same wav.scp."""
     (tmp_path / "wav.scp").write_text((whole / "wav.scp").read_text())
     return tmp_path
 
@@ -85,8 +77,8 @@ def made_with(long_form):
     return {"long_form": str(long_form)}
 
 
-def run(corpus, speech2text, output, long_form=OPTIONS, keys=None, **limits):
-    """Decode; returns the journal."""
+def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
+    """Decode; return the journal."""
     key_file = None
     if keys is not None:
         key_file = corpus / "keys"
@@ -94,7 +86,7 @@ def run(corpus, speech2text, output, long_form=OPTIONS, keys=None, **limits):
     job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], key_file)
     job = replace(job, languages={"f": "de"})
     journal = Journal(corpus / output, made_with(long_form))
-    decode_job(make_decoder(speech2text, long_form, **{"batch_size": 2} | limits), job, journal)
+    decode_job(make_decoder(speech2text, long_form, batch_size=2), job, journal)
     return journal
 
 
@@ -104,19 +96,19 @@ def make_decoder(speech2text, long_form=OPTIONS, **limits):
 
 
 def places_of(segments):
-    """All of segments but probabilities, which a batch rounds otherwise."""
+    """Fields of segments without probabilities, which batches round differently."""
     return [(one.seek, one.start_s, one.end_s, one.tokens, one.temperature) for one in segments]
 
 
 def transcribed(speech2text, samples, key, options=OPTIONS):
-    """Segments that the class gives for one alone."""
+    """Segments that ``Speech2Text.transcribe`` returns for one utterance."""
     language = "de" if key == "f" else None
     return [*speech2text.transcribe(samples[key], language, **vars(options))]
 
 
 @pytest.fixture
 def batches(monkeypatch):
-    """Samples of each utterance of each call of ``decode``."""
+    """Numbers of samples of the utterances of each call of ``decode``."""
     seen, decode = [], Speech2Text.decode
 
     def counted(self, speeches, languages=None):
@@ -127,7 +119,7 @@ def batches(monkeypatch):
     return seen
 
 
-def test_short_ones_are_decoded_as_without_the_option(corpus, speech2text, batches):
+def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):
     without = run(corpus, speech2text, "without", long_form=None)
     assert {*without.failed} == {*LONG}
     for key in LONG:
@@ -141,7 +133,7 @@ def test_short_ones_are_decoded_as_without_the_option(corpus, speech2text, batch
         assert found.decoded[key].nbest == without.decoded[key].nbest
 
 
-def test_long_ones_are_transcribed(whole, samples, speech2text):
+def test_long_utterances_are_transcribed(whole, samples, speech2text):
     out = whole / "whole"
     tables = {name: read_lines(out / "1best_recog" / name) for name in TABLES}
     assert [*tables["text"]] == [*SECONDS]
@@ -170,8 +162,8 @@ def test_long_ones_are_transcribed(whole, samples, speech2text):
     assert times.decoding_s == pytest.approx(spent, abs=0.02)
 
 
-def test_the_score_is_that_of_all_windows(corpus, samples, speech2text):
-    # A segment holds all tokens of its window then.
+def test_the_score_is_the_sum_over_windows(corpus, samples, speech2text):
+    # Without timestamps a segment has all tokens of its window.
     options = replace(OPTIONS, without_timestamps=True)
     found = run(corpus, speech2text, "out", options, keys=["b"])
     segments = transcribed(speech2text, samples, "b", options)
@@ -180,7 +172,7 @@ def test_the_score_is_that_of_all_windows(corpus, samples, speech2text):
     assert len(segments) == 2 and written == pytest.approx(score, abs=1e-3)
 
 
-def test_what_was_interrupted_goes_on(whole, corpus, speech2text, monkeypatch):
+def test_an_interrupted_job_resumes(whole, corpus, speech2text, monkeypatch):
     add = Journal.add
 
     def interrupted(self, decoded):
@@ -209,7 +201,7 @@ def test_what_was_interrupted_goes_on(whole, corpus, speech2text, monkeypatch):
         assert filecmp.cmpfiles(*folders, names, shallow=False)[0] == [*names]
 
 
-def test_jobs_are_joined(whole, corpus, speech2text):
+def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     run(corpus, speech2text, "log/output.1", keys=["a", "f", "c"])
     run(corpus, speech2text, "log/output.2", keys=["b", "d", "e"])
     command = ["--keys", f"{corpus}/wav.scp", "--log_dir", f"{corpus}/log"]
@@ -219,7 +211,7 @@ def test_jobs_are_joined(whole, corpus, speech2text):
     joined = corpus / "out" / "segments"
     found = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
     assert found[0] == [*SEGMENT_TABLES]
-    # What another run, without the option, leaves out is not there any more.
+    # Another run without the option removes the segments.
     run(corpus, speech2text, "log/output.1", keys=["a", "c"], long_form=None)
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
     (corpus / "short.scp").write_text("".join(f"{key} x\n" for key in SHORT))
@@ -228,7 +220,7 @@ def test_jobs_are_joined(whole, corpus, speech2text):
     assert not [*joined.iterdir()]
 
 
-def test_a_bad_one_stops_nobody(samples, speech2text, tmp_path):
+def test_bad_long_utterances_do_not_stop_the_others(samples, speech2text, tmp_path):
     corpus = write_corpus(tmp_path, {key: samples[key] for key in ("a", "b", "d", "f")})
     soundfile.write(corpus / "b.wav", samples["b"], 8000)
     (corpus / "f.wav").write_bytes((corpus / "f.wav").read_bytes()[:100_000])
@@ -240,7 +232,7 @@ def test_a_bad_one_stops_nobody(samples, speech2text, tmp_path):
     assert [*read_lines(corpus / "out" / "segments" / "wav.scp")] == ["d"]
 
 
-def test_a_search_that_cannot_says_so_of_each(corpus, speech2text):
+def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text):
     other = with_options(speech2text, acceptance="threshold")
     found = run(corpus, other, "out")
     assert {*found.failed} == {*LONG} and {*found.decoded} == {*SHORT}
@@ -265,7 +257,7 @@ def parse(*words):
     return vars(asr_inference.get_parser().parse_args([*command, *words]))
 
 
-def test_a_config_gives_options_of_long_audio(tmp_path, caplog):
+def test_a_config_has_options_of_long_audio(tmp_path, caplog):
     config = tmp_path / "long.yaml"
     config.write_text(
         "longform: true\ncondition_on_previous_text: false\nclip_timestamps: [1, 40.5]\n"
@@ -279,7 +271,7 @@ def test_a_config_gives_options_of_long_audio(tmp_path, caplog):
     assert asr_inference.choose_long_form(parse("--longform", "true")) == LongFormOptions()
     other = parse("--config", str(config), "--initial_prompt", "Names")
     assert asr_inference.fingerprint(given) != asr_inference.fingerprint(other)
-    # Without the option they are not used, which is said, and results do not depend on them.
+    # Without longform they are not used, a warning names them, and results are reused.
     caplog.clear()
     unused = parse("--config", str(config), "--longform", "false")
     assert asr_inference.choose_long_form(unused) is None

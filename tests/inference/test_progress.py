@@ -1,4 +1,4 @@
-"""Progress of a job: nothing but log lines where there is no terminal."""
+"""Progress without a terminal: only log lines."""
 
 import logging
 
@@ -9,19 +9,18 @@ from espnet_medusa.inference import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that is set by hand."""
+    """A mock clock; the list has the current time."""
     seconds = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: seconds[0])
     return seconds
 
 
-def test_a_log_gets_a_line_a_minute_and_no_bar(clock, caplog, capsys):
+def test_a_log_gets_one_line_per_minute_and_no_bar(clock, caplog, capsys):
     with caplog.at_level(logging.INFO), progress.Progress(300, 20) as shown:
         for _ in range(280):
             clock[0] += 1
             shown.update()
-    said = [record.message for record in caplog.records]
-    assert said == [
+    assert [record.message for record in caplog.records] == [
         "decoding: 80 of 300 utterances, 03:40 left",
         "decoding: 140 of 300 utterances, 02:40 left",
         "decoding: 200 of 300 utterances, 01:40 left",
@@ -30,14 +29,14 @@ def test_a_log_gets_a_line_a_minute_and_no_bar(clock, caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_short_job_says_nothing(clock, caplog):
+def test_a_short_job_logs_nothing(clock, caplog):
     with caplog.at_level(logging.INFO), progress.Progress(3) as shown:
         for _ in range(3):
             shown.update()
     assert not caplog.records
 
 
-def test_minutes_have_a_digit(clock, caplog):
+def test_minutes_have_one_decimal(clock, caplog):
     with caplog.at_level(logging.INFO), progress.Progress(9.5, unit="minutes") as shown:
         for count in (0.0, 1.25):
             clock[0] += 60

@@ -5,26 +5,18 @@ from datetime import datetime
 
 import pytest
 from espnet_rtf import espnet_seconds
+from job_log import log_to
 
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.recipe.rtf import calculate_rtf
 
-FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
-
 
 @pytest.fixture
 def log(tmp_path):
-    """A logger like the inference command's, and its file."""
+    """A logger and its file."""
     path = tmp_path / "asr_inference.1.log"
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(FORMAT))
-    logger = logging.getLogger(log_decoded.__module__)
-    logger.setLevel(logging.INFO)
-    logger.addHandler(handler)
-    yield logger, path
-    logger.removeHandler(handler)
-    logger.setLevel(logging.NOTSET)
-    handler.close()
+    with log_to(path, log_decoded.__module__) as logger:
+        yield logger, path
 
 
 def test_batches_count_once_in_espnets_script_and_in_ours(log):

@@ -83,7 +83,7 @@ def test_errors_are_one_line(files, arguments, words):
         (["-i", "atis"], ["atis", "'rm'"]),
         (["-i", "rm", "-F"], ["-F", "supported:", "-r -h -i -o"]),
         (["-i", "rm", "-e", "gb"], ["gb", "utf-8"]),
-        (["-i", "rm", "--allow_missing", "yes"], ["yes", "true or false"]),
+        (["-i", "rm", "--allow_missing", "maybe"], ["maybe", "true and false"]),
         ([], ["-i"]),
     ],
 )

@@ -1,21 +1,41 @@
-"""A random Whisper for files of any length and kind."""
+"""A random Whisper, and the transcribing command with it."""
 
 import pytest
 from openai_whisper import openai_whisper, save_openai_whisper
 
+from espnet_medusa.bin import transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
+
+ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_threshold", "none"]
 
 
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
-    """A Whisper that ends, kept in a cache of its own."""
+    """Path of a random Whisper whose texts end; its folder also has the cache."""
     folder = tmp_path_factory.mktemp("whisper")
     return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
 
 
 @pytest.fixture(scope="module")
 def speech2text(whisper):
-    """The one that all calls share: ESPnet takes seconds to make it."""
+    """The model of all tests of a module; it takes ESPnet seconds to make."""
     made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
-    made.release_weights = lambda long_form: None  # words need them later on
+    made.release_weights = lambda long_form: None  # later word times need the weights
     return made
+
+
+@pytest.fixture
+def transcribe_folder(whisper, speech2text, tmp_path, monkeypatch):
+    """Function that transcribes a folder into ``tmp_path / "out"`` and returns the exit status."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(whisper.parent / "cache"))
+    monkeypatch.setattr(transcribe.asr_inference, "load", lambda options: speech2text)
+
+    def run(folder, *words):
+        command = [str(folder), "--model", str(whisper), "--output_dir", str(tmp_path / "out")]
+        try:
+            transcribe.main([*command, "--language", "en", *ONE_ATTEMPT, *words])
+        except SystemExit as stop:
+            return stop.code
+        return 0
+
+    return run

@@ -1,4 +1,4 @@
-"""Formats against openai-whisper's writers, to the byte."""
+"""Formats are identical to those of openai-whisper's writers."""
 
 import io
 import random
@@ -17,7 +17,7 @@ TEXTS = [" So it was.", " 那里 --> there", " a\ttab", " ¿Qué?", "no space", 
 
 
 def random_transcript(rng: random.Random, tmp_path, with_words: bool) -> Transcript:
-    """Segments some of which are empty, across the hour."""
+    """Segments, some of them empty, before and after one hour."""
     segments, now_s = [], rng.choice([0.0, 3590.123456])
     for _ in range(rng.randint(1, 6)):
         end_s, text = now_s + rng.uniform(0.02, 9), rng.choice(TEXTS)
@@ -59,12 +59,12 @@ def as_openais_result(transcript: Transcript, with_words: bool) -> dict:
 
 @pytest.mark.parametrize("with_words", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_files_are_openais_to_the_byte(tmp_path, seed, with_words):
+def test_files_are_identical_to_openai_whispers(tmp_path, seed, with_words):
     transcript = random_transcript(random.Random(seed), tmp_path, with_words)
     result = as_openais_result(transcript, transcript.has_words)
     for name, writer in WRITERS.items():
         if name in ("srt", "vtt") and not transcript.has_words:
-            # An emptied first segment has openai-whisper look for words that nobody asked for.
+            # With words of an empty first segment, openai-whisper expects words of all segments.
             for segment in result["segments"]:
                 segment.pop("words", None)
         stream = io.StringIO()
@@ -74,7 +74,7 @@ def test_files_are_openais_to_the_byte(tmp_path, seed, with_words):
         assert FORMATS[name](transcript) == stream.getvalue(), name
 
 
-def test_nists_formats_by_hand(tmp_path):
+def test_formats_of_nist(tmp_path):
     words = (Word(" So", 1.0, 1.25, 0.5), Word(" it goes,", 1.5, 2.0, 0.75))
     numbers = (0.0, -0.5, 1.2, 0.1)
     segments = (
@@ -94,15 +94,15 @@ def test_segments_are_a_data_directory(tmp_path, seed):
     transcript = random_transcript(random.Random(seed), tmp_path, False)
     entries = {"talk": str(transcript.recording.path), "other": "other.wav"}
     write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
-    kept = [one for one in transcript.segments if one.text]
+    with_text = [one for one in transcript.segments if one.text]
     lines = (tmp_path / "segments" / "segments").read_text().splitlines()
     times = [tuple(map(float, line.split()[2:])) for line in lines]
-    assert times == [(round(one.start_s, 2), round(one.end_s, 2)) for one in kept]
+    assert times == [(round(one.start_s, 2), round(one.end_s, 2)) for one in with_text]
     texts = [line.split(maxsplit=1)[1] for line in
              (tmp_path / "segments" / "text").read_text().splitlines()]  # fmt: skip
-    assert texts == [" ".join(one.text.split()) for one in kept]
+    assert texts == [" ".join(one.text.split()) for one in with_text]
     assert validate_data_dir(tmp_path / "segments") == []
-    # Words are there where there are any, and all goes with the recordings.
+    # With words there is a ctm; without recordings all files are removed.
     transcript = random_transcript(random.Random(seed), tmp_path, True)
     write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
     assert (tmp_path / "segments" / "ctm").read_text() == FORMATS["ctm"](transcript)

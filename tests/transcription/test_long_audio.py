@@ -1,5 +1,6 @@
 """The transcribing command over files of any length, with a Whisper."""
 
+import functools
 import json
 
 import pytest
@@ -15,46 +16,36 @@ from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import transcribe as transcribe_module
 from espnet_medusa.transcription.formats import OPENAI
 
-ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_threshold", "none"]
 SECONDS = {"short": 3, "long": 34, "other": 31}
 
 
 @pytest.fixture
-def run(whisper, speech2text, tmp_path, monkeypatch):
-    """The command's exit status over the talks."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(whisper.parent / "cache"))
-    monkeypatch.setattr(command.asr_inference, "load", lambda options: speech2text)
+def run(transcribe_folder, tmp_path):
+    """Function that transcribes the talks and returns the exit status."""
     talks = tmp_path / "talks"
     talks.mkdir()
     for seed, (name, seconds) in enumerate(SECONDS.items()):
         soundfile.write(talks / f"{name}.wav", noise_and_silence(seconds, seed), 16000)
-
-    def run(*words):
-        given = [str(talks), "--model", str(whisper), "--output_dir", str(tmp_path / "out")]
-        try:
-            command.main([*given, "--language", "en", *ONE_ATTEMPT, *words])
-        except SystemExit as stop:
-            return stop.code
-        return 0
-
-    return run
+    return functools.partial(transcribe_folder, talks)
 
 
-def own_segments(speech2text, folder):
-    """What the class gives for each file alone."""
-    options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
-    found = {}
-    for name in SECONDS:
-        samples, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
-        found[name] = [*speech2text.transcribe(samples, **options)]
-    return found
+def own_segments(speech2text, folder, name, **options):
+    """Segments of ``Speech2Text.transcribe`` for one file."""
+    options |= {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
+    samples, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
+    return [*speech2text.transcribe(samples, **options)]
+
+
+def text_of(segments):
+    return " ".join("".join(segment.text for segment in segments).split())
 
 
 def test_files_of_any_length(run, speech2text, tmp_path, capsys, monkeypatch):
     (tmp_path / "talks" / "broken.wav").write_bytes(b"no audio")
     assert run("--output_format", "all") == 3
-    out, expected = tmp_path / "out", own_segments(speech2text, tmp_path / "talks")
-    for name, segments in expected.items():
+    out = tmp_path / "out"
+    for name in SECONDS:
+        segments = own_segments(speech2text, tmp_path / "talks", name)
         result = json.loads((out / f"{name}.json").read_text())
         assert [row["start"] for row in result["segments"]] == [one.start_s for one in segments]
         assert [row["tokens"] for row in result["segments"]] == [[*s.tokens] for s in segments]
@@ -67,7 +58,7 @@ def test_files_of_any_length(run, speech2text, tmp_path, capsys, monkeypatch):
         assert statistics[name].audio_seconds == pytest.approx(seconds, abs=0.01)
         assert statistics[name].decoder_calls > 0 < statistics[name].total_seconds
     assert (out / "segments" / "segments").is_file()
-    # What is written is not decoded again, whatever it is written as.
+    # Another format needs no decoding.
     (tmp_path / "talks" / "broken.wav").unlink()
     written = {path: path.read_bytes() for path in out.glob("*.json")}
     capsys.readouterr()
@@ -77,67 +68,63 @@ def test_files_of_any_length(run, speech2text, tmp_path, capsys, monkeypatch):
     assert {path: path.read_bytes() for path in written} == written
 
 
-def test_short_files_have_today_s_text_where_no_times_are_asked_for(run, speech2text, tmp_path):
+def test_short_files_are_decoded_as_a_whole_for_txt(run, speech2text, tmp_path):
     assert run() == 0
-    out, expected = tmp_path / "out", own_segments(speech2text, tmp_path / "talks")
+    out = tmp_path / "out"
     samples, _ = soundfile.read(tmp_path / "talks" / "short.wav", dtype="float32")
     texts = read_lines(out / "text")
     assert texts["short"] == " ".join(speech2text(samples)[0][0].split())
     for name in ("long", "other"):
-        said = "".join(segment.text for segment in expected[name])
-        assert texts[name] == " ".join(said.split())
+        assert texts[name] == text_of(own_segments(speech2text, tmp_path / "talks", name))
     lines = (out / "segments" / "segments").read_text().splitlines()
     assert {line.split()[1] for line in lines} <= {"long", "other"}
 
 
-def test_a_prompt_is_for_short_files_too(run, speech2text, tmp_path):
+def test_short_files_use_the_prompt(run, speech2text, tmp_path):
     for name in ("long", "other"):
         (tmp_path / "talks" / f"{name}.wav").unlink()
     assert run("--initial_prompt", "Words of a user", "--word_timestamps", "true") == 0
-    samples, _ = soundfile.read(tmp_path / "talks" / "short.wav", dtype="float32")
-    options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
-    options |= {"initial_prompt": "Words of a user"}
-    segments = [*speech2text.transcribe(samples, **options)]
-    said = " ".join("".join(segment.text for segment in segments).split())
-    assert read_lines(tmp_path / "out" / "text")["short"] == said
+    prompt = {"initial_prompt": "Words of a user"}
+    segments = own_segments(speech2text, tmp_path / "talks", "short", **prompt)
+    assert read_lines(tmp_path / "out" / "text")["short"] == text_of(segments)
 
 
-def test_a_config_gives_options_of_long_audio(run, speech2text, tmp_path):
+def test_a_config_has_options_of_long_audio(run, speech2text, tmp_path):
     (tmp_path / "decode.yaml").write_text("search: greedy\nclip_timestamps: [0, 2, 30.5]\n")
     assert run("--config", str(tmp_path / "decode.yaml")) == 0
     for name in SECONDS:
-        samples, _ = soundfile.read(tmp_path / "talks" / f"{name}.wav", dtype="float32")
-        options = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
-        segments = [*speech2text.transcribe(samples, clip_timestamps=(0, 2, 30.5), **options)]
-        said = " ".join("".join(segment.text for segment in segments).split())
-        assert read_lines(tmp_path / "out" / "text")[name] == said
+        clips = {"clip_timestamps": (0, 2, 30.5)}
+        segments = own_segments(speech2text, tmp_path / "talks", name, **clips)
+        assert read_lines(tmp_path / "out" / "text")[name] == text_of(segments)
 
 
-def test_the_function_gives_segments(run, whisper, speech2text, tmp_path, monkeypatch):
+def test_the_function_returns_segments(run, whisper, speech2text, tmp_path, monkeypatch):
     monkeypatch.setattr(transcribe_module, "Speech2Text", lambda *files, **options: speech2text)
-    found = espnet_medusa.transcribe(
+    transcripts = espnet_medusa.transcribe(
         tmp_path / "talks", str(whisper), language="en", device="cpu", timestamps=True,
         batch_size=1, temperature_increment_on_fallback=None, no_speech_threshold=None,
     )  # fmt: skip
-    expected = own_segments(speech2text, tmp_path / "talks")
-    assert {one.recording.id: [*one.segments] for one in found} == expected
+    segments = {one.recording.id: [*one.segments] for one in transcripts}
+    assert segments == {
+        name: own_segments(speech2text, tmp_path / "talks", name) for name in SECONDS
+    }
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--temperature", "-1"], "temperature: -1.0 is too small"),
         (["--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0; allowed"),
     ],
 )
-def test_user_errors_are_one_line(run, capsys, options, told):
+def test_user_errors_are_one_line(run, capsys, options, message):
     assert run(*options) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("transcribe: error: ") and told in line
+    assert line.startswith("transcribe: error: ") and message in line
 
 
 @pytest.mark.parametrize(
-    ("asked", "without", "reason", "formats", "timestamps"),
+    ("output_format", "without", "reason", "formats", "timestamps"),
     [
         ("txt", None, None, ["txt"], False),
         ("txt", False, None, ["txt"], True),
@@ -149,9 +136,9 @@ def test_user_errors_are_one_line(run, capsys, options, told):
         ("json", None, "no times", ["json"], False),
     ],
 )
-def test_formats_say_who_gets_times(asked, without, reason, formats, timestamps):
+def test_formats_with_times(output_format, without, reason, formats, timestamps):
     options = {"without_timestamps": without, "word_timestamps": False}
-    assert command.choose_formats(asked, options, reason) == (formats, timestamps)
+    assert command.choose_formats(output_format, options, reason) == (formats, timestamps)
 
 
 def test_a_model_without_times_writes_no_subtitles():

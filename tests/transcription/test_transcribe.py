@@ -1,4 +1,4 @@
-"""The transcribing command and function: same text as decoding, whatever the files are like."""
+"""The transcribing command and function: the texts of the inference command for any file."""
 
 import json
 import os
@@ -17,11 +17,12 @@ from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription.open_model import ModelFiles, find_model
+from espnet_medusa.transcription.transcribe import choose_search
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """An experiment, and a decode config under which its random model ends."""
+    """An experiment, with a decode config with which the texts of its random model end."""
     experiment = make_experiment(tmp_path_factory.mktemp("exp"))
     config = experiment.folder / "greedy.yaml"
     options = {"search": "greedy", "minlenratio": -4, "maxlenratio": -12, "batch_size": 3}
@@ -31,7 +32,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def talks(tmp_path):
-    """Good and bad files; returns their folder."""
+    """A folder of good and bad files."""
     folder = tmp_path / "talks"
     (folder / "more").mkdir(parents=True)
     write_noise(folder / "good.wav", 0.6, seed=1)
@@ -54,7 +55,7 @@ BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an e
 
 
 def run(model, *words) -> int:
-    """The command's exit status."""
+    """Run the command; return the exit status."""
     config = ["--config", str(model.folder / "greedy.yaml")]
     try:
         transcribe.main([*map(str, words), "--model", str(model.folder), *config])
@@ -65,7 +66,7 @@ def run(model, *words) -> int:
 
 @pytest.fixture
 def rows(monkeypatch):
-    """How many recordings each call of ``decode`` got."""
+    """Numbers of recordings of all calls of ``decode``."""
     seen, decode = [], Speech2Text.decode
 
     def counted(self, speeches, languages=None):
@@ -77,7 +78,7 @@ def rows(monkeypatch):
 
 
 def decoded(model, talks, tmp_path) -> dict[str, str]:
-    """What the inference command writes for the audio as other libraries resample it."""
+    """Texts of the inference command for audio that soxr resampled."""
     lines = []
     for key, name in GOOD.items():
         samples, rate_hz = soundfile.read(talks / name, dtype="float32", always_2d=True)
@@ -92,17 +93,17 @@ def decoded(model, talks, tmp_path) -> dict[str, str]:
     return read_lines(tmp_path / "decoded" / "1best_recog" / "text")
 
 
-def test_a_folder_of_all_kinds_of_files(model, talks, tmp_path, capsys, caplog, rows):
+def test_files_of_all_kinds(model, talks, tmp_path, capsys, caplog, rows):
     output = tmp_path / "out"
     assert run(model, talks, "--output_dir", output, "--output_format", "all") == 3
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert rows == [3, 1], "decoded together"
     expected = {key: " ".join(text.split())
                 for key, text in decoded(model, talks, tmp_path).items()}  # fmt: skip
     assert expected.keys() == GOOD.keys() and all(expected.values())
-    assert len({*expected.values()}) > 1, "texts tell files apart"
+    assert len({*expected.values()}) > 1, "texts of files must differ"
     assert read_lines(output / "text") == expected
-    assert dict(line.split(" ", 1) for line in said.out.splitlines()) == expected
+    assert dict(line.split(" ", 1) for line in printed.out.splitlines()) == expected
     for key, name in GOOD.items():
         stem = output / os.path.splitext(name)[0]
         assert stem.with_suffix(".txt").read_text() == expected[key] + "\n"
@@ -110,9 +111,9 @@ def test_a_folder_of_all_kinds_of_files(model, talks, tmp_path, capsys, caplog, 
         assert fields["text"] == expected[key] and fields["file"] == str(talks / name)
         assert fields["duration"] == pytest.approx(soundfile.info(talks / name).duration, abs=0.06)
     assert read_statistics(output / "statistics.json").keys() == expected.keys()
-    # The others are named at the end, and why.
-    failures = [line for line in said.err.splitlines() if line.startswith("failed: ")]
-    assert len(failures) == len(BAD) and "4 of 8 files" in said.err
+    # The other files are listed at the end with reasons.
+    failures = [line for line in printed.err.splitlines() if line.startswith("failed: ")]
+    assert len(failures) == len(BAD) and "4 of 8 files" in printed.err
     failed = read_lines(output / "failed_utterances")
     assert failed.keys() == BAD.keys()
     for key, reason in BAD.items():
@@ -122,7 +123,7 @@ def test_a_folder_of_all_kinds_of_files(model, talks, tmp_path, capsys, caplog, 
     assert averaged == [f"{talks / 'stereo.flac'}: its 2 channels are averaged"]
 
 
-def test_what_is_written_is_not_decoded_again(model, talks, tmp_path, capsys, rows):
+def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys, rows):
     output = tmp_path / "out"
     good = [talks / name for name in GOOD.values()]
     assert run(model, *good, "--output_dir", output) == 0
@@ -137,7 +138,7 @@ def test_what_is_written_is_not_decoded_again(model, talks, tmp_path, capsys, ro
     assert (output / "text").read_text() == first
     assert (output / "good.txt").exists() and (output / "good.json").exists()
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed * 2)
-    # A file that has changed is, and all are with --overwrite or other options.
+    # A changed file is decoded again; with --overwrite or other options, all are.
     write_noise(talks / "good.wav", 0.8, seed=9)
     assert run(model, *good, "--output_dir", output) == 0
     assert rows == [1]
@@ -148,7 +149,7 @@ def test_what_is_written_is_not_decoded_again(model, talks, tmp_path, capsys, ro
         assert sum(rows) == 4
 
 
-def test_an_interrupted_call_goes_on(model, talks, tmp_path, rows, monkeypatch):
+def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     good = [talks / name for name in GOOD.values()]
     decode = Speech2Text.decode
 
@@ -165,19 +166,19 @@ def test_an_interrupted_call_goes_on(model, talks, tmp_path, rows, monkeypatch):
     assert rows == [3, 1]
 
 
-def test_the_function_gives_a_transcript_of_each_file(model, talks, tmp_path):
+def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
     options = yaml.safe_load((model.folder / "greedy.yaml").read_text()) | {"device": "cpu"}
-    found = {one.recording.id: one
-             for one in espnet_medusa.transcribe(talks, str(model.folder), **options)}  # fmt: skip
-    assert {key: one.text for key, one in found.items() if one.error is None} == {
+    decoding = espnet_medusa.transcribe(talks, str(model.folder), **options)
+    transcripts = {transcript.recording.id: transcript for transcript in decoding}
+    assert {key: one.text for key, one in transcripts.items() if one.error is None} == {
         key: " ".join(text.split()) for key, text in decoded(model, talks, tmp_path).items()
     }
-    assert {key for key, one in found.items() if one.error is not None} == BAD.keys()
-    assert all(found[key].text is None and reason in found[key].error
+    assert {key for key, one in transcripts.items() if one.error is not None} == BAD.keys()
+    assert all(transcripts[key].text is None and reason in transcripts[key].error
                for key, reason in BAD.items())  # fmt: skip
 
 
-def test_a_whisper_is_converted_once_and_hears_which_language_it_is(tmp_path, monkeypatch, capsys):
+def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     whisper = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
     write_noise(tmp_path / "talk.wav", 0.5)
@@ -188,30 +189,32 @@ def test_a_whisper_is_converted_once_and_hears_which_language_it_is(tmp_path, mo
 
     transcribe.main([*command, "--model", str(whisper)])
     detected = json.loads((tmp_path / "out" / "talk.json").read_text())
-    (kept,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
-    made = (kept / "model.pth").stat().st_mtime_ns
-    own = Speech2Text(kept / "config.yaml", kept / "model.pth", search="greedy", language="detect",
-                      maxlenratio=-4)  # fmt: skip
+    (experiment,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
+    files = experiment / "config.yaml", experiment / "model.pth"
+    made = files[1].stat().st_mtime_ns
+    own = Speech2Text(*files, search="greedy", language="detect", maxlenratio=-4)
     samples, _ = soundfile.read(tmp_path / "talk.wav", dtype="float32")
     text, _, _, hypothesis = own(samples)[0]
     codes = {token: code for code, token in own.whisper.tokens.languages.items()}
     assert detected["language"] == codes[hypothesis.yseq.tolist()[1]]
     assert detected["text"] == " ".join(text.split())
-    # A beam without a CTC branch is the decoder's alone; nothing is converted again.
+    # Beam search without a CTC branch; nothing is converted again.
     other = "de" if detected["language"] != "de" else "fr"
     options = {"beam_size": 2, "maxlenratio": -4, "device": "cpu", "language": other}
-    (found,) = espnet_medusa.transcribe(tmp_path / "talk.wav", str(whisper), **options)
-    assert found.error is None and found.language == other
-    assert (kept / "model.pth").stat().st_mtime_ns == made
-    # Of an experiment the language is that of its training, which the config says.
+    (transcript,) = espnet_medusa.transcribe(tmp_path / "talk.wav", str(whisper), **options)
+    assert transcript.error is None and transcript.language == other
+    assert files[1].stat().st_mtime_ns == made
+    # The language of an experiment is in its config.
     assert find_model(str(whisper)) == ModelFiles(
-        kept / "config.yaml", kept / "model.pth", "detect"
+        experiment / "config.yaml", experiment / "model.pth", "detect"
     )
-    assert find_model(str(kept)) == ModelFiles(kept / "config.yaml", kept / "model.pth", None)
+    assert find_model(str(experiment)) == ModelFiles(
+        experiment / "config.yaml", experiment / "model.pth", None
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
         (["{talks}/good.wav", "--model", "{talks}"], "config"),
@@ -219,29 +222,24 @@ def test_a_whisper_is_converted_once_and_hears_which_language_it_is(tmp_path, mo
             ["{talks}/more/none*", "--model", "{talks}/none.yaml"],
             "model: .*none.yaml: no such file",
         ),
-        (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed where model is an exper"),
+        (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
         (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
     ],
 )
-def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, told):
+def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, message):
     words = [word.format(model=model.folder, talks=talks) for word in options]
     with pytest.raises(SystemExit) as stop:
         transcribe.main([*words, "--output_dir", str(tmp_path / "out")])
     assert stop.value.code == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("transcribe: error: ")
-    assert re.search(told, line)
+    assert re.search(message, line)
 
 
-def test_greedy_search_unless_a_beam_is_asked_for():
-    from espnet_medusa.transcription.transcribe import choose_search
-
+def test_search_is_greedy_unless_a_beam_is_chosen():
     assert choose_search({}) == {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
     assert choose_search({"beam_size": 1})["search"] == "greedy"
     assert choose_search({"beam_size": 3})["search"] == "beam"
-    assert choose_search({"search": "beam", "ctc_weight": 0.3}) == {
-        "search": "beam",
-        "beam_size": 5,
-        "ctc_weight": 0.3,
-    }
+    beam = {"search": "beam", "ctc_weight": 0.3}
+    assert choose_search(beam) == beam | {"beam_size": 5}
     assert choose_search({"search": "greedy", "beam_size": 3})["search"] == "greedy"
