@@ -182,9 +182,8 @@ def open_decoder(options: dict) -> UtteranceDecoder:
 
 def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
     """Make the reader of wav.scp for a model, with its preprocessing."""
-    train_args = speech2text.asr_train_args
-    preprocess = build_preprocess(train_args)
-    return UtteranceReader.for_model(speech2text.asr_model, train_args, preprocess, allow_pipes)
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    return UtteranceReader(speech2text.model.audio, preprocess, allow_pipes)
 
 
 def choose_long_form(options: dict) -> LongFormOptions | None:

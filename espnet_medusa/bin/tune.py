@@ -164,7 +164,7 @@ def read(
 ) -> list[HeldOutBatch]:
     """Read ``count`` held-out utterances; encode them for the model and all draft models."""
     reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
-    utterances = read_utterances(job, count, reader, there.window_s or reader.window_s)
+    utterances = read_utterances(job, count, reader, there.window_s or reader.limits.window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
     return encode(speech2text, utterances, *sizes, clock, there.readers)
 

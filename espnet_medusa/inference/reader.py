@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.audio.reader import check_audio, read_audio
-from espnet_medusa.inference.audio_batch import audio_limits
-from espnet_medusa.inference.batches import FRAMES_PER_S, Utterance
+from espnet_medusa.inference.audio_batch import AudioLimits
+from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -33,31 +32,14 @@ class UtteranceReader:
     """Reads entries of wav.scp; the sample rate must be the model's.
 
     Attributes:
-        sample_rate_hz: Sample rate of the model.
-        window_s: Longest audio that the encoder accepts; None: no limit.
-        pads_to_window: Whether the encoder pads shorter audio to the window.
+        limits: Audio that the model accepts.
         preprocess: ESPnet's preprocessing function, or None.
         allow_pipes: Whether commands in wav.scp may run.
     """
 
-    sample_rate_hz: int
-    window_s: float | None = None
-    pads_to_window: bool = False
+    limits: AudioLimits
     preprocess: Preprocess | None = None
     allow_pipes: bool = False
-
-    @classmethod
-    def for_model(
-        cls,
-        asr_model: torch.nn.Module,
-        train_args: argparse.Namespace,
-        preprocess: Preprocess | None = None,
-        allow_pipes: bool = False,
-    ) -> UtteranceReader:
-        """Build the reader of an ESPnet model that was trained with ``train_args``."""
-        limits = audio_limits(asr_model.encoder, train_args)
-        sizes = limits.sample_rate_hz, limits.window_s, limits.padded
-        return cls(*sizes, preprocess, allow_pipes)
 
     def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
         """Read one utterance.
@@ -74,17 +56,14 @@ class UtteranceReader:
         data = {"speech": self.read_samples(entry, max_duration_s).astype(np.float32)}
         if self.preprocess is not None:
             data = self.preprocess(key, data)
-        speech = data["speech"]
-        if self.pads_to_window:
-            return Utterance(key, speech, round(self.window_s * FRAMES_PER_S))
-        return Utterance(key, speech, len(speech) * FRAMES_PER_S // self.sample_rate_hz)
+        return Utterance(key, data["speech"], self.limits.frames(len(data["speech"])))
 
     def read_samples(self, entry: str, max_duration_s: float | None) -> np.ndarray:
         """Return the samples (N,) in [-1, 1]; arguments and errors as for ``read``."""
         samples, rate_hz = read_audio(
             entry, allow_pipes=self.allow_pipes, max_duration_s=max_duration_s
         )
-        check_audio(samples, rate_hz, self.sample_rate_hz, max_duration_s, HOP_SAMPLES)
+        check_audio(samples, rate_hz, self.limits.sample_rate_hz, max_duration_s, HOP_SAMPLES)
         return samples
 
     def describe(self, key: str, entry: str) -> str:

@@ -59,14 +59,14 @@ class UtteranceDecoder:
     @property
     def sample_rate_hz(self) -> int:
         """Sample rate of the model."""
-        return self.reader.sample_rate_hz
+        return self.reader.limits.sample_rate_hz
 
     @property
     def recordings_together(self) -> int:
         """Long recordings that run at once: one window of each makes a batch."""
         if self.max_batch_frames is None:
             return self.batch_size
-        windows = self.max_batch_frames // round(self.reader.window_s * FRAMES_PER_S)
+        windows = self.max_batch_frames // round(self.reader.limits.window_s * FRAMES_PER_S)
         return max(min(self.batch_size, windows), 1)
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
@@ -103,7 +103,7 @@ class UtteranceDecoder:
             failed: Gets the utterances that cannot be read.
             too_long: Gets those longer than the model's window; None: these are read, too.
         """
-        max_duration_s = None if too_long is None else self.reader.window_s
+        max_duration_s = None if too_long is None else self.reader.limits.window_s
         for key in keys:
             try:
                 utterance = self.reader.read(key, job.entries[key], max_duration_s)

@@ -10,7 +10,7 @@ from espnet2.asr.espnet_model import ESPnetASRModel
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.inference.audio_batch import AudioBatch, model_encoder
+from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import Preprocess, UtteranceReader
@@ -46,7 +46,7 @@ class MemoryCache:
         check_frozen(asr_model)
         self.asr_model = asr_model.to(device).eval()
         self.encoder = model_encoder(self.asr_model)
-        self.reader = UtteranceReader.for_model(asr_model, train_args, preprocess)
+        self.reader = UtteranceReader(audio_limits(asr_model.encoder, train_args), preprocess)
         self.device = device
 
     @torch.no_grad()
@@ -76,7 +76,7 @@ class MemoryCache:
         """
 
         def read(key: str) -> Utterance:
-            return self.reader.read(key, job.entries[key], self.reader.window_s)
+            return self.reader.read(key, job.entries[key], self.reader.limits.window_s)
 
         shards = Shards(job, folder, (MEMORY,))
         shards.run(read, self.compute, batch_size)

@@ -162,15 +162,12 @@ class StateCache:
         shards.run(self._reader(job), self.compute, batch_size, share)
 
     def _reader(self, job: JobInput) -> Callable[[str], Utterance]:
-        speech2text = self.speech2text
-        reader = UtteranceReader.for_model(
-            speech2text.asr_model, speech2text.asr_train_args, self.preprocess
-        )
+        reader = UtteranceReader(self.speech2text.model.audio, self.preprocess)
 
         def read(key: str) -> Utterance:
             if self.references is not None and key not in self.references:
                 raise InputError("no reference text")
-            utterance = reader.read(key, job.entries[key], reader.window_s)
+            utterance = reader.read(key, job.entries[key], reader.limits.window_s)
             return replace(utterance, language=job.languages.get(key))
 
         return read

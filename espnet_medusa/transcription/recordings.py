@@ -143,8 +143,8 @@ class AudioFileReader(UtteranceReader):
         _check_duration(entry, len(samples) / rate_hz, max_duration_s)
         if header.n_channels > 1:
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
-        samples = resample(samples, rate_hz, self.sample_rate_hz)
-        check_audio(samples, self.sample_rate_hz, min_samples=HOP_SAMPLES)
+        samples = resample(samples, rate_hz, self.limits.sample_rate_hz)
+        check_audio(samples, self.limits.sample_rate_hz, min_samples=HOP_SAMPLES)
         return samples
 
     def describe(self, key: str, entry: str) -> str:

@@ -80,8 +80,8 @@ def make_decoder(
         InputError: Segments are needed of all files, and the model writes no timestamps.
     """
     speech2text.release_weights(long_form)
-    model, train_args = speech2text.asr_model, speech2text.asr_train_args
-    reader = AudioFileReader.for_model(model, train_args, build_preprocess(train_args))
+    preprocess = build_preprocess(speech2text.asr_train_args)
+    reader = AudioFileReader(speech2text.model.audio, preprocess)
     return UtteranceDecoder(
         speech2text,
         reader,

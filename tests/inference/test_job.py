@@ -11,6 +11,7 @@ from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_noise
 from job_log import FORMATTER
 
+from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
@@ -64,7 +65,7 @@ def corpus(tmp_path):
 def run(folder, speech2text, *, made_with=None, preprocess=None, padded=False, **limits):
     job = read_input([(str(folder / "wav.scp"), "speech", "sound")], None)
     journal = Journal(folder / "output", made_with or {})
-    reader = UtteranceReader(RATE_HZ, 2.0, padded, preprocess)
+    reader = UtteranceReader(AudioLimits(RATE_HZ, 2.0, padded), preprocess)
     return decode_job(UtteranceDecoder(speech2text, reader, **limits), job, journal), journal
 
 

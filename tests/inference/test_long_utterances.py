@@ -91,7 +91,7 @@ def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
 
 
 def make_decoder(speech2text, long_form=OPTIONS, **limits):
-    reader = UtteranceReader.for_model(speech2text.asr_model, speech2text.asr_train_args)
+    reader = UtteranceReader(speech2text.model.audio)
     return UtteranceDecoder(speech2text, reader, long_form=long_form, **limits)
 
 
