@@ -50,7 +50,7 @@ class Progress:
         self.bar.close()
 
     @staticmethod
-    def say(line: str) -> None:
+    def print(line: str) -> None:
         """Print a line above the bar."""
         tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()

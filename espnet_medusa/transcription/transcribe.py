@@ -118,7 +118,7 @@ def transcribe_into(
                 transcript = transcripts[recording] = Transcript.of(recording, outcome)
                 if transcript.error is None:
                     folder.write(transcript)
-                    progress.say(f"{recording.id} {transcript.line}")
+                    progress.print(f"{recording.id} {transcript.line}")
     return [transcripts[recording] for recording in recordings]
 
 

@@ -1,4 +1,4 @@
-"""espnet-medusa-python: python, but for what the plugin changes."""
+"""espnet-medusa-python: python with the plugin."""
 
 import io
 import os
@@ -19,16 +19,16 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def test_espnets_modules_know_the_plugin_with_it_alone():
+def test_only_the_command_adds_the_plugins_classes():
     module = ["-m", "espnet2.bin.asr_train", "--print_config", "--decoder", "whisper_medusa"]
-    for kept in ((), ("--no-redirect",)):
-        done = run(*WITH_PLUGIN, *kept, *module)
+    for options in ((), ("--no-redirect",)):
+        done = run(*WITH_PLUGIN, *options, *module)
         assert done.returncode == 0 and "decoder: whisper_medusa" in done.stdout
-    stock = run("-O", *module)  # without typeguard's work
-    assert stock.returncode != 0, "stock python must not know the plugin"
+    stock = run("-O", *module)  # faster, without typeguard
+    assert stock.returncode != 0, "python must not have the plugin's classes"
 
 
-def test_inference_is_ours_unless_espnets_is_asked_for():
+def test_inference_is_ours_without_no_redirect():
     ours = run(*WITH_PLUGIN, "-m", INFERENCE, "--help").stdout
     theirs = run(*WITH_PLUGIN, "--no-redirect", "-m", INFERENCE, "--help").stdout
     assert "--draft_depth" in ours and "--draft_depth" not in theirs
@@ -58,7 +58,7 @@ def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redir
     assert sys.argv[0].endswith(file) and sys.argv[1:] == ["--beam_size", "3"]
 
 
-def test_it_starts_light():
+def test_start_imports_no_large_modules():
     heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.plugin')"
     code = f"import sys; print([name for name in {heavy} if name in sys.modules])"
     assert run(*WITH_PLUGIN, "-c", code).stdout == "[]\n"
@@ -83,7 +83,7 @@ def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
 
 
 class Replaced(Exception):
-    """This process, by the one that was asked for."""
+    """Raised in place of starting another process."""
 
 
 AGAIN = ["-m", "espnet_medusa.bin.python"]
@@ -99,7 +99,7 @@ AGAIN = ["-m", "espnet_medusa.bin.python"]
         (["--no-redirect", "-O", "-c", "1"], ["-O", *AGAIN, "--no-redirect", "-c", "1"]),
     ],
 )
-def test_pythons_own_options_count_from_its_start(monkeypatch, given, replaced):
+def test_options_of_python_start_a_new_interpreter(monkeypatch, given, replaced):
     def execv(*call):
         raise Replaced(call)
 
@@ -119,7 +119,7 @@ SPAWNING = """
 import multiprocessing
 if __name__ == "__main__":
     from espnet2.tasks.asr import ASRTask
-    command = ["--print_config", "--encoder", "hf_whisper"]  # status 2 where it is not known
+    command = ["--print_config", "--encoder", "hf_whisper"]  # status 2 if it is unknown
     spawn = multiprocessing.get_context("spawn")
     child = spawn.Process(target=ASRTask.main, kwargs={"cmd": command})
     child.start(); child.join()
@@ -127,13 +127,13 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_that_are_spawned_know_the_plugin(tmp_path):
+def test_spawned_processes_have_the_plugin(tmp_path):
     (tmp_path / "spawns.py").write_text(SPAWNING)
     done = run(*WITH_PLUGIN, "-m", "spawns", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_who_imports_espnet_first_gets_the_same(tmp_path):
+def test_espnet_may_be_imported_first(tmp_path):
     code = (
         "from espnet2.tasks.asr import encoder_choices as choices\n"
         "from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer as Tokenizer\n"
