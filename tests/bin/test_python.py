@@ -59,7 +59,7 @@ def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redir
 
 
 def test_start_imports_no_large_modules():
-    heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.plugin')"
+    heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.task')"
     code = f"import sys; print([name for name in {heavy} if name in sys.modules])"
     assert run(*WITH_PLUGIN, "-c", code).stdout == "[]\n"
 
