@@ -1,7 +1,7 @@
 """Tables and plots of experiments: RESULTS.md, or with --config the papers' tables.
 
-Takes what ESPnet's recipe or ours decoded and scored, by whichever command. Where ESPnet's recipe
-left the statistics of jobs, a statistics.json beside each decoded text joins them.
+The experiments may be of ESPnet's recipe or of ours. After ESPnet's recipe, the statistics of its
+jobs are merged into a statistics.json next to each decoded text.
 """
 
 import argparse
@@ -20,45 +20,39 @@ from espnet_medusa.report.results import default_output, write_results
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Make the command's parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "exp_dirs", metavar="EXP", type=Path, nargs="+", help="experiment, such as exp/asr_linear"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    experiment = "experiment, such as exp/asr_linear"
+    add("exp_dirs", metavar="EXP", type=Path, nargs="+", help=experiment)
+    add(
         "--plain",
         metavar="EXP/TAG",
         type=Path,
-        help="decoding that the others are compared with: experiment and inference tag; the tag's "
-        "`_asr_model_...` may be left out",
+        help="baseline decoding: experiment and inference tag, with or without the tag's "
+        "`_asr_model_...`",
     )
-    parser.add_argument(
+    add(
         "--output",
         type=Path,
-        help="Markdown to write (default: EXP/RESULTS.md; of several experiments, RESULTS.md in "
-        "the folder that they have in common); decoding.json goes beside it",
+        help="Markdown file to write, with decoding.json next to it (default: RESULTS.md in the "
+        "experiment, or in the common folder of several experiments)",
     )
-    parser.add_argument(
-        "--image_dir", type=Path, help="folder for plots (default: images beside the output)"
-    )
-    parser.add_argument(
+    add("--image_dir", type=Path, help="folder for plots (default: images next to the output)")
+    add(
         "--config",
         metavar="PLAN",
         type=Path,
-        help="write the papers' tables instead: which experiment and test set belong to which "
-        "row, such as conf/report/NAME.yaml; needs --output",
+        help="write the papers' tables instead; a plan such as conf/report/NAME.yaml assigns "
+        "experiments and test sets to rows; needs --output",
     )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        default=PUBLISHED,
-        help="for --config: the papers' figures with their sources (default: those of the package)",
-    )
+    published = "for --config: figures of the papers with sources (default: those of the package)"
+    add("--published", type=Path, default=PUBLISHED, help=published)
     return parser
 
 
 def work(args: argparse.Namespace) -> None:
-    """Write the tables and plots, and say where they are.
+    """Write the tables and plots, and print their paths.
 
     Raises:
         InputError, ValueError: The plan, an experiment or a report is not usable.
@@ -82,9 +76,9 @@ def main(cmd: list[str] | None = None) -> None:
     parser = get_parser()
     args = parser.parse_args(cmd)
     if args.config and not args.output:
-        parser.error("--config: give --output, too")
+        parser.error("--config: requires --output")
     if args.config and args.plain:
-        parser.error("--plain: with --config the plan says which decoding is plain")
+        parser.error("--plain: not allowed with --config, whose plan has the baseline")
     run_main("report", lambda: work(args))
 
 
