@@ -17,8 +17,8 @@ from espnet_medusa.runtime.layer import (
     AttentionWeights,
     LayerStack,
     LayerWeights,
+    NewNodes,
     PackedLayer,
-    Packing,
 )
 from espnet_medusa.runtime.linear import GELU, RELU, pack_norm
 from espnet_medusa.runtime.native_decoder import NativeStack, visible_bits
@@ -53,18 +53,11 @@ class CrossAttentionRuntime(TreeRuntime):
             )
         return state
 
-    def _compute(
-        self,
-        state: TreeState,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None,
-        packing: Packing,
-    ) -> NodeOutputs:
+    def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:
         table = self._position_table(state.num_nodes)  # a node's depth is below this number
-        places = torch.nn.functional.embedding(positions, table)
-        hidden = (self._embeddings(ids) + places).to(self.dtype)
-        return self._through_layers(hidden, state, packing, mask, state)
+        places = torch.nn.functional.embedding(nodes.positions, table)
+        hidden = (self._embeddings(nodes.ids) + places).to(self.dtype)
+        return self._through_layers(hidden, state, nodes, state)
 
     def _additive_mask(self, state: TreeState, first: int) -> torch.Tensor:
         if isinstance(self.layers, NativeStack):

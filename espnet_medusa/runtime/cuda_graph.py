@@ -17,7 +17,7 @@ import torch
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
-from espnet_medusa.runtime.layer import Packing
+from espnet_medusa.runtime.layer import NewNodes, Packing
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import depths
 from espnet_medusa.tree.node_cache import NodeCache
@@ -52,31 +52,20 @@ class StaticNodeCache(NodeCache):
 
 
 @dataclass
-class StaticInputs:
-    """Input tensors of a captured call.
+class CapturedCall:
+    """The call of one bucket: its input and output tensors, and its graph.
 
     Attributes:
         numbers: (2, U T) token ids and positions.
         places: (T,) slots of the new nodes.
         visible: (U, 1, T, N) bool, which nodes each new node attends to.
+        outputs: Written by each replay.
+        graph: None without CUDA.
     """
 
     numbers: torch.Tensor
     places: torch.Tensor
     visible: torch.Tensor
-
-
-@dataclass
-class CapturedCall:
-    """The call of one bucket.
-
-    Attributes:
-        inputs: Filled before each replay.
-        outputs: Written by each replay.
-        graph: None without CUDA.
-    """
-
-    inputs: StaticInputs
     outputs: NodeOutputs | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -190,7 +179,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         call = storage.calls.get((width, slots))
         if call is None:
             call = storage.calls[width, slots] = self._make_call(storage, width, slots)
-        fill_inputs(call.inputs, state.trees, first, tokens)
+        fill_inputs(call, state.trees, first, tokens)
         rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
         rows = upload(rows, self.device)
         self._run(call, state, slots)
@@ -203,25 +192,25 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         places = torch.zeros(width, dtype=torch.long, device=self.device)
         shape = num_utterances, 1, width, slots
         visible = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        return CapturedCall(StaticInputs(numbers, places, visible))
+        return CapturedCall(numbers, places, visible)
 
     def _run(self, call: CapturedCall, state: TreeState, slots: int) -> None:
         """Run a call; capture its graph first if there is none."""
-        state.cache.places, state.cache.attended = call.inputs.places, slots
+        state.cache.places, state.cache.attended = call.places, slots
         if call.graph is not None:
             call.graph.replay()
         elif self.device.type != "cuda":
-            call.outputs = self._compute_static(call.inputs, state)
+            call.outputs = self._compute_static(call, state)
         else:
             stream = torch.cuda.Stream(self.device)
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_CALLS):
-                    self._compute_static(call.inputs, state)
+                    self._compute_static(call, state)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool()):
-                call.outputs = self._compute_static(call.inputs, state)
+                call.outputs = self._compute_static(call, state)
             call.graph = graph  # only after a successful capture
             graph.replay()
 
@@ -234,12 +223,12 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         calls = (call for storage in self.storages.values() for call in storage.calls.values())
         return next((call.graph.pool() for call in calls if call.graph is not None), None)
 
-    def _compute_static(self, inputs: StaticInputs, state: TreeState) -> NodeOutputs:
-        num_utterances, _, width, _ = inputs.visible.shape
-        mask = torch.zeros(inputs.visible.shape, dtype=self.dtype, device=self.device)
-        mask = mask.masked_fill(~inputs.visible, -torch.inf)
+    def _compute_static(self, call: CapturedCall, state: TreeState) -> NodeOutputs:
+        num_utterances, _, width, _ = call.visible.shape
+        mask = torch.zeros(call.visible.shape, dtype=self.dtype, device=self.device)
+        mask = mask.masked_fill(~call.visible, -torch.inf)
         packing = Packing([width] * num_utterances, None)
-        return self._compute(state, *inputs.numbers.unbind(), mask, packing)
+        return self._compute(state, NewNodes(*call.numbers.unbind(), mask, packing))
 
     def select(self, state: CudaGraphState, utterances: Sequence[int]) -> None:
         """Keep these utterances; shapes are fixed, so that rows at the end become unused."""
@@ -252,17 +241,17 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
 
 
 def fill_inputs(
-    inputs: StaticInputs, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
+    call: CapturedCall, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
 ) -> None:
     """Copy new nodes to a call's inputs; padding attends to itself.
 
     Args:
-        inputs: For at least as many utterances and new nodes.
+        call: For at least as many utterances and new nodes.
         trees: Of the utterances, with the new nodes.
         first: Slot of the first new node.
         tokens: Of the new nodes of each utterance.
     """
-    num_utterances, _, width, slots = inputs.visible.shape
+    num_utterances, _, width, slots = call.visible.shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)
     visible = np.zeros((num_utterances, 1, width, slots), dtype=bool)
     visible[:, 0, np.arange(width), first + np.arange(width)] = True
@@ -272,9 +261,9 @@ def fill_inputs(
     of_trees = visibility(trees, first)
     visible[: len(trees), 0, : of_trees.shape[1], : of_trees.shape[2]] |= of_trees
     for static, new in (
-        (inputs.numbers, numbers.reshape(2, -1)),
-        (inputs.places, first + np.arange(width)),
-        (inputs.visible, visible),
+        (call.numbers, numbers.reshape(2, -1)),
+        (call.places, first + np.arange(width)),
+        (call.visible, visible),
     ):
         static.copy_(staged(new, static.device), non_blocking=True)
 

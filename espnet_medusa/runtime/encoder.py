@@ -1,7 +1,7 @@
 """Runtime of Whisper's encoder in other precisions than the module's."""
 
 import copy
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 
@@ -17,15 +17,9 @@ from espnet_medusa.runtime.precision import (
     log_bfloat16_support,
 )
 
+# From features (B, T, bins) of (B,) frames to encoder output (B, S, D) of (B,) frames.
+EncoderRuntime = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 OPTION = "encoder_precision"
-
-
-class EncoderRuntime(Protocol):
-    """Map features (B, T, bins) of (B,) frames to encoder output (B, S, D) of (B,) frames."""
-
-    def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
 class CastEncoder:

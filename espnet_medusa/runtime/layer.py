@@ -61,6 +61,23 @@ class Packing:
         return packed.view(*self.shape, -1)
 
 
+class NewNodes(NamedTuple):
+    """The R nodes of a decoder call.
+
+    Attributes:
+        ids: (R,) tokens.
+        positions: (R,).
+        mask: Self-attention mask (U, 1, T, all nodes), additive, or (U, T, bytes) from
+            ``visible_bits``; None if all nodes are visible.
+        packing: Where the R nodes are in (U, T).
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    mask: torch.Tensor | None
+    packing: Packing
+
+
 class AttentionWeights(NamedTuple):
     """Modules of self-attention or cross-attention.
 
@@ -139,31 +156,19 @@ class PackedLayer:
         return keys_values.view(*memory.shape[:2], 2, self.num_heads, self.head_size)
 
     def extend(
-        self,
-        hidden: torch.Tensor,
-        packing: Packing,
-        index: int,
-        mask: torch.Tensor | None,
-        state: TreeState,
+        self, hidden: torch.Tensor, nodes: NewNodes, index: int, state: TreeState
     ) -> torch.Tensor:
-        """Compute the layer for new nodes and cache their keys and values.
+        """Compute the layer for new nodes (R, D) and cache their keys and values.
 
-        Args:
-            hidden: (R, D), packed.
-            packing: Where the R nodes are in (U, T).
-            index: The layer's index in the cache and in ``state.memory``.
-            mask: (U, 1, T, N + T) additive self-attention mask, or None.
-            state: Has the cache and the cross-attention keys and values.
-
-        Returns:
-            (R, D).
+        ``index`` is the layer's index in ``state.cache`` and ``state.memory``.
         """
+        packing = nodes.packing
         width = packing.shape[1]
         inputs = self._pre_norm(self.self_norm, hidden)
         joined = packing.unpack(self.queries_keys_values(inputs))
         joined = joined.view(-1, width, 3, self.num_heads, self.head_size)
         keys_values = state.cache.write(index, joined[:, :, 1:])
-        attended = packing.pack(attend(joined[:, :, 0], keys_values, mask))
+        attended = packing.pack(attend(joined[:, :, 0], keys_values, nodes.mask))
         hidden = self.self_output(self._concatenate(inputs, attended), hidden)
         hidden = self._post_norm(self.self_norm, hidden)
 
@@ -199,16 +204,11 @@ class LayerStack:
         return self.layers[index]
 
     def extend(
-        self,
-        hidden: torch.Tensor,
-        packing: Packing,
-        first: int,
-        mask: torch.Tensor | None,
-        *context: Any,
+        self, hidden: torch.Tensor, nodes: NewNodes, first: int, *context: Any
     ) -> torch.Tensor:
         """Call ``extend`` of each layer; ``first`` is the index of the first one."""
         for index, layer in enumerate(self.layers, first):
-            hidden = layer.extend(hidden, packing, index, mask, *context)
+            hidden = layer.extend(hidden, nodes, index, *context)
         return hidden
 
 

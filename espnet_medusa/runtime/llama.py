@@ -14,7 +14,7 @@ import torch
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.masks import causal_mask, padding_mask
-from espnet_medusa.runtime.layer import LayerStack, Packing, attend
+from espnet_medusa.runtime.layer import LayerStack, NewNodes, Packing, attend
 from espnet_medusa.runtime.linear import pack_linear, pack_module
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
@@ -50,32 +50,18 @@ class LlamaRuntime(TreeRuntime):
         state.memory_mask, state.offsets = padding, lengths.tolist()
         state.cache.reserve(shape[1])
         positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
-        hidden = self.adapter_linear(stacked.flatten(0, 1))
-        self._run(hidden, positions, Packing([shape[1]] * shape[0], None), mask, state)
+        nodes = NewNodes(positions, positions, mask, Packing([shape[1]] * shape[0], None))
+        self._run(self.adapter_linear(stacked.flatten(0, 1)), state, nodes)
         state.cache.commit_prefix(shape[1])
         return state
 
-    def _compute(
-        self,
-        state: TreeState,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None,
-        packing: Packing,
-    ) -> NodeOutputs:
-        return self._run(self.embed_tokens(ids), positions, packing, mask, state)
+    def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:
+        return self._run(self.embed_tokens(nodes.ids), state, nodes)
 
-    def _run(
-        self,
-        hidden: torch.Tensor,
-        positions: torch.Tensor,
-        packing: Packing,
-        mask: torch.Tensor | None,
-        state: TreeState,
-    ) -> NodeOutputs:
-        cos, sin = self.rotary(hidden, positions[None])
+    def _run(self, hidden: torch.Tensor, state: TreeState, nodes: NewNodes) -> NodeOutputs:
+        cos, sin = self.rotary(hidden, nodes.positions[None])
         rotation = Rotation(cos[0, :, None], sin[0, :, None])
-        return self._through_layers(hidden, state, packing, mask, state.cache, rotation)
+        return self._through_layers(hidden, state, nodes, state.cache, rotation)
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
         """Return the additive mask (U, 1, T, S + N) over speech embeddings, then nodes."""
@@ -143,32 +129,23 @@ class PackedLlamaLayer:
     def extend(
         self,
         hidden: torch.Tensor,
-        packing: Packing,
+        nodes: NewNodes,
         index: int,
-        mask: torch.Tensor | None,
         cache: NodeCache,
         rotation: Rotation,
     ) -> torch.Tensor:
-        """Compute the layer for new nodes and cache their keys and values.
+        """Compute the layer for new nodes (R, D) and cache their keys and values.
 
-        Args:
-            hidden: (R, D), packed.
-            packing: Where the R nodes are in (U, T).
-            index: The layer's index in the cache.
-            mask: (U, 1, T, S + N + T) additive, or None.
-            cache: Keys and values.
-            rotation: Of the nodes' positions.
-
-        Returns:
-            (R, D).
+        ``index`` is the layer's index in the cache.
         """
+        packing = nodes.packing
         heads = self.queries_keys_values(self.norm(hidden)).unflatten(-1, (-1, self.head_size))
         queries, keys, values = heads.split([self.num_heads, *[self.num_groups] * 2], dim=1)
         rotated = torch.cat([rotation(queries), rotation(keys), values], dim=1)
         padded = packing.unpack(rotated.flatten(1)).unflatten(-1, (-1, self.head_size))
         queries, keys_values = padded.split([self.num_heads, 2 * self.num_groups], dim=2)
         keys_values = cache.write(index, keys_values.unflatten(2, (2, self.num_groups)))
-        attended = packing.pack(attend(queries, keys_values, mask))
+        attended = packing.pack(attend(queries, keys_values, nodes.mask))
         hidden = self.output(attended, hidden)
         gate, inner = self.gate_inner(self.gated_norm(hidden)).chunk(2, dim=-1)
         return self.outer(torch.nn.functional.silu(gate) * inner, hidden)

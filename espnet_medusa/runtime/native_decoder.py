@@ -11,7 +11,7 @@ import torch
 
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.heads import PackedCrossKeysValues, by_utterance
-from espnet_medusa.runtime.layer import LayerStack, LayerWeights, Packing, join
+from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, join
 from espnet_medusa.runtime.linear import GELU, pack_module
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
@@ -109,22 +109,17 @@ class NativeStack(LayerStack):
         self.arguments = (LayerArguments * len(self))(*arguments)
 
     def extend(
-        self,
-        hidden: torch.Tensor,
-        packing: Packing,
-        first: int,
-        mask: torch.Tensor | None,
-        state: TreeState,
+        self, hidden: torch.Tensor, nodes: NewNodes, first: int, state: TreeState
     ) -> torch.Tensor:
-        """Compute ``LayerStack.extend``; ``mask`` is the result of ``visible_bits``."""
-        layer, slots = self.layers[0], state.cache.slots[first]
+        """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
+        packing, layer, slots = nodes.packing, self.layers[0], state.cache.slots[first]
         memory = state.memory[first : first + len(self)]
         rows = packing.first_rows
         first_rows = (c_int32 * len(rows))(*rows)
         call = CallArguments(
             *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
             *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
-            *(address(mask), packing.shape[1], None, memory[0].frames),
+            *(address(nodes.mask), packing.shape[1], None, memory[0].frames),
             *(address(state.memory_mask), torch.get_num_threads()),
         )
         packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in memory))

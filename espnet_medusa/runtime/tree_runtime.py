@@ -20,7 +20,7 @@ from espnet_medusa.runtime.heads import (
     pack_base,
     pack_tables,
 )
-from espnet_medusa.runtime.layer import LayerStack, Packing
+from espnet_medusa.runtime.layer import LayerStack, NewNodes, Packing
 from espnet_medusa.runtime.linear import pack_projection
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
@@ -102,8 +102,8 @@ class TreeRuntime(TreeDecoder):
         ]
         numbers = upload([ids, positions], self.device)
         packing = Packing.of(sizes, self.device)
-        mask = self._mask(state, first)
-        outputs = self._compute(state, *numbers.unbind(), mask, packing)
+        nodes = NewNodes(*numbers.unbind(), self._mask(state, first), packing)
+        outputs = self._compute(state, nodes)
         state.cache.commit(width)
         return outputs
 
@@ -120,45 +120,27 @@ class TreeRuntime(TreeDecoder):
         return first, sizes
 
     @abstractmethod
-    def _compute(
-        self,
-        state: TreeState,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None,
-        packing: Packing,
-    ) -> NodeOutputs:
+    def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:
         """Compute new nodes on the device, with the same operations for the same shapes.
 
-        Args:
-            state: Its cache receives keys and values of the new nodes.
-            ids: (R,) tokens.
-            positions: (R,).
-            mask: Result of ``_mask``.
-            packing: Where the R nodes are in (U, T).
+        The state's cache receives their keys and values.
         """
 
     def _through_layers(
-        self,
-        hidden: torch.Tensor,
-        state: TreeState,
-        packing: Packing,
-        mask: torch.Tensor | None,
-        *context: Any,
+        self, hidden: torch.Tensor, state: TreeState, nodes: NewNodes, *context: Any
     ) -> NodeOutputs:
         """Run layers, norm and, with ``state.with_heads``, the heads' block.
 
         Args:
             hidden: (R, D) embedded tokens.
-            state: As ``_compute``'s.
-            packing: As ``_compute``'s.
-            mask: Result of ``_mask``.
+            state: The trees' state.
+            nodes: The new nodes.
             context: Further arguments of the layers' ``extend``.
         """
-        hidden = self.layers.extend(hidden, packing, 0, mask, *context)
+        hidden = self.layers.extend(hidden, nodes, 0, *context)
         hidden = head_input = hidden if self.norm is None else self.norm(hidden)
         if state.with_heads and self.block is not None:
-            head_input = self.block.extend(hidden, packing, len(self.layers), mask, *context)
+            head_input = self.block.extend(hidden, nodes, len(self.layers), *context)
         return NodeOutputs(hidden, head_input)
 
     def _used_layers(self, with_heads: bool) -> list:

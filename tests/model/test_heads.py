@@ -21,12 +21,10 @@ def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
 
 
 def keys_values_for(decoder, frames):
-    """Random audio for heads that listen."""
-    return (
-        decoder.project_memory(*random_memory(0, frames))
-        if decoder.heads.uses_cross_attention
-        else None
-    )
+    """Random cross-attention keys and values, for heads that require them."""
+    if not decoder.heads.uses_cross_attention:
+        return None
+    return decoder.project_memory(*random_memory(0, frames))
 
 
 LAYERED = ("linear", "block", "recurrent")

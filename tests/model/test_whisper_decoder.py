@@ -3,25 +3,24 @@
 import pytest
 import torch
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
-from transformers import WhisperConfig, WhisperForConditionalGeneration
+from tiny_whisper import save_tiny_whisper
+from transformers import WhisperForConditionalGeneration
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 
-def test_forward_equals_transformers_own_decoder():
-    config = WhisperConfig(
-        vocab_size=60, d_model=HIDDEN_SIZE, encoder_layers=1, decoder_layers=2,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
-        decoder_ffn_dim=48, max_source_positions=20, max_target_positions=30,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    whole = WhisperForConditionalGeneration(config).eval()
-    decoder = WhisperMedusaDecoder(
-        60, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48, max_target_positions=30
-    ).eval()
+@pytest.fixture
+def whole(tmp_path):
+    """A tiny Whisper of transformers, saved in ``tmp_path``."""
+    save_tiny_whisper(tmp_path, 60, hidden_size=HIDDEN_SIZE, max_target_positions=30)
+    return WhisperForConditionalGeneration.from_pretrained(tmp_path).eval()
+
+
+def test_forward_equals_transformers_decoder(whole):
+    sizes = {"attention_heads": 2, "linear_units": 2 * HIDDEN_SIZE, "max_target_positions": 30}
+    decoder = WhisperMedusaDecoder(60, HIDDEN_SIZE, num_blocks=2, **sizes).eval()
     decoder.whisper.load_state_dict(whole.model.decoder.state_dict())
     memory, lengths = random_memory(1, [20, 20])
     tokens = torch.randint(0, 60, (2, 7))
@@ -30,15 +29,7 @@ def test_forward_equals_transformers_own_decoder():
     torch.testing.assert_close(result, expected, **CLOSE)
 
 
-def test_hugging_face_folder_is_loaded(tmp_path):
-    config = WhisperConfig(
-        vocab_size=60, d_model=HIDDEN_SIZE, encoder_layers=1, decoder_layers=2,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
-        decoder_ffn_dim=48, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=3,
-    )  # fmt: skip
-    whole = WhisperForConditionalGeneration(config)
-    whole.save_pretrained(tmp_path)
+def test_hugging_face_folder_is_loaded(whole, tmp_path):
     decoder = WhisperMedusaDecoder(
         60, HIDDEN_SIZE, whisper_model=str(tmp_path), heads="block", heads_conf={"num_heads": 2}
     )
@@ -47,7 +38,7 @@ def test_hugging_face_folder_is_loaded(tmp_path):
         assert torch.equal(value, last[name]), name
     with pytest.raises(ValueError, match="token_list has 61 tokens.*60"):
         WhisperMedusaDecoder(61, HIDDEN_SIZE, whisper_model=str(tmp_path))
-    with pytest.raises(ValueError, match="has no config.json"):
+    with pytest.raises(ValueError, match="config.json"):
         WhisperMedusaDecoder(60, HIDDEN_SIZE, whisper_model=str(tmp_path / "nothing"))
 
 

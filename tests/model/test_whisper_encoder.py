@@ -5,12 +5,7 @@ import pytest
 import torch
 from tiny import tiny_encoder
 from tiny_whisper import save_tiny_whisper
-from transformers import (
-    WhisperConfig,
-    WhisperFeatureExtractor,
-    WhisperForConditionalGeneration,
-    WhisperModel,
-)
+from transformers import WhisperFeatureExtractor, WhisperModel
 
 from espnet_medusa.model.whisper_encoder import WINDOWS, HFWhisperEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
@@ -142,37 +137,20 @@ def test_too_long_or_short_audio_is_refused():
     window = encoder.window_samples
     assert window == 100 * 2 * HOP_SAMPLES
     encoder(noise(0, window)[None], torch.tensor([window]))
-    with pytest.raises(ValueError, match="2.00 s is longer than the model's window of 2.00 s"):
+    with pytest.raises(ValueError, match="2.00 s is longer"):
         encoder(noise(0, window + 1)[None], torch.tensor([window + 1]))
-    with pytest.raises(ValueError, match="159 samples is shorter than one frame"):
+    with pytest.raises(ValueError, match="159 samples is shorter"):
         encoder(noise(0, 159)[None], torch.tensor([159]))
 
 
 def test_hugging_face_folder_equals_transformers(tmp_path):
-    torch.manual_seed(0)
-    whole = WhisperForConditionalGeneration(
-        WhisperConfig(
-            vocab_size=60,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=1,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=48,
-            decoder_ffn_dim=48,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=3,
-            max_source_positions=1500,
-        )  # fmt: skip
-    ).eval()
-    whole.save_pretrained(tmp_path)
+    save_tiny_whisper(tmp_path, encoder_layers=2)
+    theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
     encoder = HFWhisperEncoder(whisper_model=str(tmp_path)).eval()
     samples = noise(1, 30000)
     features = WhisperFeatureExtractor()(samples.numpy(), sampling_rate=16000, return_tensors="pt")
     with torch.no_grad():
-        expected = whole.model.encoder(features.input_features).last_hidden_state
+        expected = theirs(features.input_features).last_hidden_state
         result, lengths, _ = encoder(samples[None], torch.tensor([30000]))
     assert lengths.tolist() == [1500]
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-4)
@@ -195,11 +173,8 @@ def test_specaug_changes_training_only():
     ("options", "message"),
     [
         ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
-        (
-            {"window": "silence"},
-            "encoder_conf.window: 'silence' is not known; allowed: whisper, audio",
-        ),
-        ({"subsampling": 3}, "encoder_conf.subsampling: '3' is not known; allowed: 2, 4"),
+        ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
+        ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
         ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
     ],
 )

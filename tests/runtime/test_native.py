@@ -15,7 +15,7 @@ from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import whisper_weights
 from espnet_medusa.runtime.encoder import build_encoder_runtime
-from espnet_medusa.runtime.layer import LayerStack, PackedLayer, Packing
+from espnet_medusa.runtime.layer import LayerStack, NewNodes, PackedLayer, Packing
 from espnet_medusa.runtime.linear import ACTIVATIONS
 from espnet_medusa.runtime.native.build import BEST_FIRST
 from espnet_medusa.runtime.native.operations import NativeLinear
@@ -140,7 +140,8 @@ def test_layer_is_near_the_float_layer(kind, heads, head_size, known, sizes, fra
     for packed, mask in zip((exact, NativeStack([weights])), masks, strict=True):
         state = StateWithNodes(packed, memory, lengths, known)
         given = hidden.clone()
-        results.append((packed.extend(given, packing, 0, mask, state), state.slots))
+        nodes = NewNodes(None, None, mask, packing)
+        results.append((packed.extend(given, nodes, 0, state), state.slots))
         assert torch.equal(given, hidden)
     changes = [extended - hidden for extended, _ in results]
     assert (changes[1] - changes[0]).norm() / changes[0].norm() < 0.02

@@ -60,15 +60,10 @@ class RecurrentHeads(AutoregressiveHeads):
     def trained(self) -> bool:
         return self.output.trained
 
-    def advance(
-        self,
-        states: torch.Tensor,
-        embedded: torch.Tensor,
-        cross_keys_values: CrossKeysValues | None = None,
-    ) -> torch.Tensor:
+    def advance(self, states, embedded, cross_keys_values=None):
         return self.cell(states, embedded)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states):
         return self.output(states)
 
 
@@ -127,12 +122,7 @@ class AttendingHeads(AutoregressiveHeads):
     def trained(self) -> bool:
         return bool(self.fuse.weight.any())
 
-    def advance(
-        self,
-        states: torch.Tensor,
-        embedded: torch.Tensor,
-        cross_keys_values: CrossKeysValues | None = None,
-    ) -> torch.Tensor:
+    def advance(self, states, embedded, cross_keys_values=None):
         layer, attention = self.layer, self.layer.encoder_attn
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = states + self.dropout(self.fuse(torch.cat([states, embedded], dim=-1)))
@@ -143,7 +133,7 @@ class AttendingHeads(AutoregressiveHeads):
         inner = gelu(layer.fc1(layer.final_layer_norm(hidden)))
         return hidden + self.dropout(layer.fc2(inner))
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states):
         return self.norm(states)
 
 

@@ -70,7 +70,7 @@ class LinearHeads(ParallelHeads):
     def trained(self) -> bool:
         return any(head.trained for head in self.heads)
 
-    def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:
+    def run_head(self, head, head_input):
         return self.heads[head](head_input)
 
 
@@ -107,7 +107,7 @@ class ProjectionHeads(MatrixHeads):
     def trained(self) -> bool:
         return bool(self.weight.any())
 
-    def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:
+    def run_head(self, head, head_input):
         return head_input
 
 
@@ -132,5 +132,5 @@ class LatentHeads(MatrixHeads):
         identity = torch.eye(len(self.base.weight), device=self.base.weight.device)
         return any(not torch.equal(head.weight, identity) for head in self.heads)
 
-    def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:
+    def run_head(self, head, head_input):
         return self.heads[head](head_input)
