@@ -1,4 +1,4 @@
-"""Attending heads as a proposer: a state per drafted prefix, which hears its utterance."""
+"""Attending heads as a proposer: one state per drafted prefix, with cross-attention."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from espnet_medusa.tree.proposer import DraftContext, Proposer, head_inputs
 
 
 class AttendingLayer(Protocol):
-    """Attending heads with weights laid out for drafting."""
+    """Attending heads with packed weights."""
 
     def prepare(self, cross_keys_values: Any) -> Any:
-        """What all steps attend to, as they read it, of ``TreeState.cross_keys_values``."""
+        """Convert ``TreeState.cross_keys_values`` to the layout that the layer reads."""
 
     def advance(
         self,
@@ -26,18 +26,22 @@ class AttendingLayer(Protocol):
         cross_keys_values: Any,
         utterances: Sequence[int],
     ) -> torch.Tensor:
-        """One token further: (R, D) and its embeddings (R, D) of R rows' utterances to (R, D).
+        """Advance states (R, D) by one token with embeddings (R, D).
 
-        ``cross_keys_values`` is what ``prepare`` returns.
+        Args:
+            states: (R, D).
+            embedded: (R, D).
+            cross_keys_values: Result of ``prepare``.
+            utterances: The utterance of each row.
         """
 
     def chain(
         self, states: torch.Tensor, cross_keys_values: Any, utterances: Sequence[int], depth: int
     ) -> torch.Tensor | None:
-        """(R, depth) best columns of logits behind (R, D), each read by the next step; or None."""
+        """Draft greedily from states (R, D): (R, depth) columns, or None if not supported."""
 
     def output(self, states: torch.Tensor) -> torch.Tensor:
-        """What the vocabulary projection reads: (R, D) to (R, D)."""
+        """Return the input of the vocabulary projection: (R, D) to (R, D)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class AttendingStates:
 
     Attributes:
         hidden: (R, D).
-        utterances: R, whose they are; known to the host, as shapes depend on it.
+        utterances: The utterance of each row, on the host, because shapes depend on it.
     """
 
     hidden: torch.Tensor
@@ -54,7 +58,7 @@ class AttendingStates:
 
     def select(self, rows: torch.Tensor) -> AttendingStates:
         utterances = self.utterances
-        if len({*utterances}) == 1:  # a GPU at work is not waited for
+        if len({*utterances}) == 1:  # does not wait for the GPU
             return AttendingStates(self.hidden[rows], utterances[:1] * len(rows))
         return AttendingStates(self.hidden[rows], [utterances[row] for row in rows.tolist()])
 
@@ -64,7 +68,7 @@ class AttendingStates:
 
 
 class AttendingHeadsProposer(Proposer):
-    """Attending heads in the decoder's place.
+    """A proposer with attending heads.
 
     Args:
         layer: The heads.

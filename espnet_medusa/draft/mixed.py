@@ -1,4 +1,4 @@
-"""Two proposers as one, such as CTC and heads: the surer one is cross_keys_values."""
+"""A mixture of two proposers, such as CTC and heads; the more confident one dominates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 
 @dataclass(frozen=True)
 class MixedStates:
-    """What both know of R prefixes.
+    """States of both proposers for R prefixes.
 
     Attributes:
         first: One proposer's states.
         second: The other's.
-        steps: (R,) how often they have been advanced.
+        steps: (R,) number of drafted tokens.
     """
 
     first: States
@@ -39,17 +39,17 @@ class MixedStates:
 
 
 class MixedProposer(Proposer):
-    """A linear mixture: who has nothing to say spreads its share thinly, and the other decides.
+    """A linear mixture of two proposers' probabilities.
 
-    Where the steps of one are at an end, the other goes on alone.
+    After ``max_steps`` of one proposer, the other is used alone.
 
     Args:
         first: One proposer.
-        second: The other, over the same vocabulary.
-        weight: Share of the first, in [0, 1].
+        second: Another, with the same vocabulary.
+        weight: Of the first, in [0, 1].
 
     Raises:
-        InputError: A weight that is no share, or two vocabularies.
+        InputError: The weight is out of range, or vocabularies differ.
     """
 
     def __init__(self, first: Proposer, second: Proposer, weight: float = 0.3):

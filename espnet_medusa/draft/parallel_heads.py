@@ -1,4 +1,4 @@
-"""Parallel heads as a proposer: step k behind an evaluated prefix is head k's."""
+"""Parallel heads as a proposer: head k predicts step k after an evaluated prefix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from espnet_medusa.tree.proposer import HeadsProposer
 
 @dataclass(frozen=True)
 class ParallelStates:
-    """Where R drafted prefixes stand.
+    """Origins and lengths of R drafted prefixes.
 
     Attributes:
         tables: (P, K, V') logits of all heads at P evaluated prefixes.
-        origins: (R,) which of these each drafted prefix began with.
-        steps: (R,) tokens behind it; what follows them is head ``step``'s.
+        origins: (R,) index of the evaluated prefix that each drafted prefix extends.
+        steps: (R,) number of drafted tokens; head ``steps`` predicts the next one.
     """
 
     tables: torch.Tensor
@@ -36,10 +36,10 @@ class ParallelStates:
 
 
 class ParallelHeadsProposer(HeadsProposer):
-    """Parallel heads in the decoder's place; they do not see which tokens were drafted.
+    """A proposer with parallel heads, which do not depend on drafted tokens.
 
     Args:
-        tables: Logits of all heads at once, (R, D) to (R, K, V').
+        tables: Logits of all heads, (R, D) to (R, K, V').
         num_heads: K.
         vocabulary: As ``Proposer``'s.
     """

@@ -1,4 +1,4 @@
-"""Recurrent heads as a proposer: a state per drafted prefix, fed with its tokens."""
+"""Recurrent heads as a proposer: one state per drafted prefix."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from espnet_medusa.tree.proposer import HeadsProposer
 
 
 class Cell(Protocol):
-    """Recurrent heads with weights laid out for drafting."""
+    """Recurrent heads with packed weights."""
 
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """One token further: (R, D) and its embeddings (R, D) to (R, D)."""
+        """Advance states (R, D) by one token with embeddings (R, D)."""
 
     def output(self, states: torch.Tensor) -> torch.Tensor:
-        """What the vocabulary projection reads: (R, D) to (R, D)."""
+        """Return the input of the vocabulary projection: (R, D) to (R, D)."""
 
 
 @dataclass(frozen=True)
 class RecurrentStates:
-    """The cell's states.
-
-    Attributes:
-        hidden: (R, D).
-    """
+    """The cell's states (R, D)."""
 
     hidden: torch.Tensor
 
@@ -39,7 +35,7 @@ class RecurrentStates:
 
 
 class RecurrentHeadsProposer(HeadsProposer):
-    """Recurrent heads in the decoder's place.
+    """A proposer with recurrent heads.
 
     Args:
         heads: The cell and its output.
