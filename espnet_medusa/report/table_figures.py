@@ -55,7 +55,8 @@ def draw_figure(
     Args:
         table: The table's plan.
         rows: Its measures.
-        decodings, corpora: Decodings of the experiments, and sizes of corpora.
+        decodings: All decodings of the experiments.
+        corpora: Sizes of corpora.
         path: PNG to write.
     """
     if table.figure.kind == SPEEDUP_BY_LENGTH:

@@ -46,7 +46,7 @@ class Drafter:
         kind: The decode option ``drafter``.
         proposers: By the decode option ``ctc_draft_share``; key None if it is not a mixture.
         keys: Other keys of a decode config with this drafter.
-        reader: Computes what a draft model or CTC reads of an utterance; None for heads.
+        reader: Computes the inputs of a draft model or CTC; None for heads.
     """
 
     name: str

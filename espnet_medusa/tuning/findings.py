@@ -15,7 +15,7 @@ class Tuning:
     """Trials, checked seconds and the choice.
 
     Attributes:
-        task: What was decoded.
+        task: The tuned search and its utterances.
         left_out: Why other drafters were not tried, a line each.
         trials: By setting; dropped candidates have decoded a part of the batches.
         different: Utterances whose output is not the baseline's, of those decoded.

@@ -20,7 +20,7 @@ from espnet_medusa.tuning.stopwatch import Clock
 
 
 class DraftReading(NamedTuple):
-    """What a draft model or CTC reads of a batch.
+    """Inputs of a draft model or CTC for a batch.
 
     Attributes:
         inputs: U.

@@ -23,10 +23,10 @@ Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: toke
 
 @dataclass(frozen=True)
 class Task:
-    """What is the same for all settings.
+    """The search to tune, its drafters and the held-out utterances.
 
     Attributes:
-        search: The search to tune, without drafts.
+        search: Decodes without drafts.
         options: The options it was built from.
         drafters: By name.
         batches: Held-out utterances.
@@ -60,7 +60,7 @@ class Task:
 
     @property
     def unverified(self) -> bool:
-        """Whether drafts are written without a decoder call."""
+        """Whether drafts are accepted without verification."""
         return self.options.acceptance == THRESHOLD
 
     def redraft(self, setting: DraftSetting) -> Search:
@@ -146,7 +146,7 @@ def run_trials(
     slows all of them.
 
     Args:
-        task: What is the same for all of them.
+        task: Search and clock of the trials.
         trials: By setting; each one grows.
         batches: Batches that no trial has decoded.
         title: Title of the progress bar.

@@ -1,8 +1,8 @@
 """Find the fastest draft setting by timing, with successive halving.
 
 1. Halving: every drafter has a group of candidates for each lookahead. All candidates decode a few
-   held-out batches, and the better half of each group decodes further ones, until the last
-   ones have decoded all batches. The fastest of a group becomes a finalist.
+   held-out batches, and the faster half of each group decodes further ones. The last candidates
+   have decoded all batches. The fastest of a group becomes a finalist.
 2. Check: the finalists and the baseline decode all batches in turns. This decides.
 
 The baseline (no drafts) takes part in every round. Successive halving: Karnin et al., ICML 2013.
@@ -30,7 +30,7 @@ def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
     """Find the fastest setting.
 
     Args:
-        task: What to decode, with which search and drafters.
+        task: The search to tune, its drafters and the held-out utterances.
         left_out: Why other drafters cannot be tried.
 
     Raises:

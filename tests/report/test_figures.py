@@ -1,4 +1,4 @@
-"""Figures: what they show of hand-made rows, and where their labels stand."""
+"""Figures of hand-made rows: the values that they show, and the places of labels."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from espnet_medusa.report.table_figures import (
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Figures that were written, kept open for the test to look at."""
+    """Figures that were written, still open."""
     figures = []
     close = pyplot.close
     monkeypatch.setattr("espnet_medusa.report.style.pyplot.close", figures.append)
@@ -100,7 +100,7 @@ def test_no_panels_no_plot(tmp_path):
     assert not (tmp_path / "plot.png").exists()
 
 
-def test_wer_against_eta_of_what_was_run_and_scored():
+def test_wer_against_eta_of_systems_that_were_run_and_scored():
     assert scatter_panels(table(), ROWS) == {
         "English": Panel(
             {
@@ -139,7 +139,7 @@ def test_plot_of_wer_against_eta(tmp_path, drawn):
 
 
 def split_lines(axis):
-    """What was plotted, and the thin lines from labels to their points."""
+    """Return the lines of data, and the thin lines from labels to their points."""
     lines = axis.get_lines()
     return [[line for line in lines if (line.get_lw() == 0.5) == thin] for thin in (False, True)]
 
@@ -159,8 +159,8 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     plan = table(figure=FigurePlan("wer_against_latency", "F", groups=POINTS, points="K"))
     rows = [*latency_rows(slowest, 20.0, 10.0), SystemRow("slim2", "English", wer=Estimate(4.0))]
     panels = scatter_panels(plan, rows)
-    found = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
-    assert panels == {"English": Panel({("heads", "exact"): found}, Point("Base", slowest, 5.0))}
+    points = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
+    assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", slowest, 5.0))}
     plot_scatter(plan.figure, panels, tmp_path / "plot.png")
     (axis,) = drawn[0].axes
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
@@ -195,7 +195,7 @@ def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
     assert line.get_linestyle() == "-" and star.get_xydata().tolist() == [[28.0, 5.0]]
 
 
-def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
+def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     pairs = {"1": CallsAndWer("wide2", "slim2"), "9": CallsAndWer("wide3", "slim_quick")}
     unscored = {"1": CallsAndWer("wide2", "wide3"), "2": CallsAndWer("slim2", "slim_quick")}
     groups = {"CTC": {"greedy": pairs, "beam": unscored}}
@@ -211,9 +211,9 @@ def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
         SystemRow("slim_quick", "English", wer=Estimate(8.0)),
     ]
     panels = scatter_panels(plan, rows)
-    found = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
+    points = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
     plain = Point("Base", None, 28.0)
-    assert panels == {"English": Panel({("CTC", "greedy"): found}, plain)}
+    assert panels == {"English": Panel({("CTC", "greedy"): points}, plain)}
     plot_scatter(plan.figure, panels, tmp_path / "plot.png")
     (axis,) = drawn[0].axes
     assert axis.get_xlabel() == "WER of the greedy CTC hypothesis [%]"
@@ -226,7 +226,7 @@ def test_plot_of_calls_against_the_wer_of_what_drafts(tmp_path, drawn):
 
 
 def test_long_labels_of_points_side_by_side(tmp_path, drawn):
-    # What exact drafts give: one WER, latencies close by.
+    # Exact drafts: one WER, similar latencies.
     places = [*np.linspace(18.0, 25.0, 8), 40.0]
     points = [Point(f"the drafter no. {n}", x, 5.0) for n, x in enumerate(places)]
     figure = FigurePlan("wer_against_latency", "F", groups={"all": {"exact": {}}})
@@ -238,7 +238,7 @@ def test_long_labels_of_points_side_by_side(tmp_path, drawn):
     inside = axis.get_window_extent()
     assert all(inside.containsx(box.x0) and inside.containsx(box.x1) for box in boxes)
     assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
-    # Whose label it is: a line leads from each to its own point.
+    # A line connects each label with its point.
     ends = [line.get_xydata()[1] for line in split_lines(axis)[1]]
     assert np.allclose(ends, [(place, 5.0) for place in places])
 
@@ -281,7 +281,7 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
     shown = {bar.get_x() + bar.get_width() / 2: bar for bar in axis.patches}
     heights = [round(shown[place].get_height(), 9) for place in sorted(shown)]
     assert heights == [2.0, 1.2, 0.8, 1.0, 0.7]
-    # Systems keep their place: German lacks the first one.
+    # Each system has the same place in each test set: German lacks the first one.
     assert [round(place) for place in sorted(shown)] == [0, 0, 0, 1, 1]
     grey = shown[min(shown)].get_facecolor()
     assert colors.to_hex(grey) == colors.to_hex("0.55")

@@ -100,8 +100,8 @@ def test_interval_of_calls_per_word_is_that_of_a_ratio_over_utterances(tmp_path)
     write_eta(folder, words, 4)
     expected = ratio_of_sums(np.full(40, 10), np.array(list(words.values())) + 4)
     estimate = calls_per_word(folder / "statistics.json")
-    found = [estimate.value, estimate.low, estimate.high]
-    assert found == pytest.approx([expected.value, expected.low, expected.high])
+    measured = [estimate.value, estimate.low, estimate.high]
+    assert measured == pytest.approx([expected.value, expected.low, expected.high])
     assert estimate.low < estimate.value < estimate.high
 
 
@@ -134,7 +134,7 @@ def test_drafts_of_a_set(tmp_path):
     assert per_utterance(plain, "draft_calls") is None
 
 
-def test_seconds_that_nothing_was_drafted_in_are_no_drafting(tmp_path):
+def test_drafting_seconds_without_drafts_do_not_count(tmp_path):
     write_decoding(tmp_path, "plain", "test", {"a": 3.0}, draft_seconds=0.1)
     (plain,) = find_decodings([tmp_path])
     assert draft_milliseconds(plain) is None
@@ -144,13 +144,13 @@ def test_latency_is_the_median_and_the_ninetieth_percentile(tmp_path):
     seconds = {f"u{number:02d}": 0.001 * number for number in range(1, 12)}
     write_decoding(tmp_path, "plain", "test", seconds)
     (plain,) = find_decodings([tmp_path])
-    found = latency(plain)
-    assert (found.median, found.p90) == pytest.approx((6.0, 10.0))
+    measured = latency(plain)
+    assert (measured.median, measured.p90) == pytest.approx((6.0, 10.0))
     plain.utterances["u01"].total_seconds = 0.0
     assert latency(plain) is None
 
 
-def test_texts_beside_plain_ones(tmp_path):
+def test_same_texts(tmp_path):
     write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0, "c": 1.0})
     folder = write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0, "d": 1.0})
     (folder / "text").write_text("a words\nb other\nd words\n")
@@ -160,7 +160,7 @@ def test_texts_beside_plain_ones(tmp_path):
     assert same_texts(quick, None) is None
 
 
-def test_calls_are_known_where_something_was_counted_of_each_utterance(tmp_path):
+def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
     write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0}, tokens=5, calls=2)
     (plain,) = find_decodings([tmp_path])
     assert calls_known(plain)
@@ -172,8 +172,8 @@ def test_calls_are_known_where_something_was_counted_of_each_utterance(tmp_path)
     assert not calls_known(plain)
 
 
-def test_calls_of_none(tmp_path):
-    """Where CTC decided everything: no calls, which is a figure, and no tokens a call."""
+def test_no_calls(tmp_path):
+    """CTC decided everything: the number of calls is 0, and tokens per call are not measured."""
     system = System("CTC", "asr_x", "ctc_first")
     plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
@@ -189,20 +189,20 @@ def test_decodings_by_espnets_own_command(tmp_path):
     write_espnet_decoding(tmp_path, "espnet", "test", [{"b": 4.0, "a": 3.0}, {"c": 0.5}])
     write_espnet_decoding(tmp_path, "espnet", "org/dev", [{"x": 2.0}])
     (ours,) = find_decodings([tmp_path])
-    dev, found = find_espnet_decodings(tmp_path)
-    assert (found.tag, found.test_set, dev.test_set) == ("espnet", "test", "org/dev")
-    assert {key: item.total_seconds for key, item in found.utterances.items()} == {
+    dev, espnet = find_espnet_decodings(tmp_path)
+    assert (espnet.tag, espnet.test_set, dev.test_set) == ("espnet", "test", "org/dev")
+    assert {key: item.total_seconds for key, item in espnet.utterances.items()} == {
         "a": 3.0, "b": 4.0, "c": 0.5,
     }  # fmt: skip
-    assert latency(found) == Latency(3000.0, pytest.approx(3800.0))
-    assert not calls_known(found) and same_texts(ours, found) == SameTexts(3, 3)
+    assert latency(espnet) == Latency(3000.0, pytest.approx(3800.0))
+    assert not calls_known(espnet) and same_texts(ours, espnet) == SameTexts(3, 3)
     # 7.5 s against 6 s; its search alone is not known.
-    assert speedup(ours, found, "total_seconds") == Estimate(1.25)
-    assert speedup(ours, found, "decoder_seconds") is None
-    assert speedup(found, found, "decoder_seconds") is None
+    assert speedup(ours, espnet, "total_seconds") == Estimate(1.25)
+    assert speedup(ours, espnet, "decoder_seconds") is None
+    assert speedup(espnet, espnet, "decoder_seconds") is None
 
 
-def test_seconds_that_logs_do_not_tell(tmp_path):
+def test_seconds_that_are_not_in_logs(tmp_path):
     def read_seconds(logs):
         return {key: timing.seconds for key, timing in timings_by_id(logs).items()}
 
@@ -210,9 +210,9 @@ def test_seconds_that_logs_do_not_tell(tmp_path):
     folder = write_espnet_decoding(tmp_path, "x", "test", [{"a": 1.0, "b": None}, {"c": 3.0}])
     logs = folder / "logdir"
     assert read_seconds(logs) == {"a": 1.0, "c": 3.0}
-    (found,) = find_espnet_decodings(tmp_path)
-    assert latency(found) is None
-    # A log of more utterances than the job has results: which is which cannot be told.
+    (espnet,) = find_espnet_decodings(tmp_path)
+    assert latency(espnet) is None
+    # The log has more utterances than the job has results: they cannot be matched.
     log = logs / "asr_inference.1.log"
     log.write_text(2 * log.read_text())
     assert read_seconds(logs) == {"c": 3.0}

@@ -89,9 +89,9 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
             assert system.name == f"{heads}, {shown}"
     seeds = [kind + seed for kind in ("ce", "mwer") for seed in ("", "_seed2", "_seed3")]
     ways = ("exact", "threshold", "beam4_threshold")
-    found = [(system.exp, system.decoding) for system in training.systems.values()]
+    systems = [(system.exp, system.decoding) for system in training.systems.values()]
     expected = [(f"asr_llama_latent_4_{seed}", way) for way in ways for seed in seeds]
-    assert found == [("asr_llama", "plain"), *expected]
+    assert systems == [("asr_llama", "plain"), *expected]
 
 
 @pytest.mark.parametrize(
@@ -183,3 +183,9 @@ def test_a_size_needs_a_source(tmp_path):
     path.write_text("libri: {test: {utterances: 7}}")
     with pytest.raises(InputError, match="libri: test: 7 without a source"):
         read_corpora(path)
+
+
+def test_figures_and_sizes_of_the_package_are_usable():
+    assert all(read_published().values())
+    assert read_corpora().utterances("librispeech", "test-other") == 2939
+    assert read_corpora().utterances("voxpopuli", "de") is None

@@ -109,7 +109,7 @@ def test_cells_of_the_papers(key, system, test_set, expected):
 
 
 def test_each_table_has_its_number_its_model_and_all_its_cells():
-    """Cells and, behind the plus, a system's parameters for each test set."""
+    """Counts are cells plus each system's parameters, per test set."""
     tables = read_published()
     assert tables.keys() == SOURCES.keys()
     for key, (source, model, cells) in SOURCES.items():
@@ -119,33 +119,33 @@ def test_each_table_has_its_number_its_model_and_all_its_cells():
 
 def test_parameters_of_the_papers():
     tables = read_published()
-    found = {
+    parameters = {
         key: row.parameters for key, row in tables["whisper_medusa_librispeech"].systems.items()
     }
     whisper = {"vanilla": "1550", "finetuned": "1550", "assistant": "1669"}
-    assert found == whisper | {"linear": "1568", "block": "1592"}
+    assert parameters == whisper | {"linear": "1568", "block": "1592"}
     for key, row in tables["speech_llama"].systems.items():
         expected = {"baseline": None, "projection": "306", "latent": "234"}
         assert row.parameters == expected[key.split("_")[0]]
 
 
 def test_each_published_table_belongs_to_a_plan():
-    """All of its cells stand beside ours, or none does and the paper's table follows."""
+    """All cells are next to ours, or none is and the paper's table follows."""
     plans = [table for path in CONFIGS.glob("*.yaml") for table in read_plan(path).tables]
     for key, published in read_published().items():
         tables = [table for table in plans if table.published == key]
         assert tables, key
         for table in tables:
-            beside = [
+            shown = [
                 system in table.systems and label in table.test_sets.values()
                 for system, label, _ in published.figures
             ]
-            assert all(beside) or not any(beside)
-            if any(beside):
+            assert all(shown) or not any(shown)
+            if any(shown):
                 assert {measure for _, _, measure in published.figures} <= set(table.columns)
 
 
-def test_corpora_of_the_papers_have_published_figures_beside_ours():
+def test_corpora_of_the_papers_have_published_figures_next_to_ours():
     expected = {
         "librispeech": ["whisper_medusa_librispeech", "whisper_medusa_heads", None, None],
         "librispeech_llama": ["speech_llama"],

@@ -1,4 +1,4 @@
-"""The report of small experiments: every cell, and what is missing."""
+"""The report of small experiments: cells, figures, notes and refusals."""
 
 import shutil
 
@@ -9,7 +9,6 @@ import yaml
 from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
-from espnet_medusa.report.published import CORPORA, PUBLISHED, read_corpora, read_published
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
@@ -50,10 +49,11 @@ def plan(**changes):
     return {"title": "Report", "tables": [{**table, **changes}]}
 
 
-def write_report(tmp_path, exp, content, *options):
+def write_report(tmp_path, exp, content, *options, dirs=None):
+    """Report on all experiments in a folder, or on ``dirs``."""
     config, output = tmp_path / "report.yaml", tmp_path / "out" / "REPORT.md"
     config.write_text(yaml.safe_dump(content, sort_keys=False))
-    dirs = [str(path) for path in sorted(exp.iterdir())]
+    dirs = map(str, dirs or sorted(path for path in exp.iterdir() if path.is_dir()))
     report.main([*dirs, "--config", str(config), "--output", str(output), *options])
     return output.read_text()
 
@@ -177,7 +177,7 @@ def test_figures_of_what_is_not_scored(tmp_path, exp):
     assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
 
 
-def test_sections_of_other_programs(tmp_path, exp):
+def test_included_sections(tmp_path, exp):
     measured = tmp_path / "measured" / "who.md"
     content = plan() | {
         "included": [
@@ -191,7 +191,7 @@ def test_sections_of_other_programs(tmp_path, exp):
     assert "## Else\n\nnot yet measured\n" in text and "# Who drafts" not in text
 
 
-def test_speedup_over_common_utterances_is_said(tmp_path, exp):
+def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
     write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
     text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
@@ -224,7 +224,7 @@ def publish(tmp_path, label, **changes):
     return "--published", str(path)
 
 
-def test_published_figures_stand_beside_ours(tmp_path, exp):
+def test_published_figures_are_next_to_ours(tmp_path, exp):
     linear = {"name": "As printed", "parameters": "1561", "cells": {"test": "4.10 -"}}
     options = publish(tmp_path, "test", measures=["wer", "speedup"], systems={"linear": linear})
     content = plan(published="own", model="Whisper base")
@@ -271,24 +271,16 @@ def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
     options = publish(tmp_path, "test")
     line = "- Models: published Whisper large-v2; ours "
     text = write_report(tmp_path, exp, content, *options)
-    assert (
-        f"{line}Whisper of a size that no file whisper_model beside the experiments tells" in text
-    )
+    assert f"{line}Whisper of a size that no file whisper_model" in text
     for recorded, expected in (
         ("openai/whisper-base", "whisper-base"),
         ("/models/whisper-base.en/", "whisper-base.en"),
     ):
         (exp / "whisper_model").write_text(f"{recorded}\n")
-        config, output = tmp_path / "report.yaml", tmp_path / "REPORT.md"
-        config.write_text(yaml.safe_dump(content))
-        dirs = [str(exp / "asr_vanilla"), str(exp / "asr_linear")]
-        report.main([*dirs, "--config", str(config), "--output", str(output), *options])
-        assert f"{line}{expected}, 5 heads." in output.read_text()
+        assert f"{line}{expected}, 5 heads." in write_report(tmp_path, exp, content, *options)
     for system in content["tables"][0]["systems"].values():
         system["exp"] = "asr_nonesuch"
-    config.write_text(yaml.safe_dump(content))
-    report.main([*dirs, "--config", str(config), "--output", str(output), *options])
-    assert f"{line}not run yet." in output.read_text()
+    assert f"{line}not run yet." in write_report(tmp_path, exp, content, *options)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +313,7 @@ def test_figures_of_a_whole_set_need_plain_decoding_of_it_too(tmp_path, exp):
     assert "(4 of 3 utterances)" in text and "![" not in text
 
 
-def test_label_in_the_name_of_the_experiment(tmp_path, exp):
+def test_label_in_the_experiments_name(tmp_path, exp):
     (exp / "asr_linear").rename(exp / "asr_linear_cs")
     content = plan(test_sets={"test": "cs"})
     content["tables"][0]["systems"]["linear"]["exp"] = "asr_linear_{label}"
@@ -340,16 +332,9 @@ def test_draft_model_counts(tmp_path, exp):
         assert rows(text)[1][5] == "3.25 (heads 0.50, draft model 0.75)"
 
 
-def test_draft_model_that_is_missing(tmp_path, exp, capsys):
-    content = plan()
-    content["tables"][0]["systems"]["linear"]["draft_model"] = "asr_draft/draft.pth"
-    message = fails(tmp_path, exp, content, capsys)
-    assert f"{exp / 'asr_draft' / 'draft.pth'}: no such checkpoint" in message
-
-
-def fails(tmp_path, exp, content, capsys, *options):
+def fails(tmp_path, exp, content, capsys, dirs=None):
     with pytest.raises(SystemExit) as stop:
-        write_report(tmp_path, exp, content, *options)
+        write_report(tmp_path, exp, content, dirs=dirs)
     assert stop.value.code == 1
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and message.startswith("report: error: ")
@@ -365,17 +350,25 @@ def test_several_decodings_of_a_row(tmp_path, exp, capsys):
     assert rows(write_report(tmp_path, exp, content))[0][2] == "10.00"
 
 
-def test_unknown_published_table_and_corpus(tmp_path, exp, capsys):
-    unknown = plan(published="nonesuch", model="Whisper base")
-    assert "'nonesuch' is not known" in fails(tmp_path, exp, unknown, capsys)
-    assert "corpus: 'libri' is not known" in fails(tmp_path, exp, plan(corpus="libri"), capsys)
+MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model": "asr_draft/x.pth"}
 
 
-def test_size_that_contradicts_the_known_one(tmp_path, exp, capsys):
-    table = plan(
-        corpus="librispeech", test_sets={"test": "test-clean"}, utterances={"test-clean": 4}
-    )
-    assert "the corpus has 2620" in fails(tmp_path, exp, table, capsys)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"published": "nonesuch", "model": "Whisper base"}, "'nonesuch' is not known"),
+        ({"corpus": "libri"}, "corpus: 'libri' is not known"),
+        (
+            {"corpus": "librispeech", "test_sets": {"test": "test-clean"}}
+            | {"utterances": {"test-clean": 4}},
+            "the corpus has 2620",
+        ),
+        ({"systems": {"vanilla": MISSING}, "figure": None}, "asr_draft/x.pth: no such checkpoint"),
+    ],
+    ids=["published table", "corpus", "size of the corpus", "draft model"],
+)
+def test_plans_that_do_not_fit(tmp_path, exp, capsys, changes, expected):
+    assert expected in fails(tmp_path, exp, plan(**changes), capsys)
 
 
 def test_broken_statistics_name_the_experiment(tmp_path, exp, capsys):
@@ -387,20 +380,14 @@ def test_broken_statistics_name_the_experiment(tmp_path, exp, capsys):
 def test_experiment_folders(tmp_path, exp, capsys):
     missing, twin = tmp_path / "missing", tmp_path / "more" / "asr_linear"
     shutil.copytree(exp / "asr_linear", twin)
-    common = ["--config", "c", "--output", "o"]
-    for folders, expected in (
+    for dirs, expected in (
         ([missing], "no such folder"),
         ([exp / "asr_linear", twin], "is 'asr_linear', as is"),
     ):
-        config = tmp_path / "c.yaml"
-        config.write_text(yaml.safe_dump(plan()))
-        common[1] = str(config)
-        with pytest.raises(SystemExit):
-            report.main([*common, *map(str, folders)])
-        assert expected in capsys.readouterr().err
+        assert expected in fails(tmp_path, exp, plan(), capsys, dirs=dirs)
 
 
-def test_folders_above_tell_experiments_of_one_name_apart(tmp_path, exp):
+def test_parent_folders_distinguish_experiments_of_one_name(tmp_path, exp):
     shutil.copytree(exp, tmp_path / "cs")
     folder = tmp_path / "cs" / "asr_linear" / TYPICAL / "test"
     shutil.rmtree(folder / "score_wer")
@@ -408,15 +395,5 @@ def test_folders_above_tell_experiments_of_one_name_apart(tmp_path, exp):
     content = plan(test_sets={"test": "cs"})
     for system in content["tables"][0]["systems"].values():
         system["exp"] = "{label}/" + system["exp"]
-    dirs = [str(path) for parent in (exp, tmp_path / "cs") for path in parent.iterdir()]
-    config, output = tmp_path / "c.yaml", tmp_path / "report.md"
-    config.write_text(yaml.safe_dump(content))
-    report.main([*dirs, "--config", str(config), "--output", str(output)])
-    assert "|cs|Linear|0.00|-|2.00|" in output.read_text()
-
-
-def test_figures_and_sizes_of_the_package_are_usable():
-    assert all(read_published(PUBLISHED).values())
-    corpora = read_corpora(CORPORA)
-    assert corpora.utterances("librispeech", "test-other") == 2939
-    assert corpora.utterances("voxpopuli", "de") is None
+    dirs = [path for parent in (exp, tmp_path / "cs") for path in parent.iterdir()]
+    assert "|cs|Linear|0.00|-|2.00|" in write_report(tmp_path, exp, content, dirs=dirs)

@@ -133,7 +133,7 @@ def add_beam(exp):
     return folder
 
 
-def test_espnets_own_search_beside_ours(exp, capsys):
+def test_espnets_own_search_next_to_ours(exp, capsys):
     add_beam(exp)
     run(capsys, exp, "--plain", exp / "decode_plain")
     text = (exp / "RESULTS.md").read_text()
@@ -180,12 +180,12 @@ def test_twice_gives_the_same_files(exp, capsys):
     assert names == [name for name in first_names if name not in merged] and len(merged) == 3
 
 
-def test_what_was_merged_already_stays(exp, capsys):
+def test_merged_statistics_stay(exp, capsys):
     run(capsys, exp)
     path = exp / PLAIN / "test" / "statistics.json"
-    kept = counts(path)
-    kept["set"]["decoder_calls"] = 1000
-    path.write_text(json.dumps(kept))
+    merged = counts(path)
+    merged["set"]["decoder_calls"] = 1000
+    path.write_text(json.dumps(merged))
     assert str(path) not in run(capsys, exp)
     assert counts(path)["set"]["decoder_calls"] == 1000
 
@@ -213,12 +213,12 @@ def test_scoring_later_adds_eta(tmp_path, capsys):
     assert counts(folder / "statistics.json")["set"]["eta"] == pytest.approx(24 / 27)
 
 
-def test_scores_beside_other_utterances_are_refused(tmp_path, capsys):
+def test_scores_in_another_order_are_refused(tmp_path, capsys):
     folder = tmp_path / "asr" / EXACT / "test"
     results = {key: (text, statistics(2, 4, 1.0)) for key, text in REFERENCES.items()}
     run_job(folder, 1, {**results, "s1-b": None})
     concatenate(folder, 1)
-    score(folder, REFERENCES, "60.0")  # c's text stands beside b's reference
+    score(folder, REFERENCES, "60.0")  # c's text is in the line of b's reference
     message = fails(capsys, tmp_path / "asr")
     assert f"{folder / 'score_wer' / 'hyp.trn'}: has words of s1-s1-b" in message
 

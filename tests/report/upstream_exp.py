@@ -1,4 +1,4 @@
-"""An experiment as ESPnet's own recipe leaves it, with our inference command behind it."""
+"""Experiments decoded by our inference command in ESPnet's own recipe."""
 
 import os
 from pathlib import Path
@@ -58,7 +58,7 @@ def concatenate(folder: Path, jobs: int) -> None:
 
 
 def score(folder: Path, references: dict[str, str], err: str) -> None:
-    """Stage 13: texts beside ids by line number, as `paste` does it; and sclite's report."""
+    """Stage 13: texts next to ids by line number, as `paste` writes them, and sclite's report."""
     write_score(folder, "wer", [(4, 0, 0, 0)] * len(references), err)
     labels = [f"\t({key.split('-')[0]}-{key})" for key in references]
     hypotheses = [line.partition(" ")[2] for line in (folder / "text").read_text().splitlines()]

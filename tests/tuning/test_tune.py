@@ -38,7 +38,7 @@ def experiment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Neither heads nor CTC."""
+    """A model without heads and CTC."""
     folder = tmp_path_factory.mktemp("plain")
     return make_experiment(folder, decoder_conf=DECODER, model_conf=NO_CTC)
 
@@ -163,7 +163,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     assert sizes == {"heads": 5, "heads, 3 tokens": 3, "ctc": 5}
 
 
-def test_what_a_model_lacks_is_named(plain, tmp_path):
+def test_missing_drafters_are_named(plain, tmp_path):
     stock = stock_experiment(tmp_path / "stock")
     speech2text = Speech2Text(stock.config, stock.model, search="greedy", draft_depth=0)
     there = available(speech2text, DRAFTERS, [])
@@ -207,16 +207,16 @@ def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp
         (["--dtype", "float64", "--decoder_precision", "bfloat16"], True),
     ],
 )
-def test_the_decoders_precision_says_whether_sums_round(
+def test_the_decoders_precision_decides_whether_sums_round(
     experiment, corpus, tmp_path, monkeypatch, options, rounding
 ):
     tasks = []
 
-    def watched(task, left_out):
+    def record(task, left_out):
         tasks.append(task)
         raise InputError("seen enough")
 
-    monkeypatch.setattr(tune, "tune", watched)
+    monkeypatch.setattr(tune, "tune", record)
     command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]
     with pytest.raises(SystemExit):
         tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
