@@ -1,8 +1,7 @@
-"""Acceptance rules: which drafted tokens stand.
+"""Acceptance rules for drafted tokens.
 
-Pure functions of E drafted tokens, each judged on its own; the search states the tree. All but
-``threshold`` verify: they see the base head's logits, already constrained (forbidden tokens at
--inf), and no token is written that the base head did not allow.
+Pure functions of E drafted tokens, each judged independently; the search follows the tree. All but
+``threshold`` verify drafts with the base head's constrained logits (forbidden tokens at -inf).
 """
 
 from collections.abc import Callable
@@ -16,14 +15,13 @@ from espnet_medusa.search.options import EXACT, THRESHOLD, TOP_M, TYPICAL, Searc
 
 @dataclass(frozen=True)
 class AcceptanceRule:
-    """A rule with its options bound; exactly one of the two functions is set.
+    """A rule with its options; exactly one of the two functions is set.
 
     Attributes:
-        allowed: (logits (E, V), tokens (E,)) -> (E,) bool, of a rule that verifies.
-        accepts_draft: (draft_log_probs (E,)) -> (E,) bool, of a rule that verifies nothing.
-        best_only: Whether ``allowed`` is true of the best token alone, which a search knows anyway.
-        prefix_only: Whether nothing is allowed behind a token that is not, be it the best one,
-            which the search writes itself.
+        allowed: (logits (E, V), tokens (E,)) -> (E,) bool, for a rule that verifies.
+        accepts_draft: (draft_log_probs (E,)) -> (E,) bool, for a rule that does not verify.
+        best_only: Whether ``allowed`` is true for the best token only.
+        prefix_only: Whether a rejected token also rejects all tokens after it.
     """
 
     allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
@@ -36,15 +34,15 @@ class AcceptanceRule:
 
     @property
     def verifies(self) -> bool:
-        """Whether a draft needs the base head's logits to be judged."""
+        """Whether the rule needs the base head's logits."""
         return self.allowed is not None
 
 
 def exact(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Allow the base head's best token only: greedy text stays greedy text.
+    """Accept only the base head's best token, which preserves the greedy text.
 
     Args:
-        logits: (E, V) base logits that each draft has to agree with.
+        logits: (E, V) base logits.
         tokens: (E,) drafts.
 
     Returns:
@@ -56,16 +54,16 @@ def exact(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 def typical(
     logits: torch.Tensor, tokens: torch.Tensor, epsilon: float, alpha: float
 ) -> torch.Tensor:
-    """Allow a token while p0(token) > min(epsilon, alpha * exp(-H(p0))).
+    """Accept a token if p0(token) > min(epsilon, alpha * exp(-H(p0))).
 
-    Typical acceptance of Medusa (Cai et al., arXiv 2401.10774, section 3.1) as Whisper-Medusa
-    uses it at temperature 1 (arXiv 2409.15869, eq. 4, which omits the minus sign that the code of
-    both has). Not lossless: text can leave greedy text.
+    Medusa's typical acceptance (Cai et al., arXiv 2401.10774, section 3.1) as Whisper-Medusa uses
+    it at temperature 1 (arXiv 2409.15869, eq. 4, without the minus sign that both codes have). Not
+    lossless: the text can differ from greedy text.
 
     Args:
         logits: (E, V).
         tokens: (E,).
-        epsilon: Probability that is always enough, in (0, 1].
+        epsilon: Upper bound of the threshold, in (0, 1].
         alpha: Factor of the entropy-dependent threshold, above 0.
 
     Returns:
@@ -73,42 +71,42 @@ def typical(
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     probs = log_probs.exp()
-    # 1e-5 inside the logarithm as in Medusa's code: it bounds the entropy of impossible tokens.
+    # 1e-5 inside the logarithm, as in Medusa's code, avoids the logarithm of 0.
     entropy = -(probs * torch.log(probs + 1e-5)).sum(dim=-1)
     least = torch.clamp(alpha * torch.exp(-entropy), max=epsilon)
     return probs.gather(-1, tokens[..., None]).squeeze(-1) > least
 
 
 def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
-    """Allow the M best base tokens (multi-token Speech-LLaMA, «verify top-M»).
+    """Accept the base head's M best tokens (multi-token Speech-LLaMA, "verify top-M").
 
-    Of equal logits the lower token id ranks first, as in ``exact``, which this is for M = 1. A
-    forbidden token (-inf) never stands, however few others are left. Not lossless.
+    Among equal logits the lower token id ranks first, so that M = 1 equals ``exact``. Forbidden
+    tokens (-inf) are never accepted. Not lossless.
 
     Args:
         logits: (E, V).
         tokens: (E,).
-        m: Ranks that are good enough, 1 or more.
+        m: Lowest accepted rank, 1 or more.
 
     Returns:
         (E,) bool.
     """
     tokens = tokens[..., None]
-    own = logits.gather(-1, tokens)
+    chosen = logits.gather(-1, tokens)
     ids = torch.arange(logits.size(-1), device=logits.device)
-    better = (logits > own) | ((logits == own) & (ids < tokens))
-    return (better.sum(dim=-1) < m) & (own.squeeze(-1) > -torch.inf)
+    better = (logits > chosen) | ((logits == chosen) & (ids < tokens))
+    return (better.sum(dim=-1) < m) & (chosen.squeeze(-1) > -torch.inf)
 
 
 def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
-    """Allow a draft to which the proposer itself gave a probability of tau or more.
+    """Accept a draft if the drafter's own probability is tau or more.
 
-    The only rule that NOTHING VERIFIES: the base head is not asked, so a proposer that is sure
-    and wrong writes errors (multi-token Speech-LLaMA's threshold decoding).
+    The only rule WITHOUT VERIFICATION by the base head: confident errors of the drafter get into
+    the text (threshold decoding of multi-token Speech-LLaMA).
 
     Args:
-        draft_log_probs: (E,) the proposer's log-probability of each drafted token.
-        tau: Least probability, in (0, 1].
+        draft_log_probs: (E,) the drafter's log-probabilities of its tokens.
+        tau: Minimum probability, in (0, 1].
 
     Returns:
         (E,) bool.
@@ -117,22 +115,22 @@ def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
 
 
 def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torch.Tensor:
-    """Allow a token to which the base head gives a probability of ``least`` or more.
+    """Accept a token if the base head's probability is ``least`` or more.
 
-    Not lossless up to a half; above it only the best token can be so probable. A forbidden token
-    (-inf) never stands, even where ``least`` is 0.
+    Above 0.5 only the best token can reach it; up to 0.5 the rule is not lossless. Forbidden tokens
+    (-inf) are never accepted, even if ``least`` is 0.
 
     Args:
         logits: (E, V).
         tokens: (E,).
-        least: Probability that is enough; above 1 none is.
+        least: Minimum probability; above 1 no token is accepted.
 
     Returns:
         (E,) bool.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
-    own = log_probs.gather(-1, tokens[..., None]).squeeze(-1)
-    return (own.exp() >= least) & (own > -torch.inf)
+    chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)
+    return (chosen.exp() >= least) & (chosen > -torch.inf)
 
 
 def build_rule(options: SearchOptions) -> AcceptanceRule:

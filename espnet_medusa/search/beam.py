@@ -91,9 +91,7 @@ class BeamState(SearchState):
 class BeamStrategy(Strategy):
     """Beam search with ESPnet's scorers, end detection and ranking.
 
-    Args:
-        scorers, beam_size, constraints, normalize_length, nbest: As in ``beam_search``.
-        top_tokens: ``TreeDecoder.top_tokens``.
+    Arguments are those of ``beam_search``, with ``TreeDecoder.top_tokens``.
 
     Attributes:
         gain: Maximum that one more token adds to a score, 0 or more; inf: unknown.

@@ -1,8 +1,8 @@
-"""Which tokens may come at a position, and the length penalty: pure functions of scores.
+"""Allowed tokens at each position, and the length penalty: pure functions of scores.
 
-They need a position's length only, so positions of a draft are constrained all at once, each as
-it would be one token at a time. Values are those of transformers' processors of the same names.
-Rules of timestamps need the prefixes, too (``timestamps.py``): who has them applies these as well.
+They depend on the number of tokens only, so that all positions of a draft are constrained at once.
+Results equal those of transformers' logits processors of the same names. Timestamp rules also need
+the prefixes; see ``timestamps.py``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from espnet_medusa.tree.best_tokens import Restriction
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Constraints of one vocabulary; make them with ``build_constraints``.
+    """Constraints of one vocabulary, see ``build_constraints``.
 
     Attributes:
         eos: End symbol.
-        blocked: (P + 2, V) bool, P the length of the forced prefix: tokens that must not come at
-            each forced position, at the first free one, and at all later ones. None: no such.
-        penalty: Start and factor of the exponential decay length penalty.
-        forced_prefix: Tokens that every hypothesis begins with.
-        timestamps: Rules over prefixes; None: no such.
-        renormalize: Whether probabilities are among what may come, as openai-whisper has them; else
-            they are the model's own.
+        blocked: (P + 2, V) bool, tokens forbidden at each of P forced positions, at the first free
+            position, and at all later ones; None: no token is forbidden.
+        penalty: Start and factor of the exponential decay length penalty, or None.
+        forced_prefix: Tokens that start every hypothesis.
+        timestamps: Timestamp rules, or None.
+        renormalize: Whether probabilities are normalized over the allowed tokens, as in
+            openai-whisper, instead of over all tokens.
     """
 
     eos: int
@@ -49,21 +49,21 @@ class Constraints:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but ``min_lengths`` constrains."""
+        """Whether there is no constraint other than minimum lengths."""
         return self.blocked is None and self.penalty is None and self.timestamps is None
 
     @property
     def logits_first(self) -> bool:
-        """Whether scores must be constrained before anything else looks at them."""
+        """Whether logits must be constrained before they are normalized."""
         return self.renormalize or self.timestamps is not None
 
     @cached_property
     def _columns(self) -> torch.Tensor:
-        """(C,) tokens that must not come at some position: few as a rule."""
+        """(C,) tokens that are forbidden at some position, usually few."""
         return self.blocked.any(dim=0).nonzero()[:, 0]
 
     def restricted(self, vocabulary: torch.Tensor | None) -> Constraints:
-        """The same over columns (V',) of the vocabulary, ``eos`` among them; None: over all."""
+        """Return the constraints for columns (V',) of the vocabulary with ``eos``; None: all."""
         if vocabulary is None:
             return self
         blocked, timestamps = self.blocked, self.timestamps
@@ -76,33 +76,33 @@ class Constraints:
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
-        """How many of these tokens may come, one after the other from the first position on.
+        """Return how many of these tokens are allowed, up to the first forbidden one.
 
         Args:
-            tokens: Behind the prompt.
-            min_length: No end symbol before so many tokens.
+            tokens: After the prompt.
+            min_length: Minimum number of tokens before an end symbol.
         """
-        barred = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
+        forbidden = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
         if self.blocked is not None and tokens:
             rows = [min(place, len(self.blocked) - 1) for place in range(len(tokens))]
             blocked = self.blocked[rows, [*tokens]].tolist()
-            barred = [one or other for one, other in zip(barred, blocked, strict=True)]
-        return barred.index(True) if True in barred else len(barred)
+            forbidden = [one or other for one, other in zip(forbidden, blocked, strict=True)]
+        return forbidden.index(True) if True in forbidden else len(forbidden)
 
     def apply(
         self, scores: torch.Tensor, lengths: torch.Tensor, min_lengths: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Scores with forbidden tokens at -inf and the end symbol's penalty.
+        """Return scores with forbidden tokens at -inf and with the end symbol's penalty.
 
-        A forced token keeps its score, so that a hypothesis' score stays the model's.
+        Forced tokens keep their score. Timestamp rules are not applied.
 
         Args:
             scores: (R, V) logits or log-probabilities; not modified.
-            lengths: (R,) tokens behind the prompt before the position.
-            min_lengths: (R,) no end symbol before so many tokens; None for no such limit.
+            lengths: (R,) tokens after the prompt, before the position.
+            min_lengths: (R,) minimum number of tokens before an end symbol, or None.
 
         Returns:
-            (R, V); ``scores`` itself when there is nothing to apply. Timestamps are not looked at.
+            (R, V); ``scores`` itself if there is nothing to apply.
         """
         restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
         return scores if restriction is None else restriction.apply(scores)
@@ -113,12 +113,11 @@ class Constraints:
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
     ) -> Restriction | None:
-        """What ``apply`` does to scores; None when there is nothing to apply.
+        """Return the effect of ``apply``; None if there is nothing to apply.
 
         Args:
-            eos_scores: (R,) the end symbol's.
-            lengths: As ``apply``'s.
-            min_lengths: As ``apply``'s.
+            eos_scores: (R,) scores of the end symbol.
+            lengths, min_lengths: As in ``apply``.
         """
         if self.is_empty and min_lengths is None:
             return None
@@ -130,24 +129,24 @@ class Constraints:
             rows = lengths.clamp(max=len(blocked) - 1)
         if min_lengths is None and self.penalty is None:
             return Restriction(self.eos, blocked, rows, columns=columns)
-        # transformers penalises before it suppresses: the same, as -inf is not penalised.
+        # transformers applies the penalty first: the same result, as -inf stays -inf.
         if blocked is not None:
             eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
         if min_lengths is not None:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
-            eos_scores = _penalised(eos_scores, lengths, *self.penalty)
+            eos_scores = _add_penalty(eos_scores, lengths, *self.penalty)
         return Restriction(self.eos, blocked, rows, eos_scores, columns)
 
 
-def _penalised(
+def _add_penalty(
     scores: torch.Tensor, lengths: torch.Tensor, start: int, factor: float
 ) -> torch.Tensor:
-    """(R,) end symbol's scores s + |s| * (factor ** n - 1), n tokens past ``start``."""
-    # Half precision would round the weight; transformers' is a Python float, held in float32.
+    """Return s + |s| * (factor ** n - 1) for end symbol scores (R,), n tokens after ``start``."""
+    # float32 as in transformers; half precision would round the weight.
     dtype = torch.promote_types(scores.dtype, torch.float32)
     weights = torch.pow(factor, (lengths - start).clamp(min=0).double()) - 1
-    weights = weights.clamp(max=torch.finfo(dtype).max).to(dtype)  # 0 * inf would be no number
+    weights = weights.clamp(max=torch.finfo(dtype).max).to(dtype)  # 0 * inf is NaN
     penalties = (scores.abs().to(dtype) * weights).to(scores.dtype)
     return scores + penalties.masked_fill(~torch.isfinite(scores), 0.0)
 
@@ -155,13 +154,13 @@ def _penalised(
 def build_constraints(
     options: SearchOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
 ) -> Constraints:
-    """Check the options and make their constraints.
+    """Build the constraints of decode options.
 
     Args:
-        options: As decode configs give them.
+        options: Decode options.
         vocab_size: V.
         eos: End symbol.
-        device: Where scores will be; elsewhere it works, too, with a copy per call.
+        device: Device of scores; another device also works, with a copy per call.
 
     Raises:
         InputError: Names the option, its value and what is allowed.
@@ -171,13 +170,13 @@ def build_constraints(
     forced = _tokens(options, "forced_prefix", vocab_size)
     if eos in suppressed:
         raise InputError(
-            f"suppress_tokens: {eos} is the end symbol, nothing would ever end; allowed: other "
-            "ids, or begin_suppress_tokens to keep hypotheses from ending at once"
+            f"suppress_tokens: {eos} is the end symbol, so that no hypothesis would end; allowed: "
+            "other ids, or begin_suppress_tokens against empty hypotheses"
         )
     if len({*suppressed, *begin}) == vocab_size:
         raise InputError(
             f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, so "
-            "that one is left to begin with"
+            "that a first token is left"
         )
     for token in forced:
         if token == eos or token in suppressed:
@@ -197,7 +196,6 @@ def build_constraints(
 
 
 def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
-    """The token ids of an option."""
     value = getattr(options, name)
     tokens = [] if value is None else value
     listed = isinstance(tokens, list | tuple)
@@ -211,11 +209,11 @@ def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
 
 
 def _penalty(value: Any) -> tuple[int, float] | None:
-    """Start and factor, checked; None where there is no penalty."""
+    """Return start and factor, or None."""
     match value:
         case None | []:
             return None
-        # A command line's list of numbers may hold the start as a float.
+        # A command line may give the start as a float.
         case [int() | float() as start, int() | float() as factor] if (
             start >= 0 and float(start).is_integer() and 0 < factor < torch.inf
         ):

@@ -1,9 +1,9 @@
 """CTC prefix scores of one utterance's hypotheses, without a loop over frames.
 
 The recursions are those of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End
-Speech Recognition", algorithm 2, which ESPnet's ``CTCPrefixScoreTH`` runs frame by frame for every
-candidate. Each is linear, so a cumulative log-sum-exp solves it for all frames at once; and only
-prefixes that live on need it, candidates need a sum over frames alone.
+Speech Recognition", algorithm 2. ESPnet's ``CTCPrefixScoreTH`` computes them frame by frame for
+every candidate. Each recursion is linear, so that a cumulative log-sum-exp solves it for all frames
+at once. Only surviving prefixes need it; a candidate's score is a single sum over frames.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ LOG_ZERO = -1e10
 
 
 class CTCPrefix:
-    """Scores the tokens that may follow prefixes; their states are ``Prefix.ctc``.
+    """Scores next tokens of prefixes; ``Prefix.ctc`` has the states.
 
     Args:
         log_probs: (T, V) of the CTC branch.
         blank: Its blank.
-        eos: End symbol; it scores the prefix as a whole sentence.
-        prompt_length: P. As in ESPnet, prompt tokens behind the first count as emitted labels:
-            a prefix of n of them starts at frame n.
+        eos: End symbol; its score is that of the prefix as a complete sentence.
+        prompt_length: P. As in ESPnet, prompt tokens after the first one count as emitted labels:
+            after n of them the first label is emitted at frame n or later.
     """
 
     def __init__(self, log_probs: torch.Tensor, blank: int, eos: int, prompt_length: int = 1):
@@ -33,10 +33,10 @@ class CTCPrefix:
         self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
-        """Log-probability gained by each token.
+        """Return the log-probability that each token adds.
 
         Args:
-            prefixes: R of one length.
+            prefixes: R prefixes of one length.
             tokens: (R, M) candidates.
 
         Returns:
@@ -51,11 +51,11 @@ class CTCPrefix:
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
-        sofar = torch.tensor([state.score for state in states], dtype=torch.float64)
-        return scores - sofar.to(scores.device)[:, None]
+        before = torch.tensor([state.score for state in states], dtype=torch.float64)
+        return scores - before.to(scores.device)[:, None]
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
-        """States of prefixes of one length; those of their parents are there already."""
+        """Return the states of prefixes of one length; their parents must have states."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
             missing[0].ctc = self._start()
@@ -95,22 +95,22 @@ class CTCPrefix:
             prefix.ctc = CTCState(nonblank[row], total[row], blank[row], scores[row])
 
     def _emitted(self, tokens: torch.Tensor | int) -> torch.Tensor:
-        """(...,) tokens to (..., T): sums over frames in float32 would lose what they differ in."""
+        """Return log-probabilities (..., T) of tokens (...,), in float64 for precise sums."""
         return self.by_token[tokens].double()
 
     def _labels(self, prefix: Prefix) -> int:
         return self.prompt_labels + prefix.length
 
     def _first_frame(self, labels: int) -> int:
-        """The first frame at which the label after so many can be emitted."""
+        """Return the first frame at which the label after ``labels`` ones can be emitted."""
         return min(max(labels, 1), self.by_token.size(1))
 
     def _enter(self, before: torch.Tensor, emitted: torch.Tensor, labels: int) -> torch.Tensor:
-        """Log-probability of all sequences that go on with a label, whenever it is emitted.
+        """Return the log-probability of all sequences that continue with a label.
 
         Args:
-            before: (..., T) paths of the prefix that may go on, up to each frame.
-            emitted: (..., T) the label's log-probabilities.
+            before: (..., T) paths of the prefix up to each frame.
+            emitted: (..., T) log-probabilities of the label.
             labels: Labels of the prefix.
         """
         first = self._first_frame(labels)

@@ -89,13 +89,7 @@ class GreedyState(SearchState):
 
 
 class GreedyStrategy(Strategy):
-    """Greedy search with an acceptance rule.
-
-    Args:
-        rule: Accepts drafts.
-        constraints: Allowed tokens.
-        best_tokens: ``TreeDecoder.best_tokens``.
-    """
+    """Greedy search with an acceptance rule; ``best_tokens`` is ``TreeDecoder.best_tokens``."""
 
     best_first = True
 

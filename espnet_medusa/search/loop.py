@@ -146,7 +146,7 @@ def _watch(
     Args:
         decoder: Has evaluated the prompts.
         rows: U.
-        sizes: Number of nodes of each, those of its prompt first.
+        sizes: Numbers of nodes; the prompt's are the first ones.
         hidden: (R, D) of these nodes.
     """
     places = [

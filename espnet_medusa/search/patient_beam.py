@@ -39,9 +39,7 @@ def patient_beam_search(
 ) -> Search:
     """Return a beam search that ends and ranks like openai-whisper; only the decoder scores.
 
-    Args:
-        decoder, beam_size, constraints, proposer, shape, nbest: As in ``beam_search``.
-        options: Patience and length penalty.
+    Arguments are those of ``beam_search``; ``options`` has the patience and the length penalty.
     """
     strategy = PatientStrategy(beam_size, constraints, decoder.top_tokens, options, nbest)
     return Search(decoder, RunAhead(strategy, proposer, shape))
@@ -51,10 +49,6 @@ class PatientStrategy(BeamStrategy):
     """Beam search with openai-whisper's end and ranking.
 
     Log-probabilities are normalized over the allowed tokens.
-
-    Args:
-        beam_size, constraints, top_tokens, nbest: As in ``BeamStrategy``.
-        options: Patience and length penalty.
     """
 
     def __init__(

@@ -1,11 +1,10 @@
-"""Who gets into the n-best list: how ended hypotheses rank, and how far running ones can reach.
+"""Ranking of ended hypotheses, and an upper bound of the rank of running ones.
 
-With ended hypotheses for every place, a running one that cannot come before the last of them is
-hopeless, and so are all its continuations: what a score can still reach only falls from step to
-step. The search needs none of them. A step keeps the best continuations, and the hopeful ones are
-better than every hopeless one; so those that it keeps are decided among themselves, and what
-comes up in a beam where a hopeless hypothesis is missing is hopeless as well. ESPnet sorts
-stably, so that later equals come behind.
+If the n-best list is full, a running hypothesis is hopeless if its bound is below the last entry.
+The bound falls with each step, so that all continuations of a hopeless hypothesis are hopeless too,
+and the search can drop it. This does not change the n-best list: a step keeps the best
+continuations, and each hopeful one is better than every hopeless one. So a hypothesis that takes
+the place of a dropped one in the beam is itself hopeless.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)
 
 @dataclass(frozen=True)
 class Ranking:
-    """How an utterance's n-best list comes about.
+    """Ranking of an utterance's hypotheses.
 
     Attributes:
-        nbest: Its places; None: one for each hypothesis that ends.
-        gain: Most that one more token adds to a score, 0 or more; inf: unknown.
+        nbest: Length of the n-best list; None: all hypotheses that end.
+        gain: Maximum that one more token adds to a score, 0 or more; inf: unknown.
         normalize_length: Rank by score over length.
     """
 
@@ -36,7 +35,7 @@ class Ranking:
     normalize_length: bool = False
 
     def best(self, ended: Sequence[EndedHypothesis]) -> list[EndedHypothesis]:
-        """The n-best list, best first; among equals who ended first."""
+        """Return the n-best list, best first; among equals the one that ended first."""
         return sorted(ended, key=self._rank_of, reverse=True)[: self.nbest]
 
     def hopeful(
@@ -46,12 +45,12 @@ class Ranking:
         max_length: int,
         prompt_length: int,
     ) -> list[AnyHypothesis]:
-        """The running hypotheses that may still get a place, or whose continuations may.
+        """Return the running hypotheses that may still get into the n-best list.
 
         Args:
-            running: Shorter than ``max_length``.
-            ended: All so far.
-            max_length: Most tokens behind the prompt; an end symbol may follow them.
+            running: Hypotheses shorter than ``max_length``.
+            ended: All ended hypotheses.
+            max_length: Maximum number of tokens after the prompt, without the end symbol.
             prompt_length: P.
         """
         if self.nbest is None or len(ended) < self.nbest:
@@ -60,14 +59,14 @@ class Ranking:
         return [
             hypothesis
             for hypothesis in running
-            if self._within_reach(hypothesis, max_length, prompt_length) >= last - MARGIN
+            if self._bound(hypothesis, max_length, prompt_length) >= last - MARGIN
         ]
 
-    def _within_reach(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
-        """A rank that none of its continuations exceeds.
+    def _bound(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
+        """Return an upper bound of the rank of all continuations.
 
-        Score over length grows with every token that adds the full gain, as none before it has
-        added more; the end symbol that the maximum length appends adds nothing but length.
+        Each token that adds the full gain raises score over length, because no earlier token added
+        more. The end symbol that is appended at the maximum length only adds length.
         """
         score = hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
         longest = prompt_length + max_length

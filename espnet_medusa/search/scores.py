@@ -1,4 +1,4 @@
-"""Scores of the tokens that may follow prefixes: the decoder's and those of other scorers."""
+"""Scores of the next tokens of prefixes: the decoder's and those of other scorers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.token_tree import upload
 
 DECODER, CTC = "decoder", "ctc"
-PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates per hypothesis that CTC looks at, over the beam
+PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates that CTC scores, over the beam size
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ DECODER_ALONE = Scorers()
 
 @dataclass
 class UtteranceScorers:
-    """An utterance's scorers beside the decoder.
+    """An utterance's scorers other than the decoder.
 
     Attributes:
         full: ESPnet's scorers over the whole vocabulary (language model, n-gram, length bonus).
-        memory: (S, D) encoder output, which they are given.
+        memory: (S, D) encoder output, for these scorers.
         prompt: (P,) tokens of the prompt.
         ctc: Scores candidates only.
-        min_length: No end symbol before so many tokens (greedy search; beam search drops what
-            ended too early).
+        min_length: Greedy search: minimum number of tokens before an end symbol. Beam search drops
+            short hypotheses instead.
     """
 
     full: Mapping[str, Any] = field(default_factory=dict)
@@ -115,17 +115,16 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How scores come about; the same for all utterances.
+    """Weights and constraints of scores, the same for all utterances.
 
     Attributes:
-        weights: Of the scorers, the decoder's among them.
+        weights: By scorer, including the decoder.
         eos: End symbol.
-        constraints: Which tokens may come where.
-        constrain_logits: Greedy search constrains logits, beam search log-probabilities, each as
-            transformers does.
-        vocabulary: (V',) token ids that the decoder's logits are of, which is then a proposer
-            with a draft vocabulary; None: all.
-        top_tokens: The decoder's.
+        constraints: Allowed tokens.
+        constrain_logits: Whether logits are constrained (greedy search) or log-probabilities (beam
+            search), each as in transformers.
+        vocabulary: (V',) token ids of the logits' columns, for a draft vocabulary; None: all.
+        top_tokens: ``TreeDecoder.top_tokens``.
     """
 
     weights: Mapping[str, float]
@@ -142,22 +141,22 @@ class Scoring:
 
     @property
     def decoder_alone(self) -> bool:
-        """Whether nothing but the decoder scores."""
+        """Whether only the decoder scores."""
         return self.names == [DECODER]
 
     @property
     def at_once(self) -> bool:
-        """Whether ``top_tokens`` says all: log-probabilities of which some tokens are left out."""
+        """Whether ``top_tokens`` gives the final scores."""
         constraints = self.constraints
         of_logits = self.constrain_logits or constraints.logits_first
         simple = constraints.penalty is None and not of_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, left_out: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
-        """The same while running ahead.
+        """Return the scoring while drafting.
 
         Args:
-            left_out: Scorers that shall not be asked.
+            left_out: Scorers that are not used.
             vocabulary: The proposer's.
         """
         return replace(
@@ -168,7 +167,7 @@ class Scoring:
         )
 
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
-        """(R, V) scores with what must not come at -inf."""
+        """Return scores (R, V) with forbidden tokens at -inf."""
         restriction = self.restrict(requests, scores)
         scores = scores if restriction is None else restriction.apply(scores.float())
         rules = self.constraints.timestamps
@@ -178,7 +177,7 @@ class Scoring:
         return rules.apply(scores, rules.states(prefixes, scores.device))
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
-        """What ``constrain`` does to scores (R, V) but for timestamps; None: nothing."""
+        """Return the effect of ``constrain`` without timestamp rules; None: no effect."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
         limited = any(least)
         if self.constraints.is_empty and not limited:
@@ -200,22 +199,22 @@ class Scoring:
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         if prefixes:
             logits = torch.stack([prefix.logits for prefix in prefixes])
-            found = self.candidates(requests, logits, width)
-            for prefix, candidates in zip(prefixes, found, strict=True):
+            rows = self.candidates(requests, logits, width)
+            for prefix, candidates in zip(prefixes, rows, strict=True):
                 prefix.candidates = candidates
 
     def candidates(
         self, requests: Sequence[Request], logits: torch.Tensor, width: int
     ) -> list[Candidates]:
-        """The best tokens behind each prefix.
+        """Return the best next tokens of each prefix.
 
         Args:
-            requests: Prefixes of several utterances, R in all.
-            logits: (R, V) of the decoder or of what stands in for it.
-            width: Beam size.
+            requests: R prefixes of several utterances.
+            logits: (R, V) of the decoder or of a proposer.
+            width: Number of candidates without CTC.
 
         Returns:
-            R lists of candidates.
+            R candidate lists.
         """
         if self.at_once and not any(request.scorers.min_length for request in requests):
             return self._candidates_at_once(requests, logits, width)
@@ -229,7 +228,7 @@ class Scoring:
                 scores = torch.cat([r.scorers.full_scores(name, r.prefixes) for r in requests])
                 full[name] = scores if self.vocabulary is None else scores[:, self.vocabulary]
         weighted = full[DECODER]
-        if not self.decoder_alone or self.weights[DECODER] != 1:  # over V numbers, this shows
+        if not self.decoder_alone or self.weights[DECODER] != 1:  # saves time over V tokens
             weighted = sum(self.weights[name] * full[name] for name in full)
         count = int(PRE_BEAM_RATIO * width) if CTC in self.weights else width
         gains, columns = top_scores(weighted, min(count, weighted.size(1)))
@@ -263,7 +262,7 @@ class Scoring:
     def _append_end(
         self, gains: torch.Tensor, columns: torch.Tensor, weighted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """CTC scores the end symbol whatever its rank; there once, at the end."""
+        """Move the end symbol to the end, because CTC scores it whatever its rank."""
         eos = self.constraints.eos
         gains = gains.masked_fill(columns == eos, -torch.inf)
         gains = torch.cat([gains, weighted[:, eos, None]], dim=1)

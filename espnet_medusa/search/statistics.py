@@ -1,4 +1,4 @@
-"""What decoding cost and gained, per utterance and per set (DESIGN: eta, tokens per call, RTF)."""
+"""Decoding statistics per utterance and per set: calls, tokens, acceptance, seconds."""
 
 import json
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ from espnet_medusa.files.atomic import write_atomically
 
 @dataclass
 class DecodingStatistics:
-    """Counts of one utterance; sums of them describe a set.
+    """Statistics of one utterance, or their sum over a set.
 
-    In a batch each utterance counts the calls and nodes that it took part in, as if it were alone;
-    the seconds are shared out evenly among those present.
+    In a batch each utterance counts the calls that it took part in, and its own nodes. Seconds are
+    divided evenly among the utterances of the batch.
 
     Attributes:
-        decoder_calls: Times the decoder ran for it.
-        nodes: Tokens it evaluated in them, drafts included.
-        tokens: Tokens of the hypothesis, without prompt, with the end symbol if it was decoded.
-        drafted: Per step ahead (head), how often it was drafted.
-        accepted: Per step ahead, how often the search took it without a further call.
-        draft_calls: Times a draft model ran for it; 0 where heads draft.
-        draft_nodes: Tokens that the draft model evaluated in them.
-        draft_seconds: Drafting, by whatever drafts; a part of the next.
+        decoder_calls: Decoder calls.
+        nodes: Tokens evaluated in these calls, including drafts.
+        tokens: Tokens of the hypothesis without the prompt, with the end symbol if it was decoded.
+        drafted: Number of drafts of at least 1, 2, ... steps.
+        accepted: Number of accepted tokens at step 1, 2, ...
+        draft_calls: Calls of the draft model; 0 without one.
+        draft_nodes: Tokens that the draft model evaluated.
+        draft_seconds: Drafting; a part of ``decoder_seconds``.
         decoder_seconds: Search without the encoder.
-        total_seconds: All of it.
-        audio_seconds: Length of the audio.
+        total_seconds: Encoder, search and all else.
+        audio_seconds: Duration of the audio.
         words: Words of the hypothesis.
     """
 
@@ -45,7 +45,7 @@ class DecodingStatistics:
     words: int = 0
 
     def count_drafts(self, drafted: int, accepted: int) -> None:
-        """Count a draft of so many steps, of which so many were taken."""
+        """Count a draft with its numbers of drafted and of accepted steps."""
         missing = [0] * (drafted - len(self.drafted))
         self.drafted, self.accepted = self.drafted + missing, self.accepted + missing
         for step in range(drafted):
@@ -55,19 +55,20 @@ class DecodingStatistics:
     def __add__(self, other: "DecodingStatistics") -> "DecodingStatistics":
         return DecodingStatistics(
             **{
-                name.name: _add(getattr(self, name.name), getattr(other, name.name))
-                for name in fields(self)
+                entry.name: _add(getattr(self, entry.name), getattr(other, entry.name))
+                for entry in fields(self)
             }
         )
 
     def summary(self) -> dict:
-        """The counts and the ratios that tables show."""
+        """Return the counts, and the ratios for tables."""
         return {
             **asdict(self),
             "tokens_per_call": _ratio(self.tokens, self.decoder_calls),
             "nodes_per_call": _ratio(self.nodes, self.decoder_calls),
             "acceptance_per_head": [
-                _ratio(kept, tried) for kept, tried in zip(self.accepted, self.drafted, strict=True)
+                _ratio(accepted, drafted)
+                for accepted, drafted in zip(self.accepted, self.drafted, strict=True)
             ],
             "decoder_rtf": _ratio(self.decoder_seconds, self.audio_seconds),
             "rtf": _ratio(self.total_seconds, self.audio_seconds),
@@ -75,22 +76,19 @@ class DecodingStatistics:
 
 
 def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> float:
-    """Decoder calls per word: 2 nu / (N_ref + N_hyp) (multi-token Speech-LLaMA, eq. 13).
-
-    Decoding knows no reference: scoring computes it, for the comparison in RESULTS.md.
-    """
+    """Return decoder calls per word: 2 nu / (N_ref + N_hyp) (multi-token Speech-LLaMA, eq. 13)."""
     return _ratio(2 * decoder_calls, reference_words + hypothesis_words)
 
 
 def add_eta(
     path: Path, reference_words: Mapping[str, int], hypothesis_words: Mapping[str, int]
 ) -> None:
-    """Add eta to each utterance and to the set in ``statistics.json``, once texts are scored.
+    """Add eta to each utterance and to the set in ``statistics.json`` after scoring.
 
     Args:
         path: The file.
-        reference_words: Words by utterance, of the whole set.
-        hypothesis_words: The same of the hypotheses.
+        reference_words: Number of reference words by utterance, for the whole set.
+        hypothesis_words: Number of hypothesis words by utterance.
 
     Raises:
         InputError: The file is malformed.
@@ -104,7 +102,7 @@ def add_eta(
 
 
 def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
-    """``{"utterances": {id: summary}, "set": summary}``."""
+    """Return ``{"utterances": {id: summary}, "set": summary}``."""
     total = sum(utterances.values(), DecodingStatistics())
     return {
         "utterances": {key: utterances[key].summary() for key in sorted(utterances)},
@@ -118,7 +116,7 @@ def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -
 
 
 def read_report(path: Path) -> dict:
-    """Read ``statistics.json``: what ``set_report`` made of a set, with eta where it was scored.
+    """Read ``statistics.json``: a ``set_report``, with eta if it was scored.
 
     Raises:
         InputError: The file is malformed.
@@ -133,7 +131,7 @@ def read_report(path: Path) -> dict:
 
 
 def read_statistics(path: Path) -> dict[str, DecodingStatistics]:
-    """Read back what ``write_statistics`` wrote.
+    """Read statistics by utterance from ``statistics.json``.
 
     Raises:
         InputError: The file is malformed.

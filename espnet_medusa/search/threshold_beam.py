@@ -93,12 +93,7 @@ def threshold_beam_search(
 
 
 class ThresholdStrategy(BeamStrategy):
-    """The base head's part: the B best continuations of all running hypotheses.
-
-    Args:
-        beam_size, constraints, top_tokens, normalize_length: As in ``BeamStrategy``.
-        nbest: Requested hypotheses, at most B; None: B.
-    """
+    """The base head's part: the B best continuations of all running hypotheses."""
 
     def __init__(
         self,
@@ -151,14 +146,7 @@ class ThresholdStrategy(BeamStrategy):
 
 
 class ThresholdPlanner:
-    """The heads' part: extend each survivor while the probability is above the threshold.
-
-    Args:
-        strategy: Beam search of the base head.
-        proposer: The heads; None: no drafts.
-        threshold: Minimum probability of a draft.
-        depth: Maximum number of tokens drafted.
-    """
+    """The heads' part: extend each survivor while the probability is above the threshold."""
 
     def __init__(
         self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int

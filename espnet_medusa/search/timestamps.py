@@ -1,13 +1,13 @@
-"""Where times may stand among text: rules over prefixes, pure functions of all positions at once.
+"""Timestamp rules: where timestamp tokens are allowed, for all positions of a draft at once.
 
-They are those of openai-whisper (``ApplyTimestampRules``; Radford et al., arXiv 2212.04356, 2.3).
-Beside a length they need a prefix's own tokens, and the last one its scores:
+The rules are those of openai-whisper (``ApplyTimestampRules``; Radford et al., arXiv 2212.04356,
+section 2.3):
 
-- The first token is a time, the latest allowed one or before it.
-- Times stand in pairs, the end of a segment and the start of the next, but for the last before the
-  end symbol.
-- Times do not fall, and a segment lasts longer than nothing.
-- Where all times together are more probable than any other token, a time comes.
+- The first token is a timestamp, not later than a maximum.
+- Timestamps occur in pairs, the end of a segment and the start of the next one. Only the last one,
+  before the end symbol, is single.
+- Timestamps do not decrease, and a segment is longer than 0 s.
+- If the timestamps together are more probable than any other token, a timestamp follows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from espnet_medusa.tree.prefix import Prefix
 
 @dataclass(frozen=True, eq=False)
 class TimestampStates:
-    """What the rules look at of R prefixes; each (R,).
+    """What the rules need of R prefixes; each attribute is (R,).
 
     Attributes:
-        begins: Nothing stands behind the prompt.
-        last: The last token is a time.
-        paired: Nothing but a time stands before it.
-        latest: The last time, one less than the first id where there is none.
+        begins: Whether the prefix is the prompt.
+        last: Whether the last token is a timestamp.
+        paired: Whether the token before the last one is a timestamp, or missing.
+        latest: Id of the last timestamp; one less than the first id if there is none.
     """
 
     begins: torch.Tensor
@@ -37,7 +37,7 @@ class TimestampStates:
     latest: torch.Tensor
 
     def select(self, rows: torch.Tensor) -> TimestampStates:
-        """States of these rows, in this order."""
+        """Return the states of these rows, in this order."""
         return TimestampStates(
             self.begins[rows], self.last[rows], self.paired[rows], self.latest[rows]
         )
@@ -45,13 +45,13 @@ class TimestampStates:
 
 @dataclass(frozen=True, eq=False)
 class TimestampRules:
-    """Rules of one vocabulary, in which ids below the end symbol are text.
+    """Rules for a vocabulary of text ids, the end symbol, special tokens and timestamps.
 
     Attributes:
-        first: Id of the time 0; all ids from there on are times.
-        times: (T,) ids of the last columns of scores.
-        eos: Column of the end symbol; what stands between it and the times is neither.
-        latest_first: Last id that the first token may be; None: any time.
+        first: Id of the timestamp 0 s; all later ids are timestamps.
+        times: (T,) ids of the timestamp columns, the last columns of scores.
+        eos: Column of the end symbol; columns before it are text.
+        latest_first: Maximum id of the first token; None: any timestamp.
     """
 
     first: int
@@ -60,12 +60,12 @@ class TimestampRules:
     latest_first: int | None = None
 
     def restricted(self, vocabulary: torch.Tensor, eos: int) -> TimestampRules:
-        """The same over columns (V',) of the vocabulary, ascending; ``eos`` is its column."""
+        """Return the rules for ascending columns (V',) of the vocabulary; ``eos``: its column."""
         times = vocabulary[vocabulary >= self.first]
         return TimestampRules(self.first, times, eos, self.latest_first)
 
     def states(self, prefixes: Sequence[Prefix], device: torch.device) -> TimestampStates:
-        """Of R prefixes."""
+        """Return the states of R prefixes."""
         rows = [self._state(prefix) for prefix in prefixes]
         begins, last, paired, latest = torch.tensor(rows, device=device).unbind(1)
         return TimestampStates(begins.bool(), last.bool(), paired.bool(), latest)
@@ -74,12 +74,12 @@ class TimestampRules:
         if prefix.parent is None:
             return True, False, True, self.first - 1
         paired = prefix.length < 2 or prefix.parent.token >= self.first
-        written = (one.token for one in prefix.ancestors() if one.parent is not None)
+        written = (node.token for node in prefix.ancestors() if node.parent is not None)
         latest = next((token for token in written if token >= self.first), self.first - 1)
         return False, prefix.token >= self.first, paired, latest
 
     def advance(self, states: TimestampStates, tokens: torch.Tensor) -> TimestampStates:
-        """States of R prefixes, each longer by its token (R,)."""
+        """Return the states after appending a token (R,) to each prefix."""
         timed = tokens >= self.first
         return TimestampStates(
             torch.zeros_like(states.begins),
@@ -89,14 +89,14 @@ class TimestampRules:
         )
 
     def apply(self, scores: torch.Tensor, states: TimestampStates) -> torch.Tensor:
-        """A copy of scores with what must not come at -inf.
+        """Return a copy of scores with forbidden tokens at -inf.
 
         Args:
-            scores: (R, V) logits or log-probabilities, other constraints applied.
-            states: Of R prefixes.
+            scores: (R, V) logits or log-probabilities with the other constraints applied.
+            states: States of R prefixes.
         """
         width = scores.size(1) - len(self.times)
-        closes = states.last & ~states.paired  # a segment's end: a time or the end symbol follows
+        closes = states.last & ~states.paired  # after the end of a segment text is forbidden
         times = self._apply_to_times(scores[:, width:], states, closes)
         best = scores[:, self.eos : width].amax(dim=-1)
         if self.eos > 0:
@@ -111,25 +111,25 @@ class TimestampRules:
     def _apply_to_times(
         self, scores: torch.Tensor, states: TimestampStates, closes: torch.Tensor
     ) -> torch.Tensor:
-        """(R, T) scores of times."""
+        """Return the scores (R, T) of timestamps."""
         ids = self.times.to(scores.device)
         least = states.latest + (~closes).long()
-        barred = (ids < least[:, None]) | (states.last & states.paired)[:, None]
+        forbidden = (ids < least[:, None]) | (states.last & states.paired)[:, None]
         if self.latest_first is not None:
-            barred |= states.begins[:, None] & (ids > self.latest_first)
-        return scores.masked_fill(barred, -torch.inf)
+            forbidden |= states.begins[:, None] & (ids > self.latest_first)
+        return scores.masked_fill(forbidden, -torch.inf)
 
 
 def build_timestamp_rules(
     first: int, eos: int, vocab_size: int, latest_first: int | None = None
 ) -> TimestampRules:
-    """Rules of a whole vocabulary.
+    """Return the rules for a whole vocabulary.
 
     Args:
-        first: Id of the time 0, above ``eos``.
+        first: Id of the timestamp 0 s, above ``eos``.
         eos: End symbol.
         vocab_size: V.
-        latest_first: Most steps that the first time may be; None: any.
+        latest_first: Maximum of the first timestamp, in timestamp steps; None: no maximum.
     """
     latest = None if latest_first is None else first + latest_first
     return TimestampRules(first, torch.arange(first, vocab_size), eos, latest)

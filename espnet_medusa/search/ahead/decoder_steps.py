@@ -1,4 +1,4 @@
-"""Steps run ahead where the decoder alone scores: all on the device, read back once."""
+"""Steps of a draft if only the decoder scores: all on the device, read back once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from espnet_medusa.tree.token_tree import upload
 
 
 class Step(NamedTuple):
-    """One utterance's beam behind a step.
+    """One utterance's beam of W hypotheses after a step.
 
     Attributes:
-        scores: W; -inf where there is nothing.
-        parents: W places in the beam before.
+        scores: W; -inf for missing hypotheses.
+        parents: W places in the previous beam.
         tokens: W.
     """
 
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class DecoderSteps(Steps):
-    """The search's step as tensor operations over all beams; arguments as ``Steps``'s."""
+    """Steps of the search as tensor operations over all beams; arguments as in ``Steps``."""
 
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
         super().__init__(strategy, scoring, proposer, shape)
@@ -62,9 +62,9 @@ class DecoderSteps(Steps):
             visit(self.strategy, states, steps)
 
     def _chain(self, beams: Beams, draft_states: States, depth: int) -> list[list[Step]] | None:
-        """All steps at once, where the proposer can and nobody compares scores.
+        """Draft all steps at once if the proposer can and scores are not compared.
 
-        It minds no constraints: what they forbid, the decoder refuses.
+        Constraints are ignored: the decoder call rejects forbidden tokens.
         """
         if self.normalized or self.scoring.constraints.forced_prefix or beams.any_evaluated:
             return None
@@ -91,16 +91,16 @@ class DecoderSteps(Steps):
             ended = tokens == self.scoring.eos
             if limits is not None:
                 ended |= (limits <= step + 1)[:, None]
-            # On a CPU it costs little to see that nothing can follow.
+            # On a CPU this check is cheap; on a GPU it would synchronize.
             if step + 1 == depth or ended.device.type == "cpu" and bool(ended.all()):
                 break
             scores = scores.masked_fill(ended, -math.inf)
-            known.go_on(places, count)
+            known.follow(places, count)
             if not lone:
                 rows = flat_rows(places // count, len(gains))
                 draft_states = draft_states.select(rows)
                 timed = timed and timed.select(rows)
-            # Some proposers save work behind an end, be it one that the search has not drafted.
+            # Some proposers save work after an end symbol.
             tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
             draft_states = self.proposer.advance(draft_states, tokens.flatten())
             timed = timed and rules.advance(timed, tokens.flatten())
@@ -114,9 +114,9 @@ class DecoderSteps(Steps):
         step: int,
         timed: TimestampStates | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The best tokens behind each of R prefixes: weighted log-probabilities and ids (R, c).
+        """Return the best next tokens of R prefixes: weighted log-probabilities and ids (R, c).
 
-        Where nobody compares them, gains are logits.
+        If scores are not compared, logits replace log-probabilities.
         """
         scores = self.proposer.logits(draft_states)
         count = min(self.shape.count(step), scores.size(1))
@@ -158,7 +158,7 @@ class DecoderSteps(Steps):
     def _prune(
         self, scores: torch.Tensor, gains: torch.Tensor, tokens: torch.Tensor, lone: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The next beams (U, W): scores, places among all continuations, tokens."""
+        """Return the next beams (U, W): scores, places among all continuations, tokens."""
         if lone:
             return scores + gains, torch.zeros_like(tokens), tokens
         scores = (scores[:, :, None] + gains.view(*scores.shape, -1)).flatten(1)
@@ -173,19 +173,19 @@ class DecoderSteps(Steps):
 def read(
     steps: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: Sequence[int]
 ) -> list[list[Step]]:
-    """All steps to the host at once.
+    """Copy all steps to the host at once.
 
     Args:
         steps: Scores, places among all continuations and tokens, (U, W) each.
-        counts: Continuations of each prefix, step by step.
+        counts: Continuations per prefix, of each step.
     """
     rows = len(steps[0][0])
     columns = [torch.cat(parts, dim=1).double() for parts in zip(*steps, strict=True)]
     scores, places, tokens = torch.stack(columns).tolist()
-    found, begin = [], 0
+    host_steps, begin = [], 0
     for (step_scores, _, _), count in zip(steps, counts, strict=True):
         end = begin + step_scores.size(1)
-        found.append(
+        host_steps.append(
             [
                 Step(
                     scores[row][begin:end],
@@ -196,21 +196,21 @@ def read(
             ]
         )
         begin = end
-    return found
+    return host_steps
 
 
 class Beams:
-    """Where the run-ahead begins: the hypotheses of U states, W of each.
+    """The hypotheses from which a draft starts, W of each of U states.
 
     Args:
         states: U.
-        device: Where draft_states are.
+        device: Device of the proposer's states.
 
     Attributes:
-        prefixes: U W; a state that has fewer repeats its first.
-        scores: (U, W), -inf for repeated ones.
-        lengths: U, tokens of the hypotheses behind the prompt.
-        least: U, tokens before an end symbol may come.
+        prefixes: U W; a state with fewer hypotheses repeats its first one.
+        scores: (U, W), -inf for repetitions.
+        lengths: U, tokens after the prompt.
+        least: U, minimum numbers of tokens before an end symbol.
     """
 
     def __init__(self, states: Sequence[SearchState], device: torch.device):
@@ -227,11 +227,11 @@ class Beams:
 
     @property
     def any_evaluated(self) -> bool:
-        """Whether the decoder has said already what follows one of them."""
+        """Whether the decoder has evaluated one of the prefixes."""
         return any(prefix.evaluated for prefix in self.prefixes)
 
     def start(self, proposer: Proposer) -> States:
-        """States of U W prefixes; those of evaluated ones count for nothing."""
+        """Return states of U W prefixes; those of evaluated ones are not used."""
         if self.prefixes[0].parent is None:  # prompts, one each
             return proposer.start(self.prefixes)
         sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
@@ -245,23 +245,23 @@ class Beams:
 
 
 class Known:
-    """What the decoder has said already: evaluated prefixes of the beams and below them.
+    """Evaluated prefixes in the beams, and their evaluated descendants.
 
-    A beam that states over them follows the decoder, and has a proposer start afresh from there.
+    After an evaluated prefix a draft uses the decoder's candidates, and the proposer starts anew.
 
     Args:
-        beams: Where the run-ahead begins.
-        proposer: Gives the draft_states.
-        shape: How many continuations are asked for.
+        beams: Start of the draft.
+        proposer: Computes states.
+        shape: Number of continuations.
 
     Attributes:
-        nodes: (U W,) the evaluated prefix that each place of the beams stands on; -1 for none.
+        nodes: (U W,) index of the evaluated prefix at each place of the beams; -1 for none.
     """
 
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
         self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
-        for prefix in self.prefixes:  # grows on the way
-            # Where drafts leave a scorer out, only the beam's own have candidates yet.
+        for prefix in self.prefixes:  # the list grows during the loop
+            # If drafts leave out a scorer, only the search's own prefixes have candidates.
             self.prefixes += [
                 child
                 for child in prefix.children.values()
@@ -279,7 +279,7 @@ class Known:
         self.children = upload(children, device)
 
     def put_states(self, draft_states: States) -> States:
-        """The proposer starts afresh from evaluated prefixes."""
+        """Return the states, replaced by new ones at evaluated prefixes."""
         if not self.prefixes:
             return draft_states
         places = torch.arange(len(self.nodes), device=self.nodes.device)
@@ -289,7 +289,7 @@ class Known:
     def put_candidates(
         self, gains: torch.Tensor, tokens: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(U W, c) gains and tokens, the decoder's behind evaluated prefixes."""
+        """Return gains and tokens (U W, c), the decoder's after evaluated prefixes."""
         if not self.prefixes:
             return gains, tokens
         here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)
@@ -299,11 +299,12 @@ class Known:
             torch.where(here, self.tokens[nodes, :count], tokens),
         )
 
-    def go_on(self, places: torch.Tensor, count: int) -> None:
-        """One step further.
+    def follow(self, places: torch.Tensor, count: int) -> None:
+        """Follow the chosen continuations.
 
         Args:
-            places: (U, W') of the chosen ones among the continuations, ``count`` each.
+            places: (U, W') of the chosen ones among all continuations.
+            count: Continuations per prefix.
         """
         if not self.prefixes:
             return
@@ -313,7 +314,7 @@ class Known:
 
 
 def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Places (U, W') within each of U equal parts of ``num_rows`` rows, as row numbers (U W',)."""
+    """Convert places (U, W') in U equal parts of ``num_rows`` rows to row numbers (U W',)."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
 
@@ -321,7 +322,7 @@ def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
 def _table_row(
     prefix: Prefix, index: dict[Prefix, int], count: int
 ) -> tuple[list[float], list[int], list[int]]:
-    """Gains and tokens of the best continuations, and which of these are evaluated."""
+    """Return gains and tokens of the best continuations, and indices of evaluated ones."""
     candidates = prefix.candidates
     gains, tokens = candidates.gains[:count], candidates.tokens[:count]
     children = [index.get(prefix.children.get(token), -1) for token in tokens]
