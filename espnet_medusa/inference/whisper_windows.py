@@ -18,10 +18,9 @@ from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import greedy_search
+from espnet_medusa.search.greedy import greedy_search, sampling_search
 from espnet_medusa.search.options import THRESHOLD, LengthLimits
 from espnet_medusa.search.patient_beam import patient_beam_search
-from espnet_medusa.search.sampling import sampling_search
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics

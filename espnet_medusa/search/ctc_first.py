@@ -29,8 +29,8 @@ from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import GreedyState, GreedyStrategy
-from espnet_medusa.search.loop import share_seconds
 from espnet_medusa.search.options import SearchOptions
+from espnet_medusa.search.search import share_seconds
 from espnet_medusa.search.state import prompt_draft
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction
 

@@ -1,6 +1,7 @@
-"""Greedy search: follow the accepted drafts of the evaluated tree, else the best token.
+"""Greedy search with an acceptance rule, and sampling.
 
-With the exact rule the text equals that of plain greedy search, whatever was drafted.
+Greedy search follows the accepted drafts of the evaluated tree, else it takes the best token. With
+the exact rule the text equals that of plain greedy search, whatever was drafted.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.search.acceptance import AcceptanceRule
+from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.lookahead import PLAIN, DraftShape
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.constraints import Constraints
@@ -41,6 +42,13 @@ def greedy_search(
     """
     strategy = GreedyStrategy(rule, constraints, decoder.best_tokens)
     return Search(decoder, RunAhead(strategy, proposer, shape))
+
+
+def sampling_search(
+    decoder: TreeDecoder, constraints: Constraints, temperature: float, seed: int = 0
+) -> Search:
+    """Return a search that samples each token; arguments as in ``SamplingStrategy``."""
+    return Search(decoder, RunAhead(SamplingStrategy(constraints, temperature, seed), None, PLAIN))
 
 
 @dataclass
@@ -183,6 +191,47 @@ class GreedyStrategy(Strategy):
 
     def finish(self, state: GreedyState) -> None:
         state.statistics.tokens = state.steps
+
+
+class SamplingStrategy(GreedyStrategy):
+    """Greedy search with sampled tokens; scores are log-probabilities at temperature 1.
+
+    Each utterance has its own random numbers, so batching does not change its result.
+
+    Args:
+        constraints: Allowed tokens.
+        temperature: Above 0; logits are divided by it.
+        seed: Random seed of each utterance.
+    """
+
+    def __init__(self, constraints: Constraints, temperature: float, seed: int):
+        super().__init__(AcceptanceRule(exact, best_only=True), constraints)
+        self.temperature, self.seed = temperature, seed
+
+    def begin(
+        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
+    ) -> GreedyState:
+        state = super().begin(memory, prompt, max_length, limits)
+        state.generator = torch.Generator().manual_seed(self.seed)
+        return state
+
+    def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
+        requests = [Request(state.scorers, state.draft.queried) for state in states]
+        logits = self.scoring.constrain(requests, logits).float()
+        # Gumbel-max: the argmax of scores with Gumbel noise is a sample from their softmax.
+        noise = torch.stack(
+            [
+                torch.empty(logits.size(1)).exponential_(generator=state.generator).log()
+                for state, request in zip(states, requests, strict=True)
+                for _ in request.prefixes
+            ]
+        )
+        tokens = (logits / self.temperature - noise.to(logits.device)).argmax(dim=-1, keepdim=True)
+        log_probs = logits.log_softmax(dim=-1).gather(1, tokens)
+        prefixes = [prefix for request in requests for prefix in request.prefixes]
+        table = torch.cat([tokens.double(), log_probs.double()], dim=1).tolist()
+        for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
+            prefix.best = (int(token), log_prob)
 
 
 def longest_accepted(prefix: Prefix) -> list[Prefix]:

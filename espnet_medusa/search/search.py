@@ -1,20 +1,48 @@
-"""A search: a decoder, and a planner with its strategy."""
+"""A search and its loop: draft, verify in one decoder call, advance, drop unused nodes.
+
+Each utterance advances at its own pace and leaves the batch when it is done.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Protocol
 
 import torch
 
-from espnet_medusa.search.loop import DraftPlanner, run
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
-from espnet_medusa.tree.proposer import DraftInput
-from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.tree.placement import Placement, compact
+from espnet_medusa.tree.proposer import DraftContext, DraftInput
+from espnet_medusa.tree.token_tree import upload
+from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 
 AS_MANY_AS_FRAMES = LengthLimits()
 SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long enough
+
+
+class DraftPlanner(Protocol):
+    """Plans which nodes the next decoder call evaluates.
+
+    Attributes:
+        strategy: How hypotheses are scored, continued and ended.
+        needs_head_input: Whether it drafts from the decoder's head input.
+    """
+
+    strategy: Strategy
+    needs_head_input: bool
+
+    def begin(self, context: DraftContext) -> DraftPlanner:
+        """Return the planner for one batch of utterances."""
+
+    def draft_prompt(self, states: Sequence[SearchState]) -> None:
+        """Set each state's first ``draft``: its prompt and what may follow it."""
+
+    def draft(self, states: Sequence[SearchState]) -> None:
+        """Set each state's ``draft``: its unevaluated hypotheses and what may follow them."""
 
 
 class Search:
@@ -110,3 +138,136 @@ class Search:
 def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
     """Return these rows of each part."""
     return [[part[row] for row in rows] for part in parts]
+
+
+class PlacedState(Placement):
+    """A search state and its slots in the token tree.
+
+    Args:
+        state: The utterance.
+        prompt: Its prompt tokens.
+    """
+
+    def __init__(self, state: SearchState, prompt: list[int]):
+        super().__init__(prompt)
+        self.state = state
+
+
+def run(
+    decoder: TreeDecoder,
+    planner: DraftPlanner,
+    states: Sequence[SearchState],
+    memory: torch.Tensor,
+    memory_lengths: torch.Tensor,
+    prompts: Sequence[list[int]],
+    draft_inputs: Sequence[DraftInput],
+) -> None:
+    """Search until all utterances are done.
+
+    Args:
+        decoder: Evaluates nodes.
+        planner: Drafts, and holds the strategy.
+        states: U, at their roots.
+        memory: (U, S, D) encoder output.
+        memory_lengths: (U,) frames.
+        prompts: Prompt tokens of each utterance.
+        draft_inputs: U, for draft models and CTC.
+    """
+    strategy, started = planner.strategy, time.perf_counter()
+    tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
+    share_seconds(states, started)
+    started, roots = time.perf_counter(), [state.root for state in states]
+    context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+    planner = planner.begin(context)
+    planner.draft_prompt(states)
+    share_seconds(states, started, drafting=True)
+    rows = [PlacedState(state, prompt) for state, prompt in zip(states, prompts, strict=True)]
+    while rows:
+        started, states = time.perf_counter(), [row.state for row in rows]
+        _evaluate(decoder, tree_state, rows, strategy)
+        before = [state.steps for state in states]
+        strategy.advance(states)
+        for state, steps in zip(states, before, strict=True):
+            depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
+            state.draft.accepted = min(accepted, depth)
+            state.statistics.count_drafts(depth, accepted)
+        rows = _drop_finished(decoder, tree_state, rows)
+        if rows:
+            running = [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
+            compact(decoder, tree_state, rows, running)
+        share_seconds(states, started)
+        if rows:
+            started, states = time.perf_counter(), [row.state for row in rows]
+            planner.draft(states)
+            strategy.accept_unverified(states)
+            rows = _drop_finished(decoder, tree_state, rows)
+            share_seconds(states, started, drafting=True)
+
+
+def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
+    """Divide the seconds since ``started`` evenly among the states."""
+    seconds = (time.perf_counter() - started) / len(states)
+    for state in states:
+        state.statistics.decoder_seconds += seconds
+        if drafting:
+            state.statistics.draft_seconds += seconds
+
+
+def _evaluate(
+    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState], strategy: Strategy
+) -> None:
+    """Evaluate the drafts of all rows in one decoder call, and judge them."""
+    first = tree_state.num_nodes
+    tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
+    outputs = decoder.extend(tree_state, tokens, parents)
+    placed = [prefix for row in rows for prefix in row.slots[first:]]
+    for row, new in zip(rows, tokens, strict=True):
+        row.state.statistics.decoder_calls += 1
+        row.state.statistics.nodes += len(new)
+        row.fill(tree_state.num_nodes)
+    hidden = outputs.hidden
+    if first == 0:
+        _watch(decoder, rows, [*map(len, tokens)], hidden)
+    queried = {prefix for row in rows for prefix in row.state.draft.queried}
+    if len(queried) < len(placed):  # inner prompt tokens need no logits
+        places = [place for place, prefix in enumerate(placed) if prefix in queried]
+        hidden = hidden[upload(places, hidden.device, torch.long)]
+    for place, prefix in enumerate(placed):
+        if prefix is not None:
+            prefix.head_input = (outputs.head_input, place)
+    strategy.judge([row.state for row in rows], decoder.logits(hidden))
+
+
+def _watch(
+    decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
+) -> None:
+    """Set the probabilities of the watched tokens.
+
+    Args:
+        decoder: Has evaluated the prompts.
+        rows: U.
+        sizes: Numbers of nodes; the prompt's are the first ones.
+        hidden: (R, D) of these nodes.
+    """
+    places = [
+        (row.state.watched, before + row.state.watched.place)
+        for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
+        if row.state.watched is not None
+    ]
+    if places:
+        logits = decoder.logits(hidden[[place for _, place in places]]).float()
+        for (watched, _), probabilities in zip(places, logits.softmax(dim=-1), strict=True):
+            watched.probability = float(probabilities[watched.token])
+
+
+def _drop_finished(
+    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState]
+) -> list[PlacedState]:
+    """Return the unfinished rows; free what the finished ones hold."""
+    unfinished = [index for index, row in enumerate(rows) if not row.state.done]
+    for row in rows:
+        if row.state.done:
+            row.clear()
+    if 0 < len(unfinished) < len(rows):
+        decoder.select(tree_state, unfinished)
+    return [rows[index] for index in unfinished]

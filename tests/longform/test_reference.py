@@ -24,9 +24,8 @@ from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.greedy import greedy_search
+from espnet_medusa.search.greedy import greedy_search, sampling_search
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.sampling import sampling_search
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
 ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs

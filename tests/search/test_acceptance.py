@@ -20,7 +20,7 @@ def logits_of(*rows) -> torch.Tensor:
 
 @st.composite
 def judged(draw, num_ids=8, num_rows=6):
-    """Logits (E, V) with ties and forbidden tokens, one at least allowed, and tokens (E,)."""
+    """Logits (E, V) with ties and forbidden tokens (not all), and tokens (E,)."""
     value = st.sampled_from([-math.inf, -2.0, -0.5, 0.0, 0.0, 1.5, 3.0])
     ids = draw(st.integers(1, num_ids))
     row = st.lists(value, min_size=ids, max_size=ids).filter(lambda row: max(row) > -math.inf)
@@ -62,14 +62,14 @@ def test_top_m_allows_the_m_best():
     assert top_m(logits, tokens, 9).tolist() == [True, True, True, True]
 
 
-def test_a_forbidden_token_never_stands():
+def test_forbidden_tokens_are_never_accepted():
     logits = torch.tensor([[-math.inf, 1.0, -math.inf]])
     for options in [SearchOptions(acceptance="exact"), SearchOptions(acceptance="typical")]:
         assert build_rule(options).allowed(logits, torch.tensor([0])).tolist() == [False]
     assert top_m(logits.expand(3, -1), torch.arange(3), 3).tolist() == [False, True, False]
 
 
-def test_threshold_looks_at_the_draft_only():
+def test_threshold_uses_the_draft_probability_only():
     log_probs = torch.tensor([0.9, 0.5, 0.49, 0.0]).log()
     assert threshold(log_probs, 0.5).tolist() == [True, True, False, False]
     assert threshold(torch.zeros(1), 1.0).tolist() == [True]
@@ -78,8 +78,8 @@ def test_threshold_looks_at_the_draft_only():
     assert rule.accepts_draft(log_probs).tolist() == [True, True, True, False]
 
 
-def test_likelihood_is_the_probability_among_what_is_allowed():
-    logits = logits_of([0.3, 0.1, 0.4], [0.3, 0.1, 0.4])  # of 0.8: what is not at -inf
+def test_likelihood_is_the_probability_over_allowed_tokens():
+    logits = logits_of([0.3, 0.1, 0.4], [0.3, 0.1, 0.4])  # sum: 0.8
     assert likelihood(logits, torch.tensor([0, 1]), 0.3).tolist() == [True, False]
     assert likelihood(logits, torch.tensor([0, 1]), 0.12).tolist() == [True, True]
     assert likelihood(logits, torch.tensor([2, 0]), 0.49).tolist() == [True, False]
@@ -96,9 +96,9 @@ def test_likelihood_is_the_probability_among_what_is_allowed():
 def test_likelihood_is_its_formula(case, least):
     logits, tokens = case
     allowed = likelihood(logits, tokens, least)
-    for row, token, stands in zip(logits.double().exp(), tokens, allowed, strict=True):
+    for row, token, accepted in zip(logits.double().exp(), tokens, allowed, strict=True):
         probability = float(row[token] / row.sum())
-        assert stands == (probability >= least and probability > 0)
+        assert accepted == (probability >= least and probability > 0)
     if least > 0.5:
         assert not (allowed & ~exact(*case)).any()
 
@@ -115,9 +115,11 @@ def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
     logits, tokens = case
     allowed = top_m(logits, tokens, m)
     assert (top_m(logits, tokens, m + 1) | ~allowed).all()
-    for row, token, stands in zip(logits.tolist(), tokens.tolist(), allowed.tolist(), strict=True):
+    for row, token, accepted in zip(
+        logits.tolist(), tokens.tolist(), allowed.tolist(), strict=True
+    ):
         ranked = sorted(range(len(row)), key=lambda index: (-row[index], index))
-        assert stands == (token in ranked[:m] and row[token] > -math.inf)
+        assert accepted == (token in ranked[:m] and row[token] > -math.inf)
 
 
 @seeded
@@ -125,19 +127,19 @@ def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
 def test_typical_is_its_formula(case, epsilon, alpha):
     logits, tokens = case
     allowed = typical(logits, tokens, epsilon, alpha).tolist()
-    for row, token, stands in zip(logits.tolist(), tokens.tolist(), allowed, strict=True):
+    for row, token, accepted in zip(logits.tolist(), tokens.tolist(), allowed, strict=True):
         weights = [math.exp(logit) for logit in row]
         probs = [weight / sum(weights) for weight in weights]
         entropy = -sum(p * math.log(p) for p in probs if p > 0)
         bound = min(epsilon, alpha * math.exp(-entropy))
-        # float32 and the 1e-5 of the implementation decide what lies this near the bound
+        # float32 and the 1e-5 of the implementation decide cases close to the bound
         if abs(probs[token] - bound) > 1e-3:
-            assert stands == (probs[token] > bound)
+            assert accepted == (probs[token] > bound)
 
 
 @seeded
 @given(judged(), st.sampled_from(["exact", "typical", "top_m"]))
-def test_each_draft_is_judged_on_its_own(case, name):
+def test_each_draft_is_judged_independently(case, name):
     rule = build_rule(SearchOptions(acceptance=name, top_m=2))
     assert rule.verifies
     logits, tokens = case

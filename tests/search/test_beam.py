@@ -1,4 +1,4 @@
-"""Invariant 1, beam part: the n-best list is BatchBeamSearch's, whatever was drafted."""
+"""The n-best list equals that of ESPnet's BatchBeamSearch, whatever was drafted."""
 
 import random
 
@@ -76,8 +76,8 @@ def test_nbest_with_a_draft_model(seed, kind):
 @pytest.mark.parametrize("left_out", ["lm", "ctc"])
 @pytest.mark.parametrize("heads", DRAFTING)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_scorer_that_drafts_do_without(seed, heads, left_out):
-    """The decoder alone scores while running ahead, and not alone otherwise."""
+def test_a_scorer_that_is_not_used_for_drafts(seed, heads, left_out):
+    """Only the decoder scores drafts; other scorers score the search."""
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [14, 9, 11])
     weights = make_weights(**{left_out: 0.4})
@@ -148,14 +148,12 @@ def test_positions_run_out_before_the_frames():
     weights = make_weights(length_bonus=3.0)
     search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
     oracle = espnet_search(UncachedScorer(decoder), 5, weights, 3)
-    search_states = compare(search, memory, lengths, oracle, LengthLimits(-12))
-    longest = max(
-        len(ended.tokens) for search_state in search_states for ended in search_state.ended
-    )
-    # A bonus that nobody would end for: as many tokens as there are positions, and the end.
+    states = compare(search, memory, lengths, oracle, LengthLimits(-12))
+    longest = max(len(ended.tokens) for state in states for ended in state.ended)
+    # The length bonus prevents early ends: one token per position, and the end symbol.
     assert longest == 12 + 1
-    for search_state in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
-        assert all(len(ended.tokens) <= 13 for ended in search_state.ended)
+    for state in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
+        assert all(len(ended.tokens) <= 13 for ended in state.ended)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -164,20 +162,19 @@ def test_batch_equals_singles(seed):
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
     together = search(memory, lengths, torch.tensor([[EOS]] * 4))
-    for row, search_state in enumerate(together):
+    for row, state in enumerate(together):
         size = lengths[row : row + 1]
         alone = search(memory[row : row + 1, :size], size, torch.tensor([[EOS]]))[0]
         assert_same_nbest(
-            [(e.tokens, e.score) for e in search_state.ended],
-            [(e.tokens, e.score) for e in alone.ended],
+            [(e.tokens, e.score) for e in state.ended], [(e.tokens, e.score) for e in alone.ended]
         )
-        assert search_state.statistics.decoder_calls == alone.statistics.decoder_calls
-        assert search_state.statistics.nodes == alone.statistics.nodes
+        assert state.statistics.decoder_calls == alone.statistics.decoder_calls
+        assert state.statistics.nodes == alone.statistics.nodes
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_ctc_finds_impossible_stays_so(seed):
-    """A beam as wide as the vocabulary takes in the blank; in ESPnet its score comes back."""
+def test_impossible_ctc_prefixes_stay_impossible(seed):
+    """A beam as wide as the vocabulary includes the blank; ESPnet's score of it recovers later."""
     decoder, weights = tiny_decoder(seed), make_weights(ctc=0.3)
     memory, lengths = random_memory(seed, [8])
     scorer, width = UncachedScorer(decoder), VOCAB_SIZE
@@ -201,20 +198,19 @@ def test_end_detection_is_espnets():
     assert 0 < stops < 500
 
 
-def test_a_proposer_that_knows_the_decoder_saves_most_calls():
-    """Drafts of the decoder's own probabilities: the run-ahead is the search, no step is missed."""
+def test_drafts_of_the_decoders_own_probabilities_are_all_accepted():
+    """Each call after the first serves the step that it is for, and all drafted steps."""
     decoder = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16])
 
     drafting = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
-    search_state = compare(search, memory, lengths, oracle, LengthLimits())[0]
-    # The prompt's call has no drafts; each other call serves the step it is for and six more.
-    assert search_state.statistics.decoder_calls == 1 + -(-(search_state.steps - 1) // 7)
+    state = compare(search, memory, lengths, oracle, LengthLimits())[0]
+    assert state.statistics.decoder_calls == 1 + -(-(state.steps - 1) // 7)
 
 
-def test_memory_holds_cross_attention_once_and_few_nodes():
+def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder = build_runtime(tiny_decoder(1, "block", max_target_positions=64))
     memory, lengths = random_memory(1, [40, 33])
     states, start = [], decoder.start
@@ -227,7 +223,7 @@ def test_memory_holds_cross_attention_once_and_few_nodes():
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
     search(memory, lengths, torch.tensor([[EOS]] * 2))
     assert states[0].memory[0].size(0) <= 2, "keys of the memory exist once per utterance"
-    # Living nodes: 6 hypotheses of at most 40 tokens and what was drafted last.
+    # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40
 
 
@@ -236,8 +232,11 @@ def test_statistics_of_drafts(seed):
     decoder = tiny_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [15])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 3, DraftShape(4, 9))
-    search_state = search(memory, lengths, torch.tensor([[EOS]]))[0]
-    counts = search_state.statistics
-    assert search_state.steps == counts.decoder_calls + sum(counts.accepted)
-    assert counts.tokens == len(search_state.ended[0].tokens)
-    assert all(kept <= tried for kept, tried in zip(counts.accepted, counts.drafted, strict=True))
+    state = search(memory, lengths, torch.tensor([[EOS]]))[0]
+    counts = state.statistics
+    assert state.steps == counts.decoder_calls + sum(counts.accepted)
+    assert counts.tokens == len(state.ended[0].tokens)
+    assert all(
+        accepted <= drafted
+        for accepted, drafted in zip(counts.accepted, counts.drafted, strict=True)
+    )

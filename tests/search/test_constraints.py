@@ -23,7 +23,7 @@ WORDS = [token for token in range(V) if token != EOS]
 
 
 def reference(options, scores, length, min_length):
-    """(V,) to (V,): what transformers' generate makes of one position, and a forced token."""
+    """(V,) to (V,): transformers' processors at one position, and forced tokens."""
     processors = LogitsProcessorList()
     if min_length is not None:
         processors.append(MinNewTokensLengthLogitsProcessor(PROMPT, min_length, EOS))
@@ -129,7 +129,7 @@ def test_allowed_tokens_are_those_that_have_a_score(case, tokens, min_length):
     assert constraints.count_allowed(tokens, min_length) == expected
 
 
-def test_nothing_to_apply_costs_nothing():
+def test_empty_constraints_return_the_scores():
     options = SearchOptions(
         suppress_tokens=[], forced_prefix=[], exponential_decay_length_penalty=[]
     )
@@ -140,7 +140,7 @@ def test_nothing_to_apply_costs_nothing():
     assert not build_constraints(SearchOptions(suppress_tokens=[0]), V, EOS).is_empty
 
 
-def test_a_huge_penalty_stays_a_number():
+def test_a_huge_penalty_is_finite():
     options = SearchOptions(exponential_decay_length_penalty=[0, 10.0])
     scores = torch.tensor([[0.0, 1.0], [-1.0, 1.0]])
     constrained = build_constraints(options, 2, 0).apply(scores, torch.tensor([400, 400]))
@@ -180,6 +180,6 @@ def test_bad_penalties_are_refused(value):
         build_constraints(options, V, EOS)
 
 
-def test_a_penalty_start_may_be_a_float_that_is_whole():
+def test_a_penalty_start_may_be_an_integral_float():
     options = SearchOptions(exponential_decay_length_penalty=[140.0, 1.01])
     assert build_constraints(options, V, EOS).penalty == (140, 1.01)

@@ -1,4 +1,4 @@
-"""CTC first: what stands of its hypothesis, and what greedy search writes behind it."""
+"""CTC first: the accepted part of its hypothesis, and greedy search after it."""
 
 import itertools
 import math
@@ -17,12 +17,12 @@ from espnet_medusa.search.build import SearchModel, build_greedy
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import SearchOptions, check_options
 
-BLANK = VOCAB_SIZE  # so that CTC can say every token of the decoder
+BLANK = VOCAB_SIZE  # not a token of the decoder
 GREEDY = {"search": "greedy"}
 
 
 def words(*ids):
-    """Training's most frequent tokens, as a model with heads would have counted them."""
+    """Most frequent training tokens, as for a model with heads."""
     return lambda size, eos: torch.tensor([*ids, eos])
 
 
@@ -42,7 +42,7 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
     return found(memory, lengths, prompt, bounds(most, least))
 
 
-# The oracle: frame by frame, token by token, a forward of all that was written for each.
+# The oracle: frame by frame, token by token, with a forward pass of all written tokens.
 
 
 def collapse(log_probs, blank):
@@ -82,12 +82,12 @@ def probabilities(decoder, memory, written, least, options):
 
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
-    """Tokens without the end symbol, and whether the decoder is asked."""
-    heard = collapse(log_probs, blank)
-    ended = [*heard, EOS][:most]
+    """Tokens without the end symbol, and whether there is a decoder call."""
+    hypothesis = collapse(log_probs, blank)
+    ended = [*hypothesis, EOS][:most]
     possible = all(not forbidden(t, place, least, options) for place, t in enumerate(ended))
-    if entropy is not None and possible and len(heard) <= most and is_sure(log_probs, entropy):
-        return heard, False
+    if entropy is not None and possible and len(hypothesis) <= most and is_sure(log_probs, entropy):
+        return hypothesis, False
     written = []
     for token in ended if likelihood is not None else []:
         if probabilities(decoder, memory, written, least, options).get(token, -1) < likelihood:
@@ -157,11 +157,11 @@ def test_ragged_batches_are_the_oracle(seed):
         assert math.isfinite(state.hypothesis.score)
 
 
-# What thresholds at their bounds do.
+# Thresholds at their bounds.
 
 
 def spoken(seed, num_edits=2, sure=0.9):
-    """A model, three utterances, what greedy search writes of them and CTC that hears worse."""
+    """A model, three utterances, their greedy texts, and CTC with errors."""
     rng, decoder = random.Random(seed), tiny_decoder(seed, "linear")
     memory, lengths = random_memory(seed, [9, 4, 12])
     texts = [
@@ -196,7 +196,7 @@ def test_any_entropy_is_below_infinity(seed):
         assert (counts.decoder_calls, counts.nodes, counts.drafted) == (0, 0, [])
         assert counts.tokens == len(state.n_best[0].tokens) - (len(text) == 30)
         assert counts.decoder_seconds >= counts.draft_seconds > 0
-        # A frame a token, and the last one for the end: 0.2 each.
+        # Probability 0.2 for each token (one frame each) and for the end (the last frame).
         assert state.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
 
 
@@ -232,8 +232,8 @@ def test_any_likelihood_is_0_or_more(seed):
 
 
 @pytest.mark.parametrize("least", [0.3, 1.5])
-def test_what_ctc_has_right_takes_one_call_at_any_threshold(least):
-    """A token that is not probable enough may be the best one: then the search goes on over it."""
+def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
+    """A rejected token may still be the best one: then the search continues with it."""
     decoder, ctc, memory, lengths, texts, _ = spoken(3, num_edits=0)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": least}
     states = search(decoder, ctc, memory, lengths, [30] * 3, **options)
@@ -251,7 +251,7 @@ def test_texts_longer_than_any_draft_take_one_call():
     assert state.tokens == heard[0] and state.statistics.decoder_calls == 1
 
 
-def test_what_is_longer_than_the_text_may_be_does_not_stand_by_entropy():
+def test_a_ctc_text_above_the_maximum_length_is_not_accepted_by_entropy():
     decoder, ctc, memory, lengths, texts, heard = spoken(0, num_edits=0)
     most = [len(text) for text in heard]
     whole = search(decoder, ctc, memory, lengths, most, ctc_entropy_threshold=math.inf)
@@ -263,7 +263,7 @@ def test_what_is_longer_than_the_text_may_be_does_not_stand_by_entropy():
     assert all(state.statistics.decoder_calls for state in cut)
 
 
-def test_an_empty_text_stands():
+def test_an_empty_ctc_text_is_accepted():
     decoder, _, memory, lengths, _, _ = spoken(0)
     ctc = ScriptedCTC([[], [1], []], memory, BLANK)
     states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
@@ -271,12 +271,9 @@ def test_an_empty_text_stands():
     assert all(state.ended for state in states)
 
 
-# The rest.
-
-
 @pytest.mark.parametrize("drafter", ["ctc", "ctc+heads"])
 @pytest.mark.parametrize("options", [{"ctc_entropy_threshold": 0.6}, {}], ids=str)
-def test_ctc_is_asked_once_for_each_utterance(drafter, options):
+def test_ctc_runs_once_per_utterance(drafter, options):
     decoder, ctc, memory, lengths, _, _ = spoken(1, sure=[0.99, 0.5, 0.99])
     asked = []
 
@@ -290,7 +287,7 @@ def test_ctc_is_asked_once_for_each_utterance(drafter, options):
     assert stood == ([True, False, True] if options else [False] * 3)
 
 
-def test_decoding_again_hears_again():
+def test_a_search_can_be_used_again():
     decoder, ctc, memory, lengths, _, heard = spoken(2)
     found = build(decoder, ctc, drafter="ctc", ctc_likelihood_threshold=0)
     prompt = torch.tensor([PROMPT] * 3)
@@ -316,7 +313,7 @@ def test_decoding_again_hears_again():
     ],
     ids=str,
 )
-def test_thresholds_that_cannot_be_are_refused(options, message):
+def test_bad_thresholds_are_refused(options, message):
     with pytest.raises(InputError, match=message) as refused:
         check_options(SearchOptions(**GREEDY | options), 1)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Draft options that heads bring hold where a decode config says nothing, and nowhere else."""
+"""Draft defaults of a model apply to options that are not set."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def chosen(**given):
     return options.draft_depth, options.draft_vocab_size
 
 
-def test_what_is_given_stays():
+def test_options_that_are_set_stay():
     assert chosen(search="greedy") == (3, 900)
     assert chosen(search="greedy", drafter="heads", acceptance="typical") == (3, 900)
     assert chosen(search="greedy", draft_depth=0) == (0, 900)
@@ -25,12 +25,12 @@ def test_what_is_given_stays():
 @pytest.mark.parametrize(
     "given", [{"drafter": "ctc"}, {"acceptance": "threshold"}, {"medusa_choices": [1, 2]}], ids=str
 )
-def test_other_drafts_are_left_alone(given):
+def test_defaults_are_for_verified_heads_only(given):
     assert chosen(search="greedy", **given) == (None, None)
 
 
 @pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
-def test_nothing_said_changes_nothing(conf):
+def test_without_defaults_options_stay(conf):
     options = SearchOptions(search="greedy")
     assert with_draft_defaults(options, conf) == options
 
@@ -46,7 +46,7 @@ def test_nothing_said_changes_nothing(conf):
         ([3], "draft_conf: allowed: options by search"),
     ],
 )
-def test_what_cannot_be(conf, message):
+def test_bad_defaults_are_refused(conf, message):
     with pytest.raises(InputError) as refusal:
         with_draft_defaults(SearchOptions(search="greedy"), conf)
     assert message in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Invariant 1, greedy part: exact drafts leave plain greedy text, whatever the shape."""
+"""Greedy text with exact drafts equals plain greedy text, for every draft shape."""
 
 import functools
 import random
@@ -66,20 +66,20 @@ def test_minimum_length_holds_inside_drafts(seed):
 
 
 def known_future(future: list[int]) -> PathProposer:
-    """Drafts what it is told that greedy search will write."""
+    """Drafts the given tokens."""
     return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
 @functools.cache
 def ending_seed(max_length: int) -> int:
-    """A seed whose greedy text ends by itself after some tokens."""
+    """A seed whose greedy text ends before the maximum length."""
     for seed in range(200):
         decoder = tiny_decoder(seed, "none")
         memory, _ = random_memory(seed, [5])
         tokens, _, ended = plain_greedy(decoder, memory, PROMPT, max_length)
         if ended and 4 <= len(tokens) <= max_length - 3:
             return seed
-    raise AssertionError("no seed ends by itself")
+    raise AssertionError("no such seed")
 
 
 @pytest.mark.parametrize("depth", [1, 4, 10])
@@ -92,9 +92,9 @@ def test_end_symbol_inside_a_draft(depth):
     found = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
     assert ended and found.ended
     assert found.tokens == tokens
-    # The first call has no drafts yet; then each writes its drafts and one more while they last.
+    # The first call has no drafts; each later call writes its drafts and one more token.
     assert found.statistics.decoder_calls == 1 + -(-len(tokens) // (depth + 1))
-    # What was drafted behind the end was not taken.
+    # Drafts after the end symbol are not accepted.
     assert (
         sum(found.statistics.accepted) == found.statistics.tokens - found.statistics.decoder_calls
     )
@@ -106,7 +106,7 @@ def test_maximum_length_inside_a_draft(max_length):
     memory, lengths = random_memory(2, [7])
     everything = AcceptanceRule(lambda logits, tokens: tokens >= 0)
     found = decode(decoder, memory, lengths, [max_length], rule=everything)
-    # Everything drafted is allowed: only the length limit can stop it.
+    # All drafts are accepted: only the length limit or an end symbol can stop.
     assert len(found[0].tokens) == max_length or found[0].ended
     assert len(found[0].tokens) <= max_length
 
@@ -142,7 +142,7 @@ def test_batch_equals_singles():
 
 
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
-    """The rules' oracle: each draft is judged by a forward of everything before it."""
+    """Oracle of the rules: each draft is judged by a forward pass of all tokens before it."""
     written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
     runtime = build_runtime(decoder)
     with torch.no_grad():
@@ -155,7 +155,7 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
                 token, drafts = drafts[0], drafts[1:]
             else:
                 token = int(logits.argmax())
-                # The last place belongs to the base head: a draft there would save no call.
+                # The base head writes the last token: a draft there would not save a call.
                 left = max(max_length - len(written) - 2, 0)
                 behind = outputs.head_input[0, -1:], memory, lengths
                 count = min(num_heads, left)
@@ -167,7 +167,7 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
 
 
 def draft_chain(runtime, behind, token, count, length, constraints):
-    """The heads' best tokens behind ``token``, up to the end symbol."""
+    """The heads' best tokens after ``token``, up to the end symbol."""
     proposer, states = states_behind(runtime, *behind)
     drafts = []
     while len(drafts) < count and token != EOS:
@@ -225,13 +225,13 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
         if acceptance == "exact":
             assert found[row].tokens == expected
         else:
-            # A forced prefix enters with the first call: drafts begin behind other tokens.
+            # The first call evaluates a forced prefix: drafts start after other tokens.
             begin = options.get("forced_prefix", [])[:most]
             assert found[row].tokens[: len(begin)] == begin
             assert begin or found[row].tokens == expected
 
 
-def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
+def test_threshold_writes_confident_drafts_unverified():
     decoder = tiny_decoder(0, "recurrent", 4)
     memory, lengths = random_memory(0, [6])
     bold = build_rule(SearchOptions(acceptance="threshold", threshold=1e-9))
@@ -254,8 +254,7 @@ def test_threshold_writes_what_the_heads_are_sure_of_and_asks_nobody():
     assert_plain(decoder, memory, lengths, plain, [31])
 
 
-def test_every_written_token_was_allowed_by_the_base_head():
-    """Invariant 4: with a rule that refuses everything only base tokens are written."""
+def test_a_rule_that_rejects_everything_leaves_base_tokens():
     decoder = tiny_decoder(3, "linear", 4)
     memory, lengths = random_memory(3, [6, 4])
     nothing = AcceptanceRule(lambda logits, tokens: tokens < 0)
@@ -263,7 +262,7 @@ def test_every_written_token_was_allowed_by_the_base_head():
     assert_plain(decoder, memory, lengths, found, [30, 30])
 
 
-def test_statistics_count_what_happened():
+def test_statistics():
     decoder = tiny_decoder(0, "linear", 4)
     memory, lengths = random_memory(0, [6])
     found = decode(decoder, memory, lengths, [30])[0]

@@ -1,4 +1,4 @@
-"""Depths follow acceptance and costs; the text does not."""
+"""Lookahead depths follow acceptance and costs; texts do not depend on them."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ PROMPT = [3, 1]
 
 
 def after(limit, depth, accepted):
-    """A state whose last draft came to this."""
+    """A state with this last draft."""
     state = GreedyState(Prefix(0), UtteranceScorers(), 100)
     state.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
     state.statistics.count_drafts(max(depth, 1), accepted)
@@ -51,8 +51,8 @@ def after(limit, depth, accepted):
         (10, 10, 3, 10),  # 0.3 is not below 0.3
         (2, 2, 0, 2),  # bounds
         (8, 8, 8, 8),
-        (6, 3, 3, 7),  # it ended early: what was drafted stood
-        (4, 0, 0, 4),  # nothing was
+        (6, 3, 3, 7),  # ended early, all accepted
+        (4, 0, 0, 4),  # nothing drafted
     ],
 )
 def test_depth_by_acceptance(limit, depth, accepted, expected):
@@ -64,7 +64,7 @@ def test_step_acceptance_begins_with_an_expectation():
     assert step_acceptance(0, 0) == pytest.approx(EXPECTED)
     assert 0 < step_acceptance(0, 1000) < 0.01
     assert step_acceptance(400, 600) == pytest.approx(4 / 6, abs=1e-3)
-    assert 0.99 < step_acceptance(1000, 0) < 1  # nobody tried: the threshold rule
+    assert 0.99 < step_acceptance(1000, 0) < 1  # never tried, as with the threshold rule
 
 
 def test_depth_by_cost_is_the_best_of_all():
@@ -107,7 +107,7 @@ def test_costs_follow_what_was_measured_last():
     assert chosen.depth(state) == 1
 
 
-def test_a_step_costs_what_a_node_costs_the_decoder_too_and_a_token_what_walking_costs():
+def test_costs_of_steps_include_decoder_nodes():
     rng, dear, cheap = random.Random(1), ByCost(1, 10), ByCost(1, 10)
     for _ in range(300):
         steps = rng.randint(1, 10)
@@ -118,7 +118,7 @@ def test_a_step_costs_what_a_node_costs_the_decoder_too_and_a_token_what_walking
     assert dear.depth(after(5, 5, 2)) < cheap.depth(after(5, 5, 2))
 
 
-def test_where_no_depth_pays_an_utterance_tries_once():
+def test_if_no_depth_is_worth_its_cost_an_utterance_tries_once():
     chosen = ByCost(0, 9)
     for _ in range(300):
         chosen.measure(1.0, 9.0, 3, 1.5)
@@ -126,8 +126,8 @@ def test_where_no_depth_pays_an_utterance_tries_once():
     assert chosen.depth(GreedyState(Prefix(0), UtteranceScorers(), 100)) == 1
 
 
-def test_first_steps_that_fail_and_later_ones_that_stand():
-    """As CTC's behind what it has wrong: deep or not at all, by what a step costs."""
+def test_first_steps_fail_and_later_ones_are_accepted():
+    """As with CTC after an error: the cost of a step decides between all steps and none."""
     cheap, dear = ByCost(0, 30), ByCost(0, 30)
     for number in range(400):
         for chosen in (cheap, dear):
@@ -151,7 +151,7 @@ def test_costs_are_those_of_weighted_least_squares():
     assert costs.seconds() == pytest.approx(tuple(expected), rel=1e-3)
 
 
-def test_an_utterance_begins_with_what_others_have_taught():
+def test_an_utterance_starts_with_the_rates_of_earlier_ones():
     lookahead = ByAcceptance(1, 12, 2)
     new = GreedyState(Prefix(0), UtteranceScorers(), 100)
     assert lookahead.depth(new) == 2

@@ -18,7 +18,7 @@ from espnet_medusa.search.patient_beam import patient_beam_search
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):
-    """``DecodingTask``'s loop: tokens and score of the hypothesis that it takes."""
+    """``DecodingTask``'s loop: tokens and score of its result."""
     inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
     beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
     tokens = torch.tensor([PROMPT] * beam_size)
@@ -39,7 +39,7 @@ def openai_beam(decoder, memory, beam_size, most, options, latest_first):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_the_best_hypothesis_is_openais(seed):
+def test_the_best_hypothesis_equals_openai_whispers(seed):
     rng = random.Random(seed)
     decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
     if rng.random() < 0.5:  # ends soon

@@ -1,4 +1,4 @@
-"""Prompts of several lengths in one batch, what is watched in them, and tokens that are drawn."""
+"""Prompts of several lengths in one batch, probabilities within prompts, and sampling."""
 
 import random
 
@@ -11,9 +11,8 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import Constraints, build_constraints
-from espnet_medusa.search.greedy import greedy_search
+from espnet_medusa.search.greedy import greedy_search, sampling_search
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.sampling import sampling_search
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.state import Watched
 
@@ -69,7 +68,7 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
+def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     rng = random.Random(seed)
     decoder = tiny_decoder(seed)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
@@ -91,7 +90,7 @@ def test_what_is_drawn_is_scored_by_the_decoder_alone_or_in_a_batch(seed):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_draws_are_as_frequent_as_their_probabilities(temperature):
+def test_samples_follow_their_probabilities(temperature):
     decoder = tiny_decoder(3)
     memory, lengths = random_memory(3, [8])
     runtime, draws = build_runtime(decoder), 600
@@ -101,7 +100,7 @@ def test_draws_are_as_frequent_as_their_probabilities(temperature):
         (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
         counts[state.hypothesis.prefix.token] += 1
     expected = draws * (logits_behind(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
-    # Pearson's statistic of V classes, the rare ones as one: 99.9 % of fair draws stay below.
+    # Pearson's statistic with rare classes merged: 99.9 % of fair samples are below the bound.
     rare = expected < 5
     groups = [
         (counts[~rare], expected[~rare]),

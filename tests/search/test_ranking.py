@@ -1,4 +1,4 @@
-"""The search ends when the n-best list is decided: ESPnet's list, and fewer calls."""
+"""The search ends when the n-best list is final: the same list as ESPnet's, fewer calls."""
 
 import math
 import random
@@ -28,7 +28,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_fewer_calls_never_more(kind):
-    """Of each n-best list ESPnet's first ones; whoever asks for fewer has them sooner."""
+    """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
     decoder = tiny_decoder(12, "recurrent", 4)
     memory, lengths = random_memory(12, [13, 9])
@@ -48,7 +48,7 @@ def test_fewer_calls_never_more(kind):
 
 
 def once(oracle):
-    """The same oracle, asked once for each utterance; their lengths differ."""
+    """The oracle with cached answers, by utterance length."""
     answers = {}
 
     def answer(memory, **limits):
@@ -73,30 +73,30 @@ def hopeful(ranking, hypotheses, found, max_length=10):
     return [hyp.score for hyp in ranking.hopeful(hypotheses, found, max_length, prompt_length=1)]
 
 
-def test_who_is_hopeful():
+def test_hopeful_hypotheses():
     going, found = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
     assert hopeful(Ranking(None), going, found) == [-1.0, -2.0, -3.0]
     assert hopeful(Ranking(4), going, found) == [-1.0, -2.0, -3.0]
     assert hopeful(Ranking(3), going, found) == [-1.0, -2.0]
     assert hopeful(Ranking(2), going, found) == [-1.0]
     assert hopeful(Ranking(1), going, found) == []
-    # Eight tokens more are 0.8 more.
+    # Eight more tokens add at most 0.8.
     assert hopeful(Ranking(1, 0.1), going, found) == [-1.0]
     assert hopeful(Ranking(1, math.inf), going, found) == [-1.0, -2.0, -3.0]
-    # The best rank ended is -0.125; of ten tokens and the end -1.0 would be -0.091.
+    # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
     assert hopeful(Ranking(1, 0.0, True), going, found) == [-1.0]
     assert hopeful(Ranking(1, 0.0, True), going, found, max_length=4) == []
 
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_hopeless_would_have_got_in(seed, normalize):
-    """The best of all ways to go on, tried out, ends behind the last place."""
+def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
+    """The best of all continuations ranks after the last entry."""
     rng, hopeless = random.Random(seed), 0
     for _ in range(300):
         gain, length, most = rng.choice([0.0, 0.3]), rng.randint(1, 6), rng.randint(7, 10)
         ranking = Ranking(rng.randint(1, 4), gain, normalize)
-        # No token has added more than the gain.
+        # No token adds more than the gain.
         sofar = [gain * length - rng.uniform(0, 6) for _ in range(4)]
         found = [
             *(EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1)
@@ -117,7 +117,7 @@ def test_nobody_hopeless_would_have_got_in(seed, normalize):
 
 
 @pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
-def test_options_say_how_many(rule):
+def test_nbest_option(rule):
     decoder = build_runtime(tiny_decoder(12, "none"))
 
     def build(nbest):
@@ -132,7 +132,7 @@ def test_options_say_how_many(rule):
         build(0)
 
 
-def test_equals_stay_in_the_order_in_which_they_ended():
+def test_equal_scores_keep_the_order_of_ending():
     found = [*ended(-1.0), *ended(-1.0, length=7), *ended(-0.5)]
     assert Ranking(2).best(found) == [found[2], found[0]]
     assert Ranking().best(found) == [found[2], *found[:2]]

@@ -1,4 +1,4 @@
-"""Running ahead on the device and on the host drafts the same; a draft vocabulary holds."""
+"""Device and host steps draft the same; draft vocabularies restrict drafts."""
 
 import random
 from dataclasses import replace
@@ -42,16 +42,16 @@ def build_beam(decoder, proposer, shape, beam_size, seed=0, weights=None, **cons
 
 
 class Watched:
-    """What a search's steps draft, beside what ``ScorerSteps`` would; it goes on with its own.
+    """Compares a search's drafts with those of ``ScorerSteps``.
 
     Args:
         search: Its steps are replaced by this.
-        compared: "prefixes" where drafts shall be the same, "scores" where these shall, too.
+        compared: "prefixes" to compare prefixes, "scores" to compare scores.
 
     Attributes:
-        same: Of each run and search_state, whether both drafted the same.
-        known: Whether some hypothesis that it began with was evaluated.
-        drafted: Prefixes drafted in all runs, and whether the decoder had evaluated their parents.
+        same: Whether both drafts of a run and state are equal.
+        known: Whether the run started from an evaluated hypothesis.
+        drafted: Drafted prefixes of all runs, and whether their parents were evaluated.
     """
 
     def __init__(self, search, compared=("prefixes", "scores")):
@@ -62,12 +62,12 @@ class Watched:
         self.own, drafter.steps = drafter.steps, self
         self.same, self.known, self.drafted = [], [], []
 
-    def run(self, search_states):
+    def run(self, states):
         for steps in (self.host, self.own):
             steps.proposer, steps.device = self.proposer, self.device  # begun
-        begun = [search_state.draft for search_state in search_states]
-        theirs = self.drafts(self.host, search_states, begun) if self.compared else []
-        ours = self.drafts(self.own, search_states, begun)
+        begun = [state.draft for state in states]
+        theirs = self.drafts(self.host, states, begun) if self.compared else []
+        ours = self.drafts(self.own, states, begun)
         for mine, other in zip(ours, theirs, strict=bool(self.compared)):
             self.same.append(same_draft(mine, other, "scores" in self.compared))
         for mine, draft in zip(ours, begun, strict=True):
@@ -76,11 +76,11 @@ class Watched:
             self.drafted += [(prefix, prefix.parent.evaluated) for prefix in new]
 
     @staticmethod
-    def drafts(steps, search_states, begun):
-        for search_state, draft in zip(search_states, begun, strict=True):
-            search_state.draft = replace(draft, nodes=dict(draft.nodes), ends=dict(draft.ends))
-        steps.run(search_states)
-        return [search_state.draft for search_state in search_states]
+    def drafts(steps, states, begun):
+        for state, draft in zip(states, begun, strict=True):
+            state.draft = replace(draft, nodes=dict(draft.nodes), ends=dict(draft.ends))
+        steps.run(states)
+        return [state.draft for state in states]
 
 
 def same_draft(ours, theirs, scores):
@@ -96,7 +96,7 @@ def same_draft(ours, theirs, scores):
 
 
 def assert_drafted_alike(watched):
-    """But for the rare near tie, which sums in float32 and in float64 may decide differently."""
+    """Except rare near ties, which sums in float32 and float64 may decide differently."""
     same = [alike for one in watched for alike in one.same]
     assert len(same) > 30 and sum(same) >= 0.98 * len(same)
 
@@ -132,7 +132,7 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
 def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, acceptance):
-    # Nobody asks how probable a verified chain was; greedy search constrains logits, hosts do not.
+    # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
     for seed in range(4):
@@ -155,7 +155,7 @@ BEAM_CONSTRAINTS = [
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
 def test_both_ways_draft_the_same_beams(heads, constraints):
-    """Behind what is evaluated both follow the decoder, and have the proposer start there."""
+    """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
     for seed in range(8):
         rng = random.Random(f"{seed} {heads} {constraints}")
@@ -163,7 +163,7 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [14, 9, 12])
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
-        # A vocabulary that is smaller than the width narrows what follows known prefixes, too.
+        # A vocabulary smaller than the width would also limit candidates of known prefixes.
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
         proposer = runtime.proposer(tokens, "float32")
@@ -178,7 +178,7 @@ def test_both_ways_draft_the_same_beams(heads, constraints):
 
 
 def assert_drafted_from(vocabulary, watched):
-    """But for what the decoder itself would write."""
+    """Except children of evaluated prefixes, which the decoder drafts."""
     tokens = {prefix.token for prefix, known in watched.drafted if not known}
     assert tokens and tokens <= {*vocabulary}
 
@@ -206,11 +206,11 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     runtime = build_runtime(decoder)
     search = build_greedy(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
     watched = Watched(search, [])
-    search_states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
-    for row, search_state in enumerate(search_states):
+    states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
+    for row, state in enumerate(states):
         alone = memory[row : row + 1, : lengths[row]]
         expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
-        assert search_state.tokens == expected
+        assert state.tokens == expected
     assert_drafted_from(VOCABULARY, watched)
 
 
@@ -227,12 +227,12 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     proposer = runtime.proposer(torch.tensor(VOCABULARY))
     search = build_beam(runtime, proposer, DraftShape(4, 2 + seed), 4, seed, weights)
     watched = Watched(search, [])
-    search_states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
+    states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    for row, search_state in enumerate(search_states):
+    for row, state in enumerate(states):
         expected = oracle(memory[row, : lengths[row]], maxlenratio=-9)
         assert_same_nbest(
-            [([EOS, *ended.tokens], ended.score) for ended in search_state.ended],
+            [([EOS, *ended.tokens], ended.score) for ended in state.ended],
             [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
         )
     assert_drafted_from(VOCABULARY, watched)
@@ -243,7 +243,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
-    """Scorers and constraints know tokens, not columns."""
+    """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(tiny_decoder(1, heads))
     memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
@@ -271,7 +271,7 @@ def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
     for proposer in proposers:
         drafting = PathDecoder(build_runtime(decoder), proposer)
         search = build_greedy(drafting, proposer, DraftShape(5))
-        [search_state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
-        assert search_state.tokens == text
-        calls.append(search_state.statistics.decoder_calls)
-    assert calls[0] == calls[1] == 1 + -(-(search_state.steps - 1) // 6)
+        [state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
+        assert state.tokens == text
+        calls.append(state.statistics.decoder_calls)
+    assert calls[0] == calls[1] == 1 + -(-(state.steps - 1) // 6)

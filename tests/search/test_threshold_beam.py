@@ -1,4 +1,4 @@
-"""Threshold beam search against its definition, spelled out over plain token lists."""
+"""Threshold beam search against its definition, over plain token lists."""
 
 import random
 from dataclasses import replace
@@ -35,7 +35,7 @@ NOTHING_REACHES = 1.0
 
 
 def compare(decoder, memory, lengths, setting, prompt=PROMPT):
-    """Search a batch; each utterance has to equal the definition, n-best list and calls."""
+    """Search a batch and compare n-best lists and calls with the definition."""
     lists, states = find(decoder, memory, lengths, setting, prompt)
     for row, (found, state) in enumerate(zip(lists, states, strict=True)):
         frames = int(lengths[row])
@@ -78,7 +78,7 @@ def test_nbest_equals_the_definition(seed, heads):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_min_lengths_hold_and_shorter_ones_do_where_nothing_is_long_enough(seed):
+def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
     decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [8, 5])
     setting = Setting(3, 0.25, limits=LengthLimits(-8, -4))
@@ -101,7 +101,7 @@ def test_min_lengths_hold_and_shorter_ones_do_where_nothing_is_long_enough(seed)
 
 @pytest.mark.parametrize("heads", HEADS)
 def test_a_draft_vocabulary(heads):
-    """The heads choose among some tokens: their probabilities are over these."""
+    """The heads' probabilities are normalized over the draft vocabulary."""
     vocabulary, constraints = torch.tensor([0, 3, 4, 7, EOS]), constraints_of(suppress_tokens=[3])
     setting = Setting(4, 0.2, constraints=constraints, vocabulary=vocabulary)
     accepted = 0
@@ -112,12 +112,12 @@ def test_a_draft_vocabulary(heads):
     assert accepted > 0
 
 
-# What it has to equal where drafts or the beam make no difference.
+# Special cases that equal other searches.
 
 
 @pytest.mark.parametrize("heads", ["none", *HEADS])
 @pytest.mark.parametrize("seed", range(4))
-def test_drafts_that_are_never_sure_leave_espnets_nbest(seed, heads):
+def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [9, 6, 12])
     beam_size, limits = 1 + seed, LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
@@ -149,7 +149,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     memory, lengths = random_memory(seed, [7, 1, 9])
     max_length = rng.choice([1, 2, 6, 30])
     threshold = rng.choice([1e-9, 0.2, 0.4])
-    # Greedy search spreads what is forbidden over what is not, which only some thresholds notice.
+    # Greedy search renormalizes over allowed tokens, which changes acceptance at high thresholds.
     options = rng.choice(CONSTRAINTS[1:5]) if threshold < 0.1 else {}
     setting = Setting(
         1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
@@ -191,7 +191,7 @@ def test_batch_equals_singles(seed):
 
 
 def certain(path_tokens):
-    """A proposer that drafts these tokens behind the base head's, the last one for ever."""
+    """A proposer that drafts these tokens after the base head's, and repeats the last one."""
 
     def say(path):
         place = min(len(path) - len(PROMPT) - 1, len(path_tokens) - 1)
@@ -227,8 +227,8 @@ def test_the_maximum_length_holds_inside_drafts(max_length):
     full = [row for row in found if len(row[1]) == max_length]
     assert full, "the heads never end"
     for tokens, heads, _ in full:
-        assert len(tokens) == max_length + 1 and tokens[-1] == EOS  # as ESPnet: one is appended
-        # The base head has every fifth place and the last one.
+        assert len(tokens) == max_length + 1 and tokens[-1] == EOS  # appended, as in ESPnet
+        # The base head writes every fifth token and the last one.
         expected = [place % 5 for place in range(max_length)]
         expected[-1] = 0
         assert [*heads] == expected
@@ -261,10 +261,10 @@ def test_positions_run_out_before_the_maximum_length():
         assert_same(found, by_definition(decoder, alone, setting, room)[0])
 
 
-# What it costs.
+# Costs.
 
 
-def test_only_the_ends_of_hypotheses_meet_the_vocabulary():
+def test_logits_are_computed_for_ends_of_hypotheses_only():
     decoder = tiny_decoder(0, "none")
     memory, lengths = random_memory(0, [6, 4])
     drafting = PathDecoder(build_runtime(decoder), certain([5]))
@@ -272,7 +272,7 @@ def test_only_the_ends_of_hypotheses_meet_the_vocabulary():
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
     _, states = find(drafting, memory, lengths, setting)
-    # The prompts, then three hypotheses of each, which are five tokens longer after each call.
+    # The prompts, then three hypotheses per utterance, five tokens longer after each call.
     assert rows[0] == 2 and max(rows) <= 6
     assert sum(rows) < sum(state.statistics.nodes for state in states) / 3
 
@@ -285,7 +285,10 @@ def test_statistics_count_the_drafts_of_all_hypotheses():
     assert counts.tokens == len(found[0][0])
     assert len(counts.drafted) == 3 and 0 < sum(counts.accepted) < sum(counts.drafted)
     assert counts.accepted == sorted(counts.accepted, reverse=True)
-    assert all(kept <= tried for kept, tried in zip(counts.accepted, counts.drafted, strict=True))
+    assert all(
+        accepted <= drafted
+        for accepted, drafted in zip(counts.accepted, counts.drafted, strict=True)
+    )
     assert counts.drafted[0] <= 3 * counts.decoder_calls
 
 
@@ -319,7 +322,7 @@ def test_options_reach_the_search():
     assert build(decoder, draft_depth=0).planner.shape.depth == 0
     assert build(tiny_decoder(0, "none")).planner.shape.depth == 0
     scored = build(decoder, scorers=["length_bonus"], weights={"length_bonus": 0.0})
-    assert type(scored.strategy) is ThresholdStrategy  # a scorer that does not count
+    assert type(scored.strategy) is ThresholdStrategy  # weight 0
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,7 @@ def test_options_reach_the_search():
         ({"scorers": ["length_bonus"], "weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
     ],
 )
-def test_what_the_search_cannot_do_is_refused(options, message):
+def test_unsupported_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         build(tiny_decoder(0, "linear", 4), **options)
 

@@ -24,14 +24,14 @@ LATEST = [None, 0, 4]
 
 
 def prefix_of(tokens) -> Prefix:
-    prefix = Prefix(FIRST_TIME + 2)  # a prompt may hold anything
+    prefix = Prefix(FIRST_TIME + 2)  # prompts may contain any token
     for token in tokens:
         prefix = prefix.child(token)
     return prefix
 
 
 def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
-    """What the rules allow, at random."""
+    """A random text that the rules allow."""
     tokens = []
     for _ in range(rng.randint(0, 9)):
         favour = rng.choice([-3.0, 0.0, 3.0])
@@ -51,7 +51,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     rng = random.Random(f"{seed} {latest_first}")
     rules = timed_constraints(latest_first).timestamps
     texts = [random_text(rng, latest_first) for _ in range(12)]
-    # Drafts may break the rules, too.
+    # Drafts may break the rules.
     texts += [[rng.randrange(TIMED_VOCAB_SIZE) for _ in range(rng.randint(0, 6))] for _ in range(6)]
     generator = torch.Generator().manual_seed(seed)
     scores = 2 * torch.randn(len(texts), TIMED_VOCAB_SIZE, generator=generator)
@@ -64,7 +64,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     for row, text in enumerate(texts):
         expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
         assert torch.equal(found[row], expected[0])
-    # What is drafted on the device follows the tokens without their prefixes.
+    # Device steps update states by tokens only.
     tokens = torch.tensor([rng.randrange(TIMED_VOCAB_SIZE) for _ in texts])
     longer = [*zip(texts, tokens.tolist(), strict=True)]
     expected = rules.states([prefix_of([*text, token]) for text, token in longer], scores.device)
@@ -74,7 +74,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_draft_vocabulary_knows_the_times_that_it_has(seed):
+def test_rules_for_a_draft_vocabulary(seed):
     rng = random.Random(seed)
     kept = sorted({*rng.sample(range(TIMED_VOCAB_SIZE), rng.randint(1, 12)), EOS})
     kept = torch.tensor(kept)
@@ -90,7 +90,7 @@ def test_a_draft_vocabulary_knows_the_times_that_it_has(seed):
 
 
 def filtered_greedy(decoder, memory, max_length, latest_first):
-    """openai-whisper's greedy decoding: the whole prefix through the module for every token."""
+    """openai-whisper's greedy decoding, with a forward pass of the whole prefix per token."""
     tokens, score, lengths = [], 0.0, torch.tensor([memory.size(1)])
     while len(tokens) < max_length:
         prefix = torch.tensor([[*PROMPT, *tokens]])
@@ -119,12 +119,12 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     search = greedy_search(tree, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
-        search_states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
-    for row, search_state in enumerate(search_states):
+        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for row, state in enumerate(states):
         alone = memory[row : row + 1, : lengths[row]]
         tokens, score = filtered_greedy(decoder, alone, most, latest_first)
-        assert search_state.tokens == tokens
-        assert search_state.hypothesis.score == pytest.approx(score, abs=1e-4)
+        assert state.tokens == tokens
+        assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -135,14 +135,14 @@ def test_drafts_follow_the_rules(seed):
     tree = PathDecoder(build_runtime(decoder), proposer)
     search = greedy_search(tree, EXACT, timed_constraints(3), proposer, DraftShape(5))
     with torch.no_grad():
-        (search_state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
-    assert search_state.steps > 3
-    # The call of the prompt has no drafts: the proposer needs to hear the decoder.
-    assert search_state.statistics.decoder_calls == 1 + math.ceil((search_state.steps - 1) / 6)
+        (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    assert state.steps > 3
+    # The first call has no drafts, because the proposer needs the decoder's head input.
+    assert state.statistics.decoder_calls == 1 + math.ceil((state.steps - 1) / 6)
 
 
 class FilteredScorer(UncachedScorer):
-    """Log-probabilities among what openai-whisper's rules let come."""
+    """Log-probabilities over the tokens that openai-whisper's rules allow."""
 
     def __init__(self, decoder, latest_first):
         super().__init__(decoder, prompt_length=len(PROMPT))

@@ -1,4 +1,4 @@
-"""The node cache against rows that are copied one by one."""
+"""The node cache against lists of rows."""
 
 import random
 
@@ -11,7 +11,7 @@ LAYERS, NUM_HEADS, HEAD_SIZE = 3, 2, 4
 
 
 class PlainCache:
-    """Lists of rows, an utterance's own, longest known width."""
+    """A list of rows per layer and utterance."""
 
     def __init__(self, num_utterances):
         self.rows = [[[] for _ in range(num_utterances)] for _ in range(LAYERS)]
@@ -24,7 +24,7 @@ class PlainCache:
         width = max(map(len, slots))
         for layer in self.rows:
             for utterance, kept in enumerate(slots):
-                padding = [None] * (width - len(kept))  # anything may be there
+                padding = [None] * (width - len(kept))  # arbitrary contents
                 layer[utterance] = [layer[utterance][slot] for slot in kept] + padding
 
     def select(self, utterances):
@@ -50,7 +50,7 @@ def write(cache, plain, generator, num_utterances, num_new):
 
 
 def random_kept(rng, num_nodes):
-    """Slots in rising order: none of them moved, some, all; of any number."""
+    """Ascending slots; none, some or all of them move."""
     first = rng.choice([0, 0, rng.randrange(num_nodes)])
     front = [*range(rng.choice([0, rng.randrange(num_nodes)]))] if first == 0 else []
     rest = range(max(first, len(front)), num_nodes)
@@ -58,7 +58,7 @@ def random_kept(rng, num_nodes):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_writes_keeps_and_leaves(seed):
+def test_random_operations(seed):
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     num_utterances = rng.randint(1, 4)
     cache = NodeCache(
@@ -82,7 +82,7 @@ def test_random_writes_keeps_and_leaves(seed):
             plain.assert_same(layer, cache.slots[layer, :, : cache.num_nodes])
 
 
-def test_room_is_made_only_when_it_is_needed_and_then_for_more():
+def test_the_cache_grows_when_needed():
     cache = NodeCache(1, 2, 1, 4, torch.float32, torch.device("cpu"), capacity=8)
     place = cache.slots.data_ptr()
     cache.reserve(8)
@@ -94,7 +94,7 @@ def test_room_is_made_only_when_it_is_needed_and_then_for_more():
     assert cache.capacity == 108
 
 
-def test_what_stays_in_place_is_not_copied(monkeypatch):
+def test_slots_that_stay_are_not_copied(monkeypatch):
     cache = NodeCache(2, 2, 1, 4, torch.float32, torch.device("cpu"))
     cache.commit(10)
     before = cache.slots._version

@@ -1,4 +1,4 @@
-"""Token tree against parents that are followed one by one."""
+"""The token tree against lists of parents."""
 
 import random
 
@@ -9,7 +9,7 @@ from espnet_medusa.tree.token_tree import ROOT, TokenTree, chain_parents, visibi
 
 
 def ancestors(parents: list[int], node: int) -> list[int]:
-    """Node and ancestors, the root's first."""
+    """Node and ancestors, root first."""
     found = []
     while node != ROOT:
         found.append(node)
@@ -18,7 +18,7 @@ def ancestors(parents: list[int], node: int) -> list[int]:
 
 
 def assert_matches(tree: TokenTree, parents: list[int]) -> None:
-    """Paths, depths and who sees whom, by the parents alone."""
+    """Compare paths, depths and visibility with those of the parents."""
     assert len(tree) == len(parents)
     for node in range(len(parents)):
         expected = ancestors(parents, node)
@@ -40,7 +40,7 @@ def test_random_growth_follows_the_parents(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_kept_keeps_its_paths(seed):
+def test_nodes_that_are_kept_keep_their_paths(seed):
     rng = random.Random(seed)
     tree, names = TokenTree(), []  # names follow the nodes through all renumbering
     paths = {}
@@ -61,7 +61,7 @@ def test_what_is_kept_keeps_its_paths(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_visibility_of_several_trees_is_by_path(seed):
+def test_visibility_follows_paths(seed):
     rng = random.Random(seed)
     num_nodes = rng.choice([1, 7, 8, 9, 30, 64, 65])
     trees = [TokenTree() for _ in range(rng.randint(1, 4))]
@@ -76,16 +76,16 @@ def test_visibility_of_several_trees_is_by_path(seed):
             assert np.flatnonzero(row).tolist() == tree.path(slot)
 
 
-def test_a_long_chain_sees_all_before_it():
+def test_a_long_chain():
     tree = TokenTree()
     tree.add(chain_parents(100, ROOT, 0))
     assert np.array_equal(visibility([tree], 0)[0], np.tri(100, dtype=bool))
-    tree.add(chain_parents(3, 49, 100))  # behind the fiftieth
+    tree.add(chain_parents(3, 49, 100))  # after the fiftieth
     expected = np.r_[np.ones(50), np.zeros(50), np.ones(3)].astype(bool)
     assert np.array_equal(visibility([tree], 102)[0, 0], expected)
 
 
-def test_keep_renumbers_and_dead_slots_are_seen_by_nobody():
+def test_keep_renumbers_and_padding_is_invisible():
     # 0 - 1 - 2 and 0 - 3.
     tree = TokenTree()
     tree.add([ROOT, 0, 1, 0])
@@ -98,6 +98,6 @@ def test_keep_renumbers_and_dead_slots_are_seen_by_nobody():
     seen = visibility([tree], 0)[0]
     assert np.flatnonzero(seen[2]).tolist() == [2] and np.flatnonzero(seen[:, 2]).tolist() == [2]
     assert np.flatnonzero(seen[:, 3]).tolist() == [3]
-    # What is filled dies with the next keep.
+    # The next keep drops padding.
     tree.keep([0, 1, 4])
     assert tree.path(2) == [0, 1, 2] and len(tree) == 3

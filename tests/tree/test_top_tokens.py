@@ -5,11 +5,11 @@ import torch
 
 from espnet_medusa.tree.best_tokens import CHUNK, top_scores
 
-LIMIT = CHUNK * CHUNK  # columns up to which all are sorted
+LIMIT = CHUNK * CHUNK  # columns up to which top_scores uses topk
 
 
 def assert_best(scores: torch.Tensor, count: int) -> None:
-    """Values of torch.topk, each of another column that holds it."""
+    """Compare with torch.topk; equal values may have other columns."""
     values, columns = top_scores(scores, count)
     assert torch.equal(values, scores.topk(count, dim=-1).values)
     assert torch.equal(scores.gather(1, columns), values)
@@ -29,7 +29,7 @@ def test_random_scores(size, count):
 
 @pytest.mark.parametrize("count", [1, 3, 20, 100])
 @pytest.mark.parametrize("size", [300, LIMIT + 17, 51865])
-def test_the_best_stand_together_or_at_the_end(size, count):
+def test_best_scores_in_one_chunk_or_at_the_end(size, count):
     scores = torch.randn(5, size, generator=torch.Generator().manual_seed(count))
     scores[0, 3 * CHUNK : 4 * CHUNK] += 50  # all in one chunk
     scores[1, -5:] += 50  # behind the last whole chunk
@@ -41,7 +41,7 @@ def test_the_best_stand_together_or_at_the_end(size, count):
 
 @pytest.mark.parametrize("count", [1, 4, 70])
 @pytest.mark.parametrize("size", [300, LIMIT + 17, 51865])
-def test_rows_where_little_or_nothing_is_allowed(size, count):
+def test_rows_with_few_or_no_allowed_tokens(size, count):
     scores = torch.full((4, size), -torch.inf)
     scores[1, size // 2] = -3.0
     scores[2, size - 1] = 2.0

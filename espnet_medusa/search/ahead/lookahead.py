@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORGETTING = 0.98  # factor of earlier measurements when a new one is added
 EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts
+RAISE_ABOVE, LOWER_BELOW = 0.8, 0.3  # shares of accepted steps that change the depth
 USUAL = 0.9  # factor of the running mean of depths when a new depth is added
 SPREAD = 0.1  # below this variance of depths, in steps, the fit does not determine a step's cost
 LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
@@ -87,20 +88,10 @@ class ByAcceptance(Lookahead):
         least: Minimum depth.
         most: Maximum depth.
         first: Depth of the first draft.
-        raise_above: Share of accepted steps above which the depth increases.
-        lower_below: Share below which the depth decreases.
     """
 
-    def __init__(
-        self,
-        least: int,
-        most: int,
-        first: int = 5,
-        raise_above: float = 0.8,
-        lower_below: float = 0.3,
-    ):
+    def __init__(self, least: int, most: int, first: int = 5):
         super().__init__(least, most)
-        self.raise_above, self.lower_below = raise_above, lower_below
         self.usual = float(first)
 
     def depth(self, state: SearchState) -> int:
@@ -110,7 +101,7 @@ class ByAcceptance(Lookahead):
         if not last.depth:
             return last.limit
         share = last.accepted / last.depth
-        change = (share > self.raise_above) - (share < self.lower_below)
+        change = (share > RAISE_ABOVE) - (share < LOWER_BELOW)
         depth = self.bounded(last.limit + change)
         self.usual += (1 - USUAL) * (depth - self.usual)
         return depth
