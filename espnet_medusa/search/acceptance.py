@@ -1,7 +1,8 @@
 """Acceptance rules for drafted tokens.
 
-Pure functions of E drafted tokens, each judged independently; the search follows the tree. All but
-``threshold`` verify drafts with the base head's constrained logits (forbidden tokens at -inf).
+Each rule is a pure function of E drafted tokens, judged independently; the search follows the tree.
+Results are (E,) bool. All rules but ``threshold`` verify drafts: their arguments are tokens (E,) and
+the base head's constrained logits (E, V), with forbidden tokens at -inf.
 """
 
 from collections.abc import Callable
@@ -39,15 +40,7 @@ class AcceptanceRule:
 
 
 def exact(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Accept only the base head's best token, which preserves the greedy text.
-
-    Args:
-        logits: (E, V) base logits.
-        tokens: (E,) drafts.
-
-    Returns:
-        (E,) bool.
-    """
+    """Accept only the base head's best token, which preserves the greedy text."""
     return logits.argmax(dim=-1) == tokens
 
 
@@ -61,13 +54,9 @@ def typical(
     lossless: the text can differ from greedy text.
 
     Args:
-        logits: (E, V).
-        tokens: (E,).
+        logits, tokens: Drafts.
         epsilon: Upper bound of the threshold, in (0, 1].
         alpha: Factor of the entropy-dependent threshold, above 0.
-
-    Returns:
-        (E,) bool.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     probs = log_probs.exp()
@@ -84,12 +73,8 @@ def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
     tokens (-inf) are never accepted. Not lossless.
 
     Args:
-        logits: (E, V).
-        tokens: (E,).
+        logits, tokens: Drafts.
         m: Lowest accepted rank, 1 or more.
-
-    Returns:
-        (E,) bool.
     """
     tokens = tokens[..., None]
     chosen = logits.gather(-1, tokens)
@@ -107,9 +92,6 @@ def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
     Args:
         draft_log_probs: (E,) the drafter's log-probabilities of its tokens.
         tau: Minimum probability, in (0, 1].
-
-    Returns:
-        (E,) bool.
     """
     return draft_log_probs.exp() >= tau
 
@@ -121,12 +103,8 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
     (-inf) are never accepted, even if ``least`` is 0.
 
     Args:
-        logits: (E, V).
-        tokens: (E,).
+        logits, tokens: Drafts.
         least: Minimum probability; above 1 no token is accepted.
-
-    Returns:
-        (E,) bool.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)

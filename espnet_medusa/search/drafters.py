@@ -106,14 +106,7 @@ def build_proposer(
 def build_ctc(
     sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
 ) -> CTCProposer:
-    """Build the drafter of the model's CTC branch.
-
-    Args:
-        sources: With a CTC branch.
-        vocab_size: V.
-        eos: End symbol.
-        vocabulary: (V',) tokens that may be drafted; None: all.
-    """
+    """Build the drafter of the CTC branch, with (V',) tokens that may be drafted; None: all."""
     retokenization = None if sources.retokenization is None else sources.retokenization()
     return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
 

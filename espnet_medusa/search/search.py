@@ -141,12 +141,7 @@ def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
 
 
 class PlacedState(Placement):
-    """A search state and its slots in the token tree.
-
-    Args:
-        state: The utterance.
-        prompt: Its prompt tokens.
-    """
+    """A search state and its slots in the token tree."""
 
     def __init__(self, state: SearchState, prompt: list[int]):
         super().__init__(prompt)
@@ -162,16 +157,9 @@ def run(
     prompts: Sequence[list[int]],
     draft_inputs: Sequence[DraftInput],
 ) -> None:
-    """Search until all utterances are done.
+    """Search until all of U utterances, with states at their roots, are done.
 
-    Args:
-        decoder: Evaluates nodes.
-        planner: Drafts, and holds the strategy.
-        states: U, at their roots.
-        memory: (U, S, D) encoder output.
-        memory_lengths: (U,) frames.
-        prompts: Prompt tokens of each utterance.
-        draft_inputs: U, for draft models and CTC.
+    Memory is (U, S, D), with (U,) lengths; the other sequences have one entry per utterance.
     """
     strategy, started = planner.strategy, time.perf_counter()
     tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
@@ -241,14 +229,7 @@ def _evaluate(
 def _watch(
     decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of the watched tokens.
-
-    Args:
-        decoder: Has evaluated the prompts.
-        rows: U.
-        sizes: Numbers of nodes; the prompt's are the first ones.
-        hidden: (R, D) of these nodes.
-    """
+    """Set the probabilities of watched tokens, with ``sizes`` nodes per row and hidden (R, D)."""
     places = [
         (row.state.watched, before + row.state.watched.place)
         for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)

@@ -83,12 +83,7 @@ def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> floa
 def add_eta(
     path: Path, reference_words: Mapping[str, int], hypothesis_words: Mapping[str, int]
 ) -> None:
-    """Add eta to each utterance and to the set in ``statistics.json`` after scoring.
-
-    Args:
-        path: The file.
-        reference_words: Number of reference words by utterance, for the whole set.
-        hypothesis_words: Number of hypothesis words by utterance.
+    """Add eta to each utterance and to the set in ``statistics.json``, by numbers of words.
 
     Raises:
         InputError: The file is malformed.

@@ -78,13 +78,10 @@ def threshold_beam_search(
     draft.
 
     Args:
-        decoder: Evaluates nodes.
-        constraints: Allowed tokens.
-        proposer: Drafts; None with ``depth`` 0.
+        decoder, constraints, proposer, normalize_length: As in ``beam_search``.
         threshold: Minimum probability of a draft, in (0, 1].
         beam_size: B, running hypotheses.
         depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
-        normalize_length: Rank ended hypotheses by score over length.
         nbest: Requested hypotheses, at most B; None: B.
     """
     top = decoder.top_tokens

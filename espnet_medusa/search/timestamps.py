@@ -89,11 +89,9 @@ class TimestampRules:
         )
 
     def apply(self, scores: torch.Tensor, states: TimestampStates) -> torch.Tensor:
-        """Return a copy of scores with forbidden tokens at -inf.
+        """Return a copy of scores (R, V) with forbidden tokens at -inf.
 
-        Args:
-            scores: (R, V) logits or log-probabilities with the other constraints applied.
-            states: States of R prefixes.
+        Scores are logits or log-probabilities with the other constraints applied.
         """
         width = scores.size(1) - len(self.times)
         closes = states.last & ~states.paired  # after the end of a segment text is forbidden
@@ -127,8 +125,7 @@ def build_timestamp_rules(
 
     Args:
         first: Id of the timestamp 0 s, above ``eos``.
-        eos: End symbol.
-        vocab_size: V.
+        eos, vocab_size: Of the vocabulary.
         latest_first: Maximum of the first timestamp, in timestamp steps; None: no maximum.
     """
     latest = None if latest_first is None else first + latest_first

@@ -18,10 +18,6 @@ class NodeCache:
     Args:
         num_layers: Decoder layers, including extra ones (a Medusa block).
         num_utterances: U.
-        num_heads: Attention heads.
-        head_size: Size of an attention head.
-        dtype: Type of keys and values.
-        device: Device of keys and values.
         capacity: Initial slots; the cache grows when needed.
 
     Attributes:
@@ -56,11 +52,7 @@ class NodeCache:
             self.slots = torch.nn.functional.pad(self.slots, (0, 0) * 3 + (0, more))
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
-        """Write one layer's new nodes and return all of its nodes.
-
-        Args:
-            layer: Layer index.
-            keys_values: (U, T, 2, heads, size).
+        """Write one layer's T new nodes (U, T, 2, heads, size) and return all of its nodes.
 
         Returns:
             (U, S + N + T, 2, heads, size), a view of the cache; S is ``num_prefix``.

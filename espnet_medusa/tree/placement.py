@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Slots of one utterance's prefixes.
-
-    Args:
-        prompt: Its prompt tokens.
+    """Slots of one utterance's prefixes, after its prompt tokens.
 
     Attributes:
         slots: The prefix of each tree node; None for inner prompt tokens and unused nodes.
@@ -94,14 +91,7 @@ def compact(
     placements: Sequence[Placement],
     running: Sequence[Sequence[Prefix]],
 ) -> None:
-    """Drop the tree nodes that no running prefix needs.
-
-    Args:
-        decoder: Evaluates the nodes.
-        state: Trees of U utterances.
-        placements: U.
-        running: Running prefixes of each utterance.
-    """
+    """Drop the tree nodes that no running prefix of U utterances needs."""
     slots = [
         placement.forget_unused(prefixes)
         for placement, prefixes in zip(placements, running, strict=True)

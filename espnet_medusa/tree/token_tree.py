@@ -31,11 +31,7 @@ class TokenTree:
         return len(self.parents)
 
     def add(self, parents: Sequence[int]) -> None:
-        """Append new nodes.
-
-        Args:
-            parents: Slot of each node's parent (an old or an earlier new node), or ``ROOT``.
-        """
+        """Append nodes by the slots of their parents: old or earlier new nodes, or ``ROOT``."""
         for parent in parents:
             itself = 1 << len(self.parents)
             self.visible.append(itself if parent == ROOT else self.visible[parent] | itself)
@@ -67,12 +63,7 @@ class TokenTree:
 
 
 def visibility(trees: Sequence[TokenTree], first: int) -> np.ndarray:
-    """Return which nodes the last T nodes attend to, (U, T, N) bool.
-
-    Args:
-        trees: U trees of one length N.
-        first: N - T, the slot of the first of these nodes.
-    """
+    """Return which nodes the nodes from slot ``first`` on attend to, (U, N - first, N) bool."""
     num_nodes = len(trees[0])
     num_bytes = (num_nodes + 7) // 8
     rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
@@ -87,13 +78,7 @@ def chain_parents(length: int, parent: int, first_slot: int) -> list[int]:
 
 
 def upload(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return ``torch.tensor(numbers)`` on a device, without synchronizing with a GPU.
-
-    Args:
-        numbers: Nested sequences, a NumPy array or a tensor on the host.
-        device: Destination.
-        dtype: Of the tensor; None: inferred by torch.
-    """
+    """Return ``torch.tensor(numbers)`` on a device, without synchronizing with a GPU."""
     return staged(numbers, device, dtype).to(device, non_blocking=True)
 
 

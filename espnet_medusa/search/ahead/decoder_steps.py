@@ -202,10 +202,6 @@ def read(
 class Beams:
     """The hypotheses from which a draft starts, W of each of U states.
 
-    Args:
-        states: U.
-        device: Device of the proposer's states.
-
     Attributes:
         prefixes: U W; a state with fewer hypotheses repeats its first one.
         scores: (U, W), -inf for repetitions.
@@ -248,11 +244,6 @@ class Known:
     """Evaluated prefixes in the beams, and their evaluated descendants.
 
     After an evaluated prefix a draft uses the decoder's candidates, and the proposer starts anew.
-
-    Args:
-        beams: Start of the draft.
-        proposer: Computes states.
-        shape: Number of continuations.
 
     Attributes:
         nodes: (U W,) index of the evaluated prefix at each place of the beams; -1 for none.

@@ -49,12 +49,7 @@ PLAIN = DraftShape(depth=0)
 
 
 class Lookahead(ABC):
-    """Chooses each draft's depth, and learns from earlier drafts of all utterances.
-
-    Args:
-        least: Minimum depth.
-        most: Maximum depth.
-    """
+    """Chooses each draft's depth in a range, and learns from earlier drafts of all utterances."""
 
     def __init__(self, least: int, most: int):
         self.least, self.most = least, most
@@ -82,12 +77,7 @@ class Lookahead(ABC):
 class ByAcceptance(Lookahead):
     """Drafts one step more after a mostly accepted draft, one less after a mostly rejected one.
 
-    An utterance starts at the mean depth of earlier ones.
-
-    Args:
-        least: Minimum depth.
-        most: Maximum depth.
-        first: Depth of the first draft.
+    An utterance starts at the mean depth of earlier ones; the first one at depth ``first``.
     """
 
     def __init__(self, least: int, most: int, first: int = 5):
@@ -185,11 +175,5 @@ class Costs:
 
 
 def step_acceptance(accepted: float, tried: float, expected: float = EXPECTED) -> float:
-    """Estimate how often a drafted step is accepted after accepted ones, in (0, 1).
-
-    Args:
-        accepted: Accepted steps.
-        tried: Steps after accepted ones.
-        expected: Prior.
-    """
+    """Estimate a step's acceptance rate after accepted steps, in (0, 1), with a prior."""
     return (accepted + expected * TRIALS) / (max(tried, accepted) + TRIALS)

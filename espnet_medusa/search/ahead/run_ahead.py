@@ -29,13 +29,7 @@ class LastDraft(NamedTuple):
 
 
 class RunAhead:
-    """A ``DraftPlanner`` that drafts for all states at once.
-
-    Args:
-        strategy: The search to run ahead.
-        proposer: Replaces the decoder; None: no drafts.
-        shape: Depth and width.
-    """
+    """A ``DraftPlanner`` that runs a strategy ahead; without a proposer there are no drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = strategy.with_draft_width(shape.width)

@@ -21,11 +21,7 @@ from espnet_medusa.tree.proposer import Proposer, States
 class Steps(ABC):
     """The steps of a draft.
 
-    Args:
-        strategy: The search.
-        scoring: Its scoring while drafting.
-        proposer: Replaces the decoder.
-        shape: Depth and width.
+    ``scoring`` is the strategy's while drafting; ``proposer`` replaces the decoder.
 
     Attributes:
         device: Device of the proposer's states; set for each batch.
@@ -82,12 +78,7 @@ class ScorerSteps(Steps):
 
 
 class PrefixStates:
-    """A proposer's states of the prefixes of a step.
-
-    Args:
-        proposer: Computes them.
-        device: Their device.
-    """
+    """A proposer's states of the prefixes of a step."""
 
     def __init__(self, proposer: Proposer, device: torch.device):
         self.proposer, self.device = proposer, device
