@@ -1,8 +1,8 @@
 """Acceptance rules for drafted tokens.
 
 Each rule is a pure function of E drafted tokens, judged independently; the search follows the tree.
-Results are (E,) bool. All rules but ``threshold`` verify drafts: their arguments are tokens (E,) and
-the base head's constrained logits (E, V), with forbidden tokens at -inf.
+Results are (E,) bool. All rules but ``threshold`` verify drafts: their arguments are tokens (E,),
+and the base head's constrained logits (E, V) with forbidden tokens at -inf.
 """
 
 from collections.abc import Callable
