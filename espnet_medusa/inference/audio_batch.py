@@ -33,7 +33,7 @@ class AudioLimits:
     padded: bool = False
 
     def frames(self, samples: int) -> int:
-        """Return how many frames of 10 ms the encoder reads of so many samples, with padding."""
+        """Return the number of 10 ms frames that the encoder reads, padding included."""
         if self.padded:
             return round(self.window_s * FRAMES_PER_S)
         return samples * FRAMES_PER_S // self.sample_rate_hz
@@ -90,29 +90,13 @@ class SpeechEncoder:
             self.whisper.release()
 
 
-def whisper_encoder(encoder: HFWhisperEncoder, precision: str | None = None) -> SpeechEncoder:
-    """Build the runtime of Whisper's encoder.
-
-    Args:
-        encoder: Trained.
-        precision: As the decode option ``encoder_precision``; None: that of the weights.
-
-    Raises:
-        InputError: The device does not support the precision.
-    """
-    runtime = build_encoder_runtime(encoder, precision)
-    if runtime is not None:
-        return SpeechEncoder(runtime, encoder, packed=True)
-    return SpeechEncoder(lambda inputs, lengths: encoder(inputs, lengths)[:2], encoder)
-
-
 def model_encoder(model: torch.nn.Module, precision: str | None = None) -> SpeechEncoder:
     """Build the runtime of an ESPnet model up to its decoder.
 
     Args:
         model: Trained.
-        precision: As for ``whisper_encoder``. It applies to a Whisper encoder without frontend,
-            normalization, pre-encoder, post-encoder and cropping; other encoders ignore it.
+        precision: As the decode option ``encoder_precision``; None: that of the weights. Only for a
+            Whisper encoder without frontend, normalization, pre-encoder, post-encoder and cropping.
 
     Raises:
         InputError: The device does not support the precision.
@@ -132,9 +116,12 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
         for part in ("frontend", "normalize", "preencoder", "postencoder")
     )
     # Cropping needs the length of the audio, which features do not have.
-    if alone and not model.encoder.crop_to_audio:
-        return whisper_encoder(model.encoder, precision)
-    return SpeechEncoder(encode, None)
+    if not alone or model.encoder.crop_to_audio:
+        return SpeechEncoder(encode, None)
+    whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
+    if runtime is not None:
+        return SpeechEncoder(runtime, whisper, packed=True)
+    return SpeechEncoder(lambda inputs, lengths: whisper(inputs, lengths)[:2], whisper)
 
 
 def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:

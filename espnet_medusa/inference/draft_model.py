@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,9 +17,13 @@ from espnet_medusa.inference.audio_batch import (
     SpeechEncoder,
     audio_limits,
     model_encoder,
-    whisper_encoder,
 )
-from espnet_medusa.inference.experiment import find_weights, read_model
+from espnet_medusa.inference.experiment import (
+    TrainedModel,
+    find_weights,
+    open_whisper_model,
+    read_model,
+)
 from espnet_medusa.model.espnet_transformer import (
     ESPnetTransformerDecoder,
     searchable,
@@ -29,15 +31,11 @@ from espnet_medusa.model.espnet_transformer import (
 )
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.proposer import DraftInput
-from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.pretrained import open_whisper
-from espnet_medusa.whisper.text import read_text, tokenizer_of_type
+from espnet_medusa.whisper.text import tokenizer_of_type
 from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens, read_whisper_tokens
 
 FALLBACK = "en"  # language of a draft's prompt if the draft model lacks the main model's
@@ -149,35 +147,7 @@ def open_draft_model(
     Raises:
         InputError: There is no such model, or its decoder is not supported.
     """
-    path = Path(name).expanduser()
-    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
-    if config.is_file():
-        return _open_experiment(name, config, model_file, device, dtype, encoder_precision)
-    if config == path:
-        raise InputError(f"draft_model: {name}: no such file; mend the path")
-    if model_file is not None:
-        raise InputError(
-            f"draft_model_file: {model_file}; allowed where draft_model is an experiment with its "
-            f"{CONFIG}; '{name}' has none"
-        )
-    try:
-        return _open_whisper(name, device, dtype, encoder_precision)
-    except InputError as error:
-        raise InputError(
-            f"draft_model: {error}; an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
-        ) from error
-
-
-def _open_experiment(
-    name: str,
-    config: Path,
-    model_file: str | None,
-    device: str,
-    dtype: torch.dtype,
-    encoder_precision: str | None,
-) -> DraftModel:
-    weights = model_file or find_weights(config.parent, "draft_model")
-    trained = read_model(config, weights, device)
+    trained = _read_trained(name, model_file, device)
     model, args = trained.asr_model.to(dtype=dtype).eval(), trained.train_args
     decoder = searchable(getattr(model, "decoder", None))
     if decoder is None:
@@ -187,7 +157,8 @@ def _open_experiment(
         )
     whisper = None
     if trained.whisper_labels is not None:
-        whisper = read_whisper_tokens(tokenizer_of_type(args.token_type, args.bpemodel))
+        tokenizer = trained.tokenizer or tokenizer_of_type(args.token_type, args.bpemodel)
+        whisper = read_whisper_tokens(tokenizer)
     return DraftModel(
         name, model_encoder(model, encoder_precision), decoder,
         [*model.token_list], model.sos, model.eos, trained.vocabulary,
@@ -195,18 +166,22 @@ def _open_experiment(
     )  # fmt: skip
 
 
-def _open_whisper(
-    name: str, device: str, dtype: torch.dtype, encoder_precision: str | None
-) -> DraftModel:
-    config, text = open_whisper(name).config, read_text(name)
-    encoder = HFWhisperEncoder(whisper_model=name)
-    decoder = WhisperMedusaDecoder(
-        config.vocab_size, config.d_model, whisper_model=name, heads=NO_HEADS
-    )
-    for half in (encoder, decoder):
-        half.to(device=device, dtype=dtype).eval()
-    return DraftModel(
-        name, whisper_encoder(encoder, encoder_precision), decoder,
-        [*text.tokens], text.start, text.end, partial(hugging_face_vocabulary, text.tokenizer),
-        text.whisper, audio_limits(encoder, Namespace()),
-    )  # fmt: skip
+def _read_trained(name: str, model_file: str | None, device: str) -> TrainedModel:
+    path = Path(name).expanduser()
+    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
+    if config.is_file():
+        weights = model_file or find_weights(config.parent, "draft_model")
+        return read_model(config, weights, device)
+    if config == path:
+        raise InputError(f"draft_model: {name}: no such file; mend the path")
+    if model_file is not None:
+        raise InputError(
+            f"draft_model_file: {model_file}; allowed where draft_model is an experiment with its "
+            f"{CONFIG}; '{name}' has none"
+        )
+    try:
+        return open_whisper_model(name, device, NO_HEADS)
+    except InputError as error:
+        raise InputError(
+            f"draft_model: {error}; an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
+        ) from error

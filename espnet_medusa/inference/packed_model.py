@@ -1,22 +1,27 @@
-"""ESPnet's packed models: strangers', so what they name lies in their own folder or is refused.
+"""ESPnet's packed models: fetch, check, open and pack.
 
-A folder of a hub, or an archive that ``espnet2.bin.pack`` wrote. ``meta.yaml`` names weights
-(``files``) and configs (``yaml_files``) by the options that take them. An experiment's folder,
-the user's own, may name files anywhere, as ESPnet's training does.
+A packed model is a folder of a hub, or an archive of ``espnet2.bin.pack``. Its ``meta.yaml`` names
+weights (``files``) and configs (``yaml_files``) by ESPnet's options. A packed model is untrusted:
+its configs may only refer to files inside its own folder.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import espnet
+import torch
+import yaml
 from filelock import FileLock
 
 from espnet_medusa.convert.experiment import write_yaml
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.archive import unpack
+from espnet_medusa.files.atomic import naming
 from espnet_medusa.files.cache_folder import cache_folder
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.options import read_config
@@ -28,21 +33,21 @@ ROLES = {
     CONFIGS: ("asr_train_config", "lm_train_config"),
 }
 TOKENS = "token_list"
-PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # which need not look like one
-# Where training had its data and left its results: decoding opens none of them.
+PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # may be paths without a slash
+# Data and results of training: decoding opens none of them.
 OF_TRAINING = (
     "config", "deepspeed_config", "output_dir", "init_param", "dist_init_method", "noise_scp",
     "rir_scp", "train_data_path_and_name_and_type", "train_shape_file",
     "valid_data_path_and_name_and_type", "valid_shape_file",
 )  # fmt: skip
-# Where ESPnet's encoders put what they fetch: nothing of the model's.
+# Folders to which ESPnet's encoders download files.
 DOWNLOADS = ("download_dir", "w2v_dir_path", "hubert_dir_path", "avhubert_dir_path")
 HUB = "https://huggingface.co/"
 REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_train_config"
 
 
 def fetch_packed_model(model_tag: str) -> Path:
-    """Find a packed model.
+    """Find or download a packed model.
 
     Args:
         model_tag: An archive, a tag of ESPnet's model zoo, or a name of a hub.
@@ -51,7 +56,7 @@ def fetch_packed_model(model_tag: str) -> Path:
         The archive, or a folder in the hub's cache.
 
     Raises:
-        InputError: There is none, or it cannot be fetched.
+        InputError: There is no such model, or it cannot be downloaded.
     """
     path = Path(model_tag).expanduser()
     if path.is_file():
@@ -65,7 +70,7 @@ def fetch_packed_model(model_tag: str) -> Path:
         ) from error
     name = model_tag.removeprefix(HUB)
     try:
-        # The zoo's own unpacking writes where the archive says.
+        # Not the zoo's own unpacking: it does not check the paths in an archive.
         downloader = ModelDownloader()
         if name != model_tag or downloader.get_url(name=name) == "huggingface.co":
             return Path(downloader.huggingface_download(name=name))
@@ -81,39 +86,37 @@ def open_packed_model(path: Path) -> dict[str, str]:
     """Unpack and check a model.
 
     Args:
-        path: Archive or folder. It stays as it is: what is unpacked, and configs in which paths
-            are whole, are kept in the cache folder.
+        path: Archive or folder. It is not changed: unpacked files, and configs with absolute paths,
+            are in the cache folder.
 
     Returns:
-        Its files by ESPnet's names of options.
+        Its files by ESPnet's option names.
 
     Raises:
-        InputError: The archive is damaged or unsafe, a file is missing, or a config names
-            something outside of the model.
+        InputError: The archive is damaged or unsafe, a file is missing, or a config refers to a
+            file outside of the model.
     """
     path = path.absolute()
-    place = cache_folder() / "packed" / fingerprint([], [], {"path": str(path)})[:16]
+    cached = cache_folder() / "packed" / fingerprint([], [], {"path": str(path)})[:16]
     files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
     made_from = fingerprint([], files, {"path": str(path)})
-    model = PackedModel(path, path if path.is_dir() else place / UNPACKED)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{place}.lock"):  # jobs of one recipe start together
-        if not is_up_to_date(place, made_from):
-            with staged_output(place, made_from) as staging:
-                now = path
-                if path.is_file():
-                    now = unpack(path, staging / UNPACKED)
-                for role, config in PackedModel(path, now).configs(model.folder).items():
+    model = PackedModel(path, path if path.is_dir() else cached / UNPACKED)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{cached}.lock"):  # jobs of one recipe start at the same time
+        if not is_up_to_date(cached, made_from):
+            with staged_output(cached, made_from) as staging:
+                folder = unpack(path, staging / UNPACKED) if path.is_file() else path
+                for role, config in PackedModel(path, folder).configs(model.folder).items():
                     write_yaml(staging / f"{role}.yaml", config)
     return {
-        role: str(place / f"{role}.yaml" if role in ROLES[CONFIGS] else file)
+        role: str(cached / f"{role}.yaml" if role in ROLES[CONFIGS] else file)
         for role, file in model.files().items()
     }
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """Files that are there.
+    """The files of an unpacked model.
 
     Attributes:
         name: Archive or folder, for messages.
@@ -124,19 +127,19 @@ class PackedModel:
     folder: Path
 
     def files(self) -> dict[str, Path]:
-        """Weights and configs by option.
+        """Return weights and configs by option.
 
         Raises:
-            InputError: There is no ``meta.yaml``, or it names what is no file of the model.
+            InputError: ``meta.yaml`` is missing, or names a file that is not in the model.
         """
         if not self._is_inside(META) or not (self.folder / META).is_file():
             raise InputError(f"{self.name}: no {META}; give a model that espnet2.bin.pack wrote")
-        meta, found = read_config(self.folder / META, REMEDY), {}
+        meta, files = read_config(self.folder / META, REMEDY), {}
         for kind, roles in ROLES.items():
-            said = meta.get(kind) or {}
-            if not isinstance(said, Mapping):
+            named = meta.get(kind) or {}
+            if not isinstance(named, Mapping):
                 raise InputError(f"{self.name}: {META}: {kind}: no files by option; {REMEDY}")
-            for role, file in said.items():
+            for role, file in named.items():
                 where = f"{self.name}: {META}: {kind}.{role}"
                 if role not in roles:
                     raise InputError(f"{where}: allowed: {', '.join(roles)}; {REMEDY}")
@@ -144,50 +147,52 @@ class PackedModel:
                     raise InputError(f"{where}: {file!r}; allowed: files of the model; {REMEDY}")
                 if not (self.folder / file).is_file():
                     raise InputError(f"{where}: {file!r} is not there; {REMEDY}")
-                found[role] = self.folder / file
-        return found
+                files[role] = self.folder / file
+        return files
 
     def configs(self, final: Path) -> dict[str, dict]:
-        """Configs by option; names of the model's files are whole paths.
+        """Return configs by option, with absolute paths to files of the model.
 
         Args:
-            final: The folder in these.
+            final: The folder in these paths.
 
         Raises:
-            InputError: One names something outside of the model.
+            InputError: A config refers to a file outside of the model.
         """
         return {
-            role: each_name(read_config(file, REMEDY), partial(self._whole, role=role, final=final))
+            role: map_paths(
+                read_config(file, REMEDY), partial(self._absolute, role=role, final=final)
+            )
             for role, file in self.files().items()
             if role in ROLES[CONFIGS]
         }
 
-    def _whole(self, value: str, role: str, field: str, final: Path) -> str:
+    def _absolute(self, value: str, role: str, field: str, final: Path) -> str:
         if self._is_inside(value) and (self.folder / value).exists():
             return str(final / os.path.relpath(self.folder / value, self.folder))
-        if "://" in value or is_there(value) or is_there(str(self.folder / value)):
+        if "://" in value or is_file_here(value) or is_file_here(str(self.folder / value)):
             raise InputError(
                 f"{self.name}: {role}: {field}: {value!r}; allowed: files of the model; {REMEDY}"
             )
         return value
 
     def _is_inside(self, name: str) -> bool:
-        """Whether a name in the folder stays there, links followed."""
+        """Return whether a path, with links followed, is in the folder."""
         path = self.folder / name
         if "\0" in name or not Path(os.path.normpath(path)).is_relative_to(self.folder):
             return False
-        # A hub's client keeps files beside its snapshots, and links to them.
-        cached = self.folder.parent.name == "snapshots"
-        root = self.folder.parents[1] if cached else self.folder
+        # A hub's client stores files next to its snapshots, which have links to them.
+        is_snapshot = self.folder.parent.name == "snapshots"
+        root = self.folder.parents[1] if is_snapshot else self.folder
         return path.resolve().is_relative_to(root.resolve())
 
 
-def each_name(value: Any, change: Callable[..., str], field: str = "") -> Any:
-    """A config in which all that may name a file is changed.
+def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
+    """Return a config in which all texts that may be paths are changed.
 
     Args:
         value: The config, or a part of it.
-        change: Takes a name and its ``field``.
+        change: Called with a text and its ``field``.
         field: Of the part.
     """
     if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
@@ -196,15 +201,70 @@ def each_name(value: Any, change: Callable[..., str], field: str = "") -> Any:
         return value
     if isinstance(value, Mapping):
         inside = f"{field}." if field else ""
-        return {name: each_name(part, change, f"{inside}{name}") for name, part in value.items()}
+        return {name: map_paths(part, change, f"{inside}{name}") for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [each_name(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
-    # Names of classes and the like may be those of files here, too.
+        return [map_paths(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
+    # Without a slash: a file here may have the name of a class or another value.
     if not isinstance(value, str) or not ("/" in value or field in PATHS):
         return value
     return change(value, field=field)
 
 
-def is_there(name: str) -> bool:
-    """Whether a config's text names a file or folder here."""
+def is_file_here(name: str) -> bool:
+    """Return whether a config's text is the path of a file or folder."""
     return "\0" not in name and os.path.lexists(os.path.expanduser(name))
+
+
+def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
+    """Pack a model as ``espnet2.bin.pack``, with all files that its configs name.
+
+    Args:
+        model: Weights and configs by ESPnet's option names.
+        more: Other files and folders.
+        archive: Zip archive to write.
+
+    Raises:
+        InputError: A file is missing or not below the current folder, or a config names such a
+            file.
+    """
+    inside = {role: _below_here(file, role) for role, file in model.items()}
+    names = dict.fromkeys([*inside.values(), *(_below_here(file, "option") for file in more)])
+    kinds = {kind: {role: inside[role] for role in ROLES[kind] if role in inside} for kind in ROLES}
+    for role, file in kinds[CONFIGS].items():
+        add = partial(_add_path, config=role, names=names)
+        map_paths(read_config(Path(file), "train anew"), add)
+    meta = {**kinds, "espnet": espnet.__version__, "torch": str(torch.__version__)}
+    staging = archive.with_name(f".{archive.name}.partial")
+    try:
+        with naming(archive), zipfile.ZipFile(staging, "w") as packed:
+            packed.writestr(META, yaml.safe_dump(meta))
+            for path in map(Path, names):
+                files = [path]
+                if path.is_dir():
+                    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+                for file in files:
+                    packed.write(file)
+        staging.replace(archive)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def _below_here(path: Path, option: str) -> str:
+    """Return a file's name in the archive: its path relative to the current folder."""
+    name = os.path.relpath(path)
+    if not path.exists():
+        raise InputError(f"{option}: {path}: no such file; packing needs it")
+    if name == os.curdir or os.pardir in Path(name).parts:
+        raise InputError(f"{option}: {path}; allowed to pack: files below the current folder")
+    return name
+
+
+def _add_path(name: str, field: str, config: str, names: dict[str, None]) -> str:
+    if is_file_here(name):
+        if Path(name).is_absolute():
+            raise InputError(
+                f"{config}: {field}: {name!r}; allowed to pack: relative paths of files below the "
+                "current folder, as training in it writes them"
+            )
+        names[_below_here(Path(name), f"{config}: {field}")] = None
+    return name

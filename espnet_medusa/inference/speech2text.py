@@ -63,7 +63,7 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_model_file: Its weights.
         trained: A model in memory, in place of these files.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
-            the number of utterances per call of ``decode``; only ESPnet's own search has a limit.
+            the number of utterances per call of ``decode``; above 1, ESPnet's search is refused.
 
     Attributes:
         model: All that decoding needs.
@@ -77,6 +77,7 @@ class Speech2Text(ESPnetSpeech2Text):
         self,
         asr_train_config: Path | str | None = None,
         asr_model_file: Path | str | None = None,
+        *,
         trained: TrainedModel | None = None,
         **options,
     ):
@@ -125,6 +126,7 @@ class Speech2Text(ESPnetSpeech2Text):
             check_espnet_decodes(decode_options, batch_size, network.decoder)
         self.statistics = DecodingStatistics()
 
+    # Parts of ``model``.
     search = property(attrgetter("model.search"))
     search_options = property(attrgetter("model.options"))
     encoder = property(attrgetter("model.encoder"))
@@ -167,9 +169,9 @@ class Speech2Text(ESPnetSpeech2Text):
         return Speech2Text(**options)
 
     def release_weights(self, long_form: LongFormOptions | None = None) -> None:
-        """Free the modules' weights of which search and encoder have copies.
+        """Free the weights of modules whose search or encoder runtime has a copy.
 
-        For processes that only decode: the modules cannot be used afterwards.
+        For processes that only decode: these modules cannot be used afterwards.
 
         Args:
             long_form: Options of long audio, which may need the decoder's module; None: no long

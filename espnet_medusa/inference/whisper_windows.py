@@ -197,7 +197,7 @@ def check_long_form(model: DecodingModel, options: LongFormOptions) -> None:
     """Refuse models and searches that do not support the options.
 
     Raises:
-        InputError: The message has what is allowed.
+        InputError: The model, its search or an option is not for long audio.
     """
     reason = why_not_long_form(model)
     if reason is not None:

@@ -10,8 +10,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding_model import DecodingModel, draft_sources
-from espnet_medusa.longform.ctc_word_times import time_words_by_units
-from espnet_medusa.longform.forced_alignment import align_units
+from espnet_medusa.longform.ctc_word_times import align_units, time_words_by_units
 from espnet_medusa.longform.options import ATTENTION, CTC, LongFormOptions
 from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
 from espnet_medusa.model.unit_ctc import UnitCTC
@@ -118,7 +117,7 @@ def check_word_times(asr_model: torch.nn.Module, options: LongFormOptions) -> No
     """Refuse word times by CTC for a model without a CTC branch.
 
     Raises:
-        InputError: The message has what is allowed.
+        InputError: There is no CTC branch.
     """
     by_ctc = options.word_timestamps and options.word_times == CTC
     if by_ctc and getattr(asr_model, "ctc", None) is None:

@@ -1,9 +1,8 @@
-"""Long recordings to segments by their speech: chunks that do not wait for each other.
+"""Decodes long recordings in chunks of speech that do not depend on each other.
 
-Where somebody speaks a detector says; speech is packed into chunks of at most the model's window
-(as whisperX does: Bain et al., arXiv 2303.00747, 2.1 and 2.2), and chunks of one recording and of
-several go through the decoder as a batch. Each is decoded as a recording of its own: no text of the
-chunk before it is its prompt.
+Voice activity detection finds the speech, and chunks of at most the model's window are packed from
+it, as in whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A batch has chunks of one or of
+several recordings. Each chunk is decoded without the text of the previous chunk as prompt.
 """
 
 from __future__ import annotations
@@ -12,46 +11,89 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from espnet_medusa.audio.voice_activity import SpeechDetector
 from espnet_medusa.longform.moving_window import clips_in_frames
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
-from espnet_medusa.longform.speech_chunks import SpeechChunk, pack_speech
 from espnet_medusa.longform.window import FRAMES_PER_S
-from espnet_medusa.longform.window_decoder import WindowDecoder
-from espnet_medusa.longform.window_steps import WindowSteps, share_seconds
+from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
 
 logger = logging.getLogger(__name__)
 
-# Of less speech that is left of a chunk a window of its own makes up a text.
+# The model hallucinates in a window with less speech at the end of a chunk.
 SHORTEST_REST_FRAMES = 50
 
 
+@dataclass(frozen=True)
+class SpeechChunk:
+    """A span of a recording with speech and the pauses in it.
+
+    Attributes:
+        start, end: Frames of 10 ms, with a margin around the speech.
+        speech_end: End of the last speech.
+    """
+
+    start: int
+    end: int
+    speech_end: int
+
+
+def pack_speech(
+    speech: Sequence[tuple[int, int]], clip: tuple[int, int], most: int, margin: int
+) -> list[SpeechChunk]:
+    """Join neighboring spans of speech into chunks; all arguments are in frames of 10 ms.
+
+    Args:
+        speech: Starts and ends, in order, without overlap.
+        clip: Start and end of the audio to decode.
+        most: Maximum length of a chunk, unless speech without a pause is longer.
+        margin: Audio before and after a chunk's speech, at most to the middle between two chunks.
+    """
+    groups: list[tuple[int, int]] = []
+    for start, end in speech:
+        start, end = max(start, clip[0]), min(end, clip[1])
+        if start >= end:
+            continue
+        if groups and end - groups[-1][0] <= most - 2 * margin:
+            groups[-1] = groups[-1][0], end
+        else:
+            groups.append((start, end))
+    # The middles keep chunks from overlapping.
+    middles = [(end + start) // 2 for (_, end), (start, _) in zip(groups, groups[1:], strict=False)]
+    edges = [clip[0], *middles, clip[1]]
+    return [
+        SpeechChunk(max(start - margin, before), min(end + margin, after), end)
+        for (start, end), before, after in zip(groups, edges, edges[1:], strict=False)
+    ]
+
+
 class ChunkedLongForm:
-    """Recordings of any length to segments, chunks of speech together.
+    """Decodes recordings of any length, several chunks of speech per batch.
 
     Args:
         decoder: Decodes windows.
-        options: How speech is found, and how each chunk of it is decoded.
-        batch_size: Most windows that are decoded together.
+        options: How speech is found, and how each chunk is decoded.
+        batch_size: Maximum number of windows per batch.
     """
 
     def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
         self.decoder, self.options, self.batch_size = decoder, options, batch_size
         self.windows, parameters = WindowSteps(decoder, options), options.vad_parameters
-        asked_s = parameters.max_speech_duration_s or math.inf
-        self.longest = round(min(asked_s * FRAMES_PER_S, decoder.window_frames))
+        most_s = parameters.max_speech_duration_s or math.inf
+        self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
         margin = min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4)
         self.margin = round(margin)
         longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
         self.find_speech = SpeechDetector(parameters, longest_s)
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
-        """Steps as they are taken; recordings are read when there is room for their chunks.
+        """Decode recordings, which are read when a batch has room for their chunks.
 
-        Segments of a recording come in their order. What goes wrong with one recording stops
-        nobody else: its last step has the ``error``.
+        Returns:
+            Steps with new segments of a recording, in order. An exception only ends its own
+            recording, whose last step has it as ``error``.
         """
         waiting, chunks = iter(recordings), []
         while True:
@@ -63,41 +105,41 @@ class ChunkedLongForm:
                     chunks += begun.passages
             if not chunks:
                 return
-            running = chunks[: self.batch_size]
-            self.windows.step(running)
-            touched = {id(chunk.recording): chunk.recording for chunk in running}
-            yield from [one.step() for one in touched.values()]
+            batch = chunks[: self.batch_size]
+            self.windows.step(batch)
+            decoded = {id(chunk.recording): chunk.recording for chunk in batch}
+            yield from [running.step() for running in decoded.values()]
             chunks = [chunk for chunk in chunks if chunk.next() is not None]
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
-        """A recording with a passage for each of its chunks, and with its language."""
-        started, one = time.perf_counter(), RunningRecording.of(recording)
+        """Add a passage for each chunk, and choose the language."""
+        started, running = time.perf_counter(), RunningRecording.of(recording)
         try:
             chunks = self._chunks(recording)
             if chunks:
-                self._add(one, recording, chunks)
+                self._add(running, recording, chunks)
             else:
-                logger.warning(f"{recording.name}: nobody speaks in its {one.duration_s:.1f} s")
-        except Exception as error:  # of hours there may be no room for features
-            one.error = error
-        share_seconds([one], started)
-        return one
+                logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+        except Exception as error:  # such as out of memory for the features of hours
+            running.error = error
+        share_seconds([running], started)
+        return running
 
     def _add(
-        self, one: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
+        self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
     ) -> None:
-        one.features = self.decoder.features(recording.samples)
+        running.features = self.decoder.features(recording.samples)
         speech_end_s = 0.0
         for chunk in chunks:
             last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
             clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
-            self.windows.begin(one, last_frame, clip, speech_end_s)
+            self.windows.begin(running, last_frame, clip, speech_end_s)
             speech_end_s = chunk.speech_end / FRAMES_PER_S
-        first = one.passages[0].window.next()
-        (one.language,) = self.decoder.choose_languages([(one.features, first)], [one.language])
+        first = running.features, running.passages[0].window.next()
+        (running.language,) = self.decoder.choose_languages([first], [running.language])
 
     def _chunks(self, recording: LongRecording) -> list[SpeechChunk]:
-        """Speech of the clips that are asked for."""
+        """Find and pack the speech within ``clip_timestamps``."""
         speech = [
             (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
             for start_s, end_s in self.find_speech(recording.samples)

@@ -1,8 +1,7 @@
-"""Long recordings to segments: several run at once, their windows are decoded together.
+"""Decodes long recordings window after window, the windows of several recordings per batch.
 
 The algorithm is that of openai-whisper's ``transcribe`` (Radford et al., arXiv 2212.04356, 4.5).
-Windows of one recording follow one another; those of several go through the decoder as a batch,
-each with its own prompt and at its own pace.
+Each window of a batch has its own prompt.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from itertools import islice
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
 from espnet_medusa.longform.window import Window
-from espnet_medusa.longform.window_decoder import WindowDecoder
-from espnet_medusa.longform.window_steps import WindowSteps, share_seconds
+from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
 
 
 class LongForm:
-    """Recordings of any length to segments.
+    """Decodes recordings of any length.
 
     Args:
         decoder: Decodes windows.
-        options: How windows follow each other.
-        batch_size: Most recordings that run at once.
+        options: Prompts, fallback and word times.
+        batch_size: Maximum number of recordings per batch.
     """
 
     def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
@@ -32,49 +30,53 @@ class LongForm:
         self.windows = WindowSteps(decoder, options)
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
-        """Steps as they are taken; recordings are read when there is room for them.
+        """Decode recordings, which are read when the batch has room for them.
 
-        What goes wrong with one stops nobody else: its last step has the ``error``.
+        Returns:
+            Steps with new segments of a recording. An exception only ends its own recording, whose
+            last step has it as ``error``.
         """
-        waiting, running = iter(recordings), []
+        waiting, batch = iter(recordings), []
         while True:
-            running += self._begin([*islice(waiting, self.batch_size - len(running))])
-            if not running:
+            batch += self._begin([*islice(waiting, self.batch_size - len(batch))])
+            if not batch:
                 return
-            self.windows.step([passage for one in running for passage in one.passages])
-            yield from [one.step() for one in running]
-            running = [one for one in running if not one.done]
+            self.windows.step([passage for running in batch for passage in running.passages])
+            yield from [running.step() for running in batch]
+            batch = [running for running in batch if not running.done]
 
     def _begin(self, recordings: Sequence[LongRecording]) -> list[RunningRecording]:
-        """Recordings at their beginning, with their languages."""
-        began = time.perf_counter()
-        started = [self._start(recording) for recording in recordings]
-        self._choose_languages([one for one in started if one.error is None])
-        share_seconds(started, began)
-        return started
+        """Compute features and choose languages."""
+        started = time.perf_counter()
+        begun = [self._features(recording) for recording in recordings]
+        self._choose_languages([running for running in begun if running.error is None])
+        share_seconds(begun, started)
+        return begun
 
-    def _start(self, recording: LongRecording) -> RunningRecording:
-        one = RunningRecording.of(recording)
+    def _features(self, recording: LongRecording) -> RunningRecording:
+        running = RunningRecording.of(recording)
         try:
-            one.features = self.decoder.features(recording.samples)
-            self.windows.begin(one, recording.frames, self.options.clip_timestamps)
-        except Exception as error:  # of hours there may be no room for features
-            one.error = error
-        return one
+            running.features = self.decoder.features(recording.samples)
+            self.windows.begin(running, recording.frames, self.options.clip_timestamps)
+        except Exception as error:  # such as out of memory for the features of hours
+            running.error = error
+        return running
 
-    def _choose_languages(self, started: Sequence[RunningRecording]) -> None:
-        """Together; one by one where that fails."""
-        # As openai-whisper: of the first 30 s, and of silence where there is less.
+    def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
+        """Choose the languages of a batch; one by one if that fails."""
+        # As openai-whisper: of the first 30 s, with silence after a shorter recording.
         first = Window(0, self.decoder.window_frames)
-        windows = [(one.features, first) for one in started]
+        windows = [(running.features, first) for running in recordings]
         try:
-            languages = self.decoder.choose_languages(windows, [one.language for one in started])
+            languages = self.decoder.choose_languages(
+                windows, [running.language for running in recordings]
+            )
         except Exception as error:
-            if len(started) == 1:
-                started[0].error = error
+            if len(recordings) == 1:
+                recordings[0].error = error
                 return
-            for one in started:
-                self._choose_languages([one])
+            for running in recordings:
+                self._choose_languages([running])
             return
-        for one, language in zip(started, languages, strict=True):
-            one.language = language
+        for running, language in zip(recordings, languages, strict=True):
+            running.language = language

@@ -1,4 +1,4 @@
-"""Texts that are written where nobody speaks: improbable words, too short or too long, in silence.
+"""Hallucinated segments: improbable, too short or too long words next to silence.
 
 The rules of openai-whisper's ``hallucination_silence_threshold``.
 """
@@ -18,13 +18,13 @@ NEAR_EDGE_S = 2.0
 
 
 class Stretch(NamedTuple):
-    """What a window is part of, in s and frames of 10 ms.
+    """A window and its place in the recording.
 
     Attributes:
         window: The window.
-        window_end_s: Where it would end were it full.
-        frames: Of the recording.
-        last_speech_s: Where the last word before it ends.
+        window_end_s: End of a window of full length.
+        frames: Of the recording, 10 ms each.
+        last_speech_s: End of the last word before the window.
     """
 
     window: Window
@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 
 
 def is_anomalous(segment: Segment | None) -> bool:
-    """Whether a segment's first words look made up."""
+    """Return whether a segment's first words look hallucinated."""
     if segment is None or not segment.words:
         return False
     words = [word for word in segment.words if word.text not in PUNCTUATION][:MOST_WORDS]
@@ -55,7 +55,7 @@ def _anomaly(word: Word) -> float:
 def leading_silence(
     segments: Sequence[Segment], stretch: Stretch, threshold_s: float
 ) -> int | None:
-    """Where to begin anew when the first segment may be made up behind silence; None: nowhere."""
+    """Return the next window's first frame if silence and a hallucination start the window."""
     first = _first_with_words(segments)
     if first is None or not is_anomalous(first):
         return None
@@ -66,10 +66,10 @@ def leading_silence(
 def first_hallucination(
     segments: Sequence[Segment], stretch: Stretch, threshold_s: float
 ) -> tuple[int, int] | None:
-    """The first segment that may be made up between silence or others such, and where to go on.
+    """Find the first hallucinated segment between silences or other hallucinations.
 
     Returns:
-        Its place, and the first frame of the next window; None: there is none.
+        Its index, and the first frame of the next window; None: there is none.
     """
     start_s, last_end_s = stretch.window.start_s, stretch.last_speech_s
     for place, segment in enumerate(segments):
@@ -85,12 +85,12 @@ def first_hallucination(
                 or segment.start_s < threshold_s
                 or segment.start_s - start_s < NEAR_EDGE_S
             )
-            silence_behind = (
+            silence_after = (
                 next_s - segment.end_s > threshold_s
                 or is_anomalous(following)
                 or stretch.window_end_s - segment.end_s < NEAR_EDGE_S
             )
-            if silence_before and silence_behind:
+            if silence_before and silence_after:
                 seek = round(max(start_s + 1, segment.start_s) * FRAMES_PER_S)
                 rest_s = stretch.frames / FRAMES_PER_S - segment.end_s
                 return place, stretch.frames if rest_s < threshold_s else seek

@@ -1,4 +1,4 @@
-"""One recording under way: which window is next, and what its decoding makes of it."""
+"""The window that moves through a recording, and the prompt before each window."""
 
 from __future__ import annotations
 
@@ -7,32 +7,76 @@ from dataclasses import dataclass, field, replace
 
 from espnet_medusa.longform.fallback import WindowDecoding, is_silence
 from espnet_medusa.longform.hallucinations import Stretch, first_hallucination, leading_silence
-from espnet_medusa.longform.history import History
 from espnet_medusa.longform.options import ATTENTION, LongFormOptions
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, CutWindow, Window, cut_window
 from espnet_medusa.longform.word_times import TimedWord, add_words
 from espnet_medusa.whisper.transcript import TranscriptText
 
+# Text tokens of a window to its words.
 Align = Callable[[Sequence[int]], list[TimedWord]]
 
-HOT = 0.5  # a text drawn above it is no prompt
+HOT = 0.5  # a text of a higher temperature is not used as prompt
+
+
+@dataclass
+class History:
+    """The tokens of a recording so far, for prompts.
+
+    Attributes:
+        initial: Tokens of the user's prompt.
+        most: Maximum number of tokens of a prompt.
+        carries_initial: Whether the user's prompt precedes every window.
+        tokens: The user's prompt and all decoded tokens.
+        forgotten: Number of first tokens that are not used in prompts any more.
+    """
+
+    initial: tuple[int, ...]
+    most: int
+    carries_initial: bool = False
+    tokens: list[int] = field(init=False)
+    forgotten: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = [*self.initial]
+
+    @property
+    def written(self) -> list[int]:
+        """All decoded tokens."""
+        return self.tokens[len(self.initial) :]
+
+    def prompt(self) -> list[int]:
+        """Return the prompt of the next window."""
+        if not self.carries_initial:
+            return _last(self.tokens[self.forgotten :], self.most)
+        decoded = self.tokens[max(len(self.initial), self.forgotten) :]
+        return _last([*self.initial, *_last(decoded, self.most - len(self.initial))], self.most)
+
+    def add(self, tokens: Sequence[int], forget: bool) -> None:
+        """Add the tokens of a window; ``forget``: do not use any tokens so far in prompts."""
+        self.tokens += tokens
+        if forget:
+            self.forgotten = len(self.tokens)
+
+
+def _last(tokens: list[int], count: int) -> list[int]:
+    return tokens[max(len(tokens) - max(count, 0), 0) :]
 
 
 @dataclass
 class MovingWindow:
-    """The window's way through a recording, as openai-whisper's ``transcribe`` moves it.
+    """Moves through a recording as the window of openai-whisper's ``transcribe``.
 
     Attributes:
         frames: Of the recording, 10 ms each.
-        window_frames: Of what the model hears at once.
-        clock: What timestamps mean.
-        text: Tokens to text.
-        options: How windows follow each other.
-        history: What was written.
+        window_frames: Of the model's window.
+        clock: Converts timestamps.
+        text: Converts tokens to text.
+        options: Prompts, word times and thresholds.
+        history: Tokens for prompts.
         seek: First frame of the next window.
-        clips: Frames from and to which there is something left to do.
-        last_speech_s: Where the last word ends.
+        clips: First and last frames of the clips that are not decoded yet.
+        last_speech_s: End of the last word.
     """
 
     frames: int
@@ -51,17 +95,17 @@ class MovingWindow:
 
     @property
     def done_s(self) -> float:
-        """Seconds of the recording that are behind it."""
+        """Seconds of the recording before the next window."""
         return min(self.seek, self.frames) / FRAMES_PER_S
 
     def next(self) -> Window | None:
-        """The next window; None: there is none."""
+        """Return the next window, or None at the end."""
         while self.clips:
             start, end = self.clips[0]
             self.seek = max(self.seek, start)
             if self.seek < end:
+                # A clip may end after the recording.
                 rest = min(self.window_frames, self.frames - self.seek, end - self.seek)
-                # A clip may end behind the recording.
                 if rest > 0:
                     return Window(self.seek, rest)
             self.clips.pop(0)
@@ -72,35 +116,39 @@ class MovingWindow:
     def take(
         self, window: Window, decoding: WindowDecoding, align: Align | None = None
     ) -> list[Segment]:
-        """Segments of a window; moves on behind them.
+        """Return the segments of a window, and move to the next one.
 
         Args:
-            window: As ``next`` gave it.
-            decoding: Of it.
-            align: Gives the words of the window's text tokens; None: none are asked for.
+            window: From ``next``.
+            decoding: Of the window.
+            align: Computes word times; None: segments have no words.
         """
         if is_silence(decoding, self.options):
             self.seek = window.seek + window.frames
             return []
         cut = cut_window(decoding.tokens, window, self.clock)
         self.seek = cut.seek
-        segments = self.segments(window, cut, decoding)
+        segments = self._segments(window, cut, decoding)
         if align is not None:
             segments = self._add_words(window, cut, segments, align)
-            self.seek = max(self.seek, window.seek + 1)  # whatever words say, it goes on
+            self.seek = max(self.seek, window.seek + 1)  # never stay at the same window
             if segments is None:
                 return []
-        return self._write(segments, decoding)
+        segments = [without_nothing(segment) for segment in segments]
+        tokens = [token for segment in segments for token in segment.tokens]
+        conditions = self.options.condition_on_previous_text
+        self.history.add(tokens, forget=not conditions or decoding.temperature > HOT)
+        return segments
 
     def _add_words(
         self, window: Window, cut: CutWindow, segments: list[Segment], align: Align
     ) -> list[Segment] | None:
-        """Segments with words, and the next window behind the last; None: all is to be left out."""
+        """Add words, and seek to the end of the last one; None: discard the window's segments."""
         counts = [len(self.text.words_alone(segment.tokens)) for segment in segments]
         tokens = [t for segment in segments for t in self.text.words_alone(segment.tokens)]
         marks = self.options.prepend_punctuations, self.options.append_punctuations
         known_s = window.start_s, self.last_speech_s
-        # CTC hears blanks in a pause; attention has nowhere else to go.
+        # Attention assigns pauses to words; CTC has blanks there.
         hold_pauses = self.options.word_times == ATTENTION
         segments = add_words(segments, counts, align(tokens), *known_s, *marks, hold_pauses)
         end_s, threshold_s = last_end(segments), self.options.hallucination_silence_threshold
@@ -115,16 +163,15 @@ class MovingWindow:
             if seek is not None:
                 self.seek = seek
                 return None
-            found = first_hallucination(segments, stretch, threshold_s)
-            if found is not None:
-                place, self.seek = found
+            hallucination = first_hallucination(segments, stretch, threshold_s)
+            if hallucination is not None:
+                place, self.seek = hallucination
                 segments = segments[:place]
         end_s = last_end(segments)
         self.last_speech_s = self.last_speech_s if end_s is None else end_s
         return segments
 
-    def segments(self, window: Window, cut: CutWindow, decoding: WindowDecoding) -> list[Segment]:
-        """Of a window, whatever they say."""
+    def _segments(self, window: Window, cut: CutWindow, decoding: WindowDecoding) -> list[Segment]:
         return [
             Segment(
                 window.seek,
@@ -140,16 +187,9 @@ class MovingWindow:
             for piece in cut.pieces
         ]
 
-    def _write(self, segments: Sequence[Segment], decoding: WindowDecoding) -> list[Segment]:
-        segments = [without_nothing(segment) for segment in segments]
-        tokens = [token for segment in segments for token in segment.tokens]
-        conditions = self.options.condition_on_previous_text
-        self.history.add(tokens, forget=not conditions or decoding.temperature > HOT)
-        return segments
-
 
 def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, int]]:
-    """Starts and ends in frames of 10 ms: of the whole recording where no clip is named."""
+    """Return starts and ends in frames of 10 ms; without clips those of the recording."""
     edges = [round(clip * FRAMES_PER_S) for clip in clips_s] or [0]
     if len(edges) % 2:
         edges.append(frames)
@@ -157,14 +197,14 @@ def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, in
 
 
 def without_nothing(segment: Segment) -> Segment:
-    """A segment that lasts nothing or says nothing, emptied; another one as it is."""
+    """Remove text, tokens and words of a segment without duration or without text."""
     if segment.start_s != segment.end_s and segment.text.strip():
         return segment
     return replace(segment, text="", tokens=(), words=())
 
 
 def last_end(segments: Sequence[Segment]) -> float | None:
-    """Where the last word ends, or without words the last segment; None: there is neither."""
+    """Return the end of the last word, or without words of the last segment."""
     words = [segment.words[-1] for segment in segments if segment.words]
     if words:
         return words[-1].end_s

@@ -1,4 +1,4 @@
-"""Options of long audio, by openai-whisper's names; of voice activity by faster-whisper's."""
+"""Options of long audio with openai-whisper's names; of voice activity with faster-whisper's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_above, check_at_least, check_choice, option
 
-HOTTEST = 1.0  # where falling back ends
+HOTTEST = 1.0  # temperature of the last attempt
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
 
 
 @dataclass(frozen=True)
 class LongFormOptions:
-    """How windows follow each other, and when one is decoded again.
+    """Prompts, fallback, timestamps, word times and voice activity detection.
 
     Raises:
         InputError: A value is not allowed.
@@ -98,28 +98,25 @@ class LongFormOptions:
         if [*clips] != sorted(clips) or any(not 0 <= clip < math.inf for clip in clips):
             raise InputError(
                 f"clip_timestamps: {','.join(map(str, clips))}; allowed: start,end,start,end,... "
-                "in seconds from 0 on, none before the one before it"
+                "in seconds from 0, in ascending order"
             )
 
     def _check_words(self) -> None:
         check_choice(self.word_times, WORD_TIMES, "word_times")
         if self.word_times != ATTENTION and not self.word_timestamps:
-            raise InputError(
-                f"word_times: {self.word_times}; allowed with word_timestamps: true, which asks "
-                "for them"
-            )
+            raise InputError(f"word_times: {self.word_times}; allowed with word_timestamps: true")
         silence_s = self.hallucination_silence_threshold
         if silence_s is not None:
             check_at_least(silence_s, 0, "hallucination_silence_threshold")
             if not self.word_timestamps:
                 raise InputError(
                     f"hallucination_silence_threshold: {silence_s}; allowed with word_timestamps: "
-                    "true, whose times it needs"
+                    "true"
                 )
             if self.word_times != ATTENTION:
                 raise InputError(
                     f"hallucination_silence_threshold: {silence_s}; allowed with word_times: "
-                    f"{ATTENTION}, as its rule takes words as short as CTC's for made up"
+                    f"{ATTENTION}, as words by CTC are as short as hallucinated ones"
                 )
 
     def _check_voice_activity(self) -> None:
@@ -133,7 +130,7 @@ class LongFormOptions:
 
     @property
     def temperatures(self) -> list[float]:
-        """Of all attempts."""
+        """Temperatures of all attempts."""
         step = self.temperature_increment_on_fallback
         if step is None:
             return [self.temperature]
@@ -142,11 +139,12 @@ class LongFormOptions:
 
     @property
     def needs_decoder_module(self) -> bool:
-        """Whether the trained decoder itself is asked, beside what a search has made of it."""
+        """Whether word times use the decoder's module in addition to its runtime."""
         return self.word_timestamps and self.word_times == ATTENTION
 
     @property
     def needs_windows(self) -> bool:
-        """Whether it asks of short audio, too, what only the moving window does."""
-        asked = self.initial_prompt is not None, self.temperature > 0, self.clip_timestamps
-        return any((*asked, self.word_timestamps, self.vad_filter))
+        """Whether short audio also needs the moving window."""
+        prompt = self.initial_prompt is not None
+        sampled, words = self.temperature > 0, self.word_timestamps
+        return any((prompt, sampled, self.clip_timestamps, words, self.vad_filter))

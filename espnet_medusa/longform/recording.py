@@ -1,4 +1,4 @@
-"""Recordings on their way to segments: whole, or in passages that do not wait for each other."""
+"""Recordings while they are decoded: whole, or in passages that do not depend on each other."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 @dataclass(frozen=True)
 class LongRecording:
-    """What is to be transcribed.
+    """A recording to decode.
 
     Attributes:
-        key: Tells it from others.
+        key: Identifies it.
         samples: (samples,) in [-1, 1], at the model's rate.
-        language: Code, or None: the model's own or detected.
-        name: How messages call it.
+        language: Code; None: that of the decode options.
+        name: For messages.
     """
 
     key: Any
@@ -33,25 +33,25 @@ class LongRecording:
 
     @property
     def frames(self) -> int:
-        """Of 10 ms, as features have them."""
+        """Number of feature frames of 10 ms."""
         return len(self.samples) // HOP_SAMPLES
 
     @property
     def duration_s(self) -> float:
-        """In whole frames."""
+        """Duration of the whole frames."""
         return self.frames / FRAMES_PER_S
 
 
 @dataclass
 class Passage:
-    """A part of a recording whose windows follow one another.
+    """A part of a recording in which each window depends on the previous one.
 
     Attributes:
-        recording: Its own; None: which is done.
-        window: Its way.
-        last_frame: Where nothing more of it is worth a window, in frames of 10 ms.
+        recording: The recording; None after its last step.
+        window: Moves through the passage.
+        last_frame: The passage ends with the window that reaches this frame of 10 ms.
         segments: So far.
-        reported: How many of them steps have told.
+        reported: How many of them steps have returned.
     """
 
     recording: RunningRecording | None = field(repr=False, compare=False)
@@ -61,36 +61,26 @@ class Passage:
     reported: int = 0
 
     def next(self) -> Window | None:
-        """Its next window; None: there is none."""
+        """Return the next window, or None at the end."""
         if self.recording is None or self.recording.error is not None:
             return None
         window = self.window.next()
         return window if window is not None and window.seek < self.last_frame else None
 
-    @property
-    def text(self) -> str:
-        """Of all segments."""
-        return self.window.text.decode(self.window.history.written)
-
-    @property
-    def text_tokens(self) -> list[int]:
-        """Of all segments, without timestamps."""
-        return self.window.text.words_alone(self.window.history.written)
-
 
 @dataclass
 class RunningRecording:
-    """A recording and what was found of it.
+    """A recording and its results so far.
 
     Attributes:
-        key: As given.
-        features: Of the whole of it; None where nothing is decoded, and behind the last step.
-        duration_s: Of the whole of it.
-        language: Code; None with models of English alone.
-        passages: In their order.
+        key: That of the recording.
+        features: Of the whole recording; None if nothing is decoded, and after the last step.
+        duration_s: Of the whole recording.
+        language: Code; None for English-only models.
+        passages: In order.
         statistics: Of all windows.
-        score: Log-probability of the windows that say something, timestamps and ends included.
-        error: Why it ended early; None: it did not.
+        score: Log-probability of all windows with text, timestamps and ends included.
+        error: The exception that ended it early, or None.
     """
 
     key: Any
@@ -107,50 +97,54 @@ class RunningRecording:
 
     @classmethod
     def of(cls, recording: LongRecording) -> RunningRecording:
-        """At its beginning, without features."""
+        """Begin a recording, without features."""
         return cls(recording.key, None, recording.duration_s, recording.language)
 
     @property
     def text(self) -> str:
-        """Of all segments."""
-        return "".join(passage.text for passage in self._in_order())
+        """Text of all segments."""
+        windows = [passage.window for passage in self._in_order()]
+        return "".join(window.text.decode(window.history.written) for window in windows)
 
     @property
     def text_tokens(self) -> list[int]:
-        """Of all segments, without timestamps."""
-        return [token for passage in self._in_order() for token in passage.text_tokens]
+        """Tokens of all segments, without timestamps."""
+        windows = [passage.window for passage in self._in_order()]
+        return [
+            token for window in windows for token in window.text.words_alone(window.history.written)
+        ]
 
     @property
     def segments(self) -> list[Segment]:
-        """So far, up to the first passage that is not done."""
+        """Segments up to the first passage that is not done."""
         return [segment for passage in self._in_order() for segment in passage.segments]
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left of it."""
+        """Whether all windows are decoded, or an exception ended it."""
         return self._running() is None
 
     @property
     def done_s(self) -> float:
-        """Seconds of it that are behind its windows."""
+        """Seconds of audio that are decoded, up to the first passage that is not done."""
         running = self._running()
         return self.duration_s if running is None else running.window.done_s
 
     def step(self) -> LongFormStep:
-        """What is new since it was last asked for."""
+        """Return the segments since the last call."""
         new, done = [], self.done
         for passage in self._in_order():
             new += passage.segments[passage.reported :]
             passage.reported = len(passage.segments)
         if done:
-            self.statistics.words = len(self.text.split())  # made of all tokens anew
+            self.statistics.words = len(self.text.split())
             self.features = None
-            for passage in self.passages:  # or hours would wait until garbage is collected
+            for passage in self.passages:  # no reference cycles: features of hours are freed now
                 passage.recording = None
         return LongFormStep(self, new, done)
 
     def _running(self) -> Passage | None:
-        return next((one for one in self.passages if one.next() is not None), None)
+        return next((passage for passage in self.passages if passage.next() is not None), None)
 
     def _in_order(self) -> Iterator[Passage]:
         running = self._running()
@@ -165,9 +159,9 @@ class LongFormStep:
     """A step of one recording.
 
     Attributes:
-        recording: Which one; what it holds grows.
-        segments: New ones.
-        done: Whether there is nothing left of it.
+        recording: The recording; later steps change it.
+        segments: New segments.
+        done: Whether this is the last step.
     """
 
     recording: RunningRecording

@@ -1,4 +1,4 @@
-"""What long audio becomes: segments, each with its times."""
+"""Segments and words with times."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Word:
-    """A word with the punctuation that belongs to it.
+    """A word with its punctuation.
 
     Attributes:
-        text: With the space before it, where the language has one.
+        text: With the space before it, in languages with spaces.
         start_s, end_s: In the recording.
-        probability: Mean of its tokens'.
+        probability: Mean over its tokens.
     """
 
     text: str
@@ -25,18 +25,18 @@ class Word:
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of speech between two timestamps.
+    """A segment between two timestamps.
 
     Attributes:
-        seek: Frame of 10 ms at which its window begins.
+        seek: First frame (10 ms) of its window.
         start_s, end_s: In the recording.
-        text: With the space before it; empty where the segment lasts nothing or says nothing.
-        tokens: Timestamps included.
-        temperature: At which the window was decoded.
-        average_log_probability: Of the window's tokens, the end symbol included.
-        compression_ratio: Of the window's text.
-        no_speech_probability: Of the window.
-        words: Where word timestamps are asked for.
+        text: With the space before it; empty for a segment without duration or without text.
+        tokens: With timestamps.
+        temperature: Of its window.
+        average_log_probability: Of its window's tokens and end symbol.
+        compression_ratio: Of its window's text.
+        no_speech_probability: Of its window.
+        words: Empty without word timestamps.
     """
 
     seek: int
@@ -52,6 +52,6 @@ class Segment:
 
 
 def read_segment(fields: Mapping[str, Any]) -> Segment:
-    """A segment from what ``dataclasses.asdict`` made of it, through JSON."""
+    """Build a segment from its fields as JSON has them."""
     words = tuple(Word(**word) for word in fields["words"])
     return Segment(**{**fields, "tokens": tuple(fields["tokens"]), "words": words})

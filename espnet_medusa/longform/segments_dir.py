@@ -1,34 +1,45 @@
-"""Segments of recordings as a Kaldi data directory, which recipes read."""
+"""Segments of recordings as a Kaldi data directory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.longform.ctm import ctm_lines
 from espnet_medusa.longform.segment import Segment
 
-SEGMENTS = "segments"  # the folder, beside texts of whole recordings
+SEGMENTS = "segments"  # name of the folder
 TABLES = ("wav.scp", "segments", "text", "utt2spk", "spk2utt")
 CTM = "ctm"
+CHANNEL = 1
+
+
+def ctm_lines(recording: str, segments: Iterable[Segment]) -> str:
+    """Return lines of NIST's ctm: recording, channel, start, duration, word, probability."""
+    return "".join(
+        f"{recording} {CHANNEL} {word.start_s:.2f} {word.end_s - word.start_s:.2f} "
+        f"{word.text.strip()} {word.probability:.2f}\n"
+        for segment in segments
+        for word in segment.words
+        if word.text.strip()
+    )
 
 
 def write_segments_dir(
     folder: Path, entries: Mapping[str, str], segments: Mapping[str, Sequence[Segment]]
 ) -> None:
-    """Write wav.scp, segments, text, utt2spk, spk2utt and, where words have times, ctm.
+    """Write wav.scp, segments, text, utt2spk, spk2utt and, of word times, ctm.
 
-    A recording is its own speaker; ids have the start in hundredths of a second.
+    Each recording is a speaker; ids of segments have start and end in hundredths of a second.
 
     Args:
-        folder: Where to; without recordings what is there of an earlier call goes.
+        folder: To write; files of an earlier call are removed if there are no recordings.
         entries: Recording to its value in wav.scp; may have others.
         segments: Recording to its segments.
     """
     places, texts, speakers = {}, {}, {}
-    for name, found in segments.items():
-        for segment in found:
+    for name in segments:
+        for segment in segments[name]:
             text = " ".join(segment.text.split())
             if not text or segment.end_s <= segment.start_s:
                 continue
@@ -42,12 +53,12 @@ def write_segments_dir(
 
 
 def put_segments_dir(folder: Path, tables: Mapping[str, Mapping[str, str]], ctm: str) -> None:
-    """Write the tables of a directory, or remove what is there where no recording is among them.
+    """Write the tables of a directory, or remove its files if there are no recordings.
 
     Args:
-        folder: Where to.
+        folder: To write.
         tables: Those of ``TABLES``.
-        ctm: Lines of words; empty: there are none.
+        ctm: Lines of words, or empty.
     """
     if not tables["wav.scp"]:
         for name in (*TABLES, CTM):

@@ -1,4 +1,4 @@
-"""A window's tokens cut into segments, and where the next window begins: a pure function."""
+"""Windows, and their tokens cut into segments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FRAMES_PER_S = 100
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a recording that is decoded at once.
+    """A span of a recording that is decoded at once.
 
     Attributes:
         seek: First frame of 10 ms.
-        frames: So many; what the model hears behind them is empty.
+        frames: Number of frames; zeros pad a window that is shorter than the model's.
     """
 
     seek: int
@@ -22,17 +22,17 @@ class Window:
 
     @property
     def start_s(self) -> float:
-        """In the recording."""
+        """Start in the recording."""
         return float(self.seek / FRAMES_PER_S)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What timestamps mean.
+    """Converts timestamps.
 
     Attributes:
-        first: Token of 0 s; all from there on are times.
-        frames: Frames of 10 ms from one to the next.
+        first: Token of 0 s; all later ids are timestamps.
+        frames: Frames of 10 ms between two timestamps.
     """
 
     first: int
@@ -40,11 +40,11 @@ class Clock:
 
     @property
     def step_s(self) -> float:
-        """Seconds from one to the next."""
+        """Seconds between two timestamps."""
         return self.frames / FRAMES_PER_S
 
     def seconds(self, token: int) -> float:
-        """Of a timestamp, within its window."""
+        """Return the time of a timestamp in its window."""
         return (token - self.first) * self.step_s
 
 
@@ -59,12 +59,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class CutWindow:
-    """What a window holds.
+    """The segments of a window.
 
     Attributes:
         pieces: Its segments.
         seek: First frame of the next window.
-        ends_in_silence: Whether the last timestamp has no partner: nothing is said behind it.
+        ends_in_silence: Whether a single timestamp ends the window: no speech follows it.
     """
 
     pieces: tuple[Piece, ...]
@@ -73,18 +73,18 @@ class CutWindow:
 
 
 def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow:
-    """Cut where one timestamp follows another, as openai-whisper's ``transcribe`` does.
+    """Cut between two consecutive timestamps, as openai-whisper's ``transcribe``.
 
-    What stands behind the last such place is not finished: the next window begins there. Where the
-    last timestamp is alone nothing follows, and where no two stand together all is one segment; the
-    next window begins behind this one then.
+    The segment after the last cut is not finished: the next window begins at the cut. If the window
+    ends in a single timestamp, or has no consecutive timestamps, then the next window begins at the
+    end of this one. Without consecutive timestamps all tokens are one segment.
     """
     timed = [token >= clock.first for token in tokens]
     ends_in_silence = timed[-2:] == [False, True]
     cuts = [place for place in range(1, len(tokens)) if timed[place - 1] and timed[place]]
-    behind = window.seek + window.frames
+    seek = window.seek + window.frames
     if not cuts:
-        return CutWindow((_whole(tokens, window, clock),), behind, ends_in_silence)
+        return CutWindow((_whole(tokens, window, clock),), seek, ends_in_silence)
     if ends_in_silence:
         cuts.append(len(tokens))
     pieces = tuple(
@@ -96,12 +96,12 @@ def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow
         for first, last in zip([0, *cuts], cuts, strict=False)
     )
     if not ends_in_silence:
-        behind = window.seek + (tokens[cuts[-1] - 1] - clock.first) * clock.frames
-    return CutWindow(pieces, behind, ends_in_silence)
+        seek = window.seek + (tokens[cuts[-1] - 1] - clock.first) * clock.frames
+    return CutWindow(pieces, seek, ends_in_silence)
 
 
 def _whole(tokens: Sequence[int], window: Window, clock: Clock) -> Piece:
-    """All of a window, up to its last timestamp where it has one."""
+    """Return all tokens as one segment, which ends at the last timestamp if there is one."""
     duration_s = window.frames / FRAMES_PER_S
     times = [token for token in tokens if token >= clock.first]
     if times and times[-1] != clock.first:

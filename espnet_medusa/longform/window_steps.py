@@ -1,4 +1,4 @@
-"""Windows of several passages, decoded together: prompts, attempts, failures, what they cost."""
+"""Decodes a batch of windows: prompts, attempts, exceptions and statistics."""
 
 from __future__ import annotations
 
@@ -6,26 +6,71 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from espnet_medusa.longform.fallback import WindowDecoding, has_failed
-from espnet_medusa.longform.history import History
-from espnet_medusa.longform.moving_window import Align, MovingWindow
+from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import Passage, RunningRecording
-from espnet_medusa.longform.window import Window
-from espnet_medusa.longform.window_decoder import WindowDecoder
+from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.longform.word_times import TimedWord
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.whisper.transcript import TranscriptText
 
-Found = tuple[WindowDecoding, Align | None]
+Decoded = tuple[WindowDecoding, Align | None]
+
+
+class WindowDecoder(Protocol):
+    """A model that decodes windows, such as ``WhisperWindows``.
+
+    Attributes:
+        window_frames: Frames of 10 ms of the model's window.
+        prompt_tokens: Maximum number of tokens of the text before a window.
+        clock: Converts timestamps.
+        text: Converts tokens to text.
+    """
+
+    window_frames: int
+    prompt_tokens: int
+    clock: Clock
+    text: TranscriptText
+
+    def features(self, samples: np.ndarray) -> Any:
+        """Compute the features of a recording (samples,), with ``frames`` of 10 ms."""
+
+    def encode(self, windows: Sequence[tuple[Any, Window]]) -> Any:
+        """Encode U windows, each with its recording's features."""
+
+    def choose_languages(
+        self, windows: Sequence[tuple[Any, Window]], languages: Sequence[str | None]
+    ) -> list[str | None]:
+        """Return U language codes; for ``detect``, detect the language of the window."""
+
+    def decode(
+        self,
+        encoded: Any,
+        rows: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        languages: Sequence[str | None],
+        temperature: float,
+    ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
+        """Decode some rows of ``encoded``, each after the text before it and in its language."""
+
+    def align(
+        self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
+    ) -> list[TimedWord]:
+        """Return the words of a row's text tokens with times within its frames of 10 ms."""
 
 
 @dataclass(frozen=True)
 class WindowSteps:
-    """Begins passages and takes them a window further.
+    """Begins passages, and decodes the next window of each.
 
     Attributes:
         decoder: Decodes windows.
-        options: What stands before them, when one is decoded again, whether words have times.
+        options: Prompts, fallback and word times.
     """
 
     decoder: WindowDecoder
@@ -42,80 +87,83 @@ class WindowSteps:
 
         Args:
             recording: With its features.
-            last_frame: As ``Passage``'s.
-            clip_timestamps: What it is of the recording, as the option of this name.
-            last_speech_s: Where speech before it ends.
+            last_frame: As in ``Passage``.
+            clip_timestamps: Parts of the recording, as the option of this name.
+            last_speech_s: End of the speech before the passage.
         """
-        own, options = self.decoder, replace(self.options, clip_timestamps=clip_timestamps)
+        decoder, options = self.decoder, replace(self.options, clip_timestamps=clip_timestamps)
         prompt = options.initial_prompt
-        initial = () if prompt is None else tuple(own.text.encode(prompt))
-        history = History(initial, own.prompt_tokens, options.carry_initial_prompt)
+        initial = () if prompt is None else tuple(decoder.text.encode(prompt))
+        history = History(initial, decoder.prompt_tokens, options.carry_initial_prompt)
         frames = recording.features.frames
         window = MovingWindow(
-            frames, own.window_frames, own.clock, own.text, options, history, last_speech_s
-        )
+            frames, decoder.window_frames, decoder.clock, decoder.text, options, history,
+            last_speech_s,
+        )  # fmt: skip
         recording.passages.append(Passage(recording, window, last_frame))
 
     def step(self, passages: Sequence[Passage]) -> None:
-        """A window of each; what goes wrong with one is its recording's ``error``."""
+        """Decode a window of each passage; an exception becomes its recording's ``error``."""
         if not passages:
             return
         started = time.perf_counter()
-        pairs = [(one, one.next()) for one in passages]
-        asked = [(one, window) for one, window in pairs if window is not None]
-        for (one, window), found in zip(asked, self._decode(asked), strict=True):
+        pairs = [(passage, passage.next()) for passage in passages]
+        pairs = [(passage, window) for passage, window in pairs if window is not None]
+        for (passage, window), decoded in zip(pairs, self._decode(pairs), strict=True):
             try:
-                if isinstance(found, Exception):
-                    raise found
-                segments = one.window.take(window, *found)
-                one.segments += segments
+                if isinstance(decoded, Exception):
+                    raise decoded
+                segments = passage.window.take(window, *decoded)
+                passage.segments += segments
                 if any(segment.tokens for segment in segments):
-                    one.recording.score += found[0].log_probability
-            except Exception as error:  # to find words may fail, too
-                one.recording.error = error
-        share_seconds([one.recording for one in passages], started)
+                    passage.recording.score += decoded[0].log_probability
+            except Exception as error:  # also of word alignment
+                passage.recording.error = error
+        share_seconds([passage.recording for passage in passages], started)
 
-    def _decode(self, asked: Sequence[tuple[Passage, Window]]) -> list[Found | Exception]:
-        """Windows together, and how each finds its words; one by one where that fails."""
+    def _decode(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded | Exception]:
+        """Decode windows as a batch; one by one if that fails."""
         try:
-            return self._decode_together(asked)
-        except Exception as error:  # whatever it was, the others go on
-            if len(asked) == 1:
+            return self._decode_together(pairs)
+        except Exception as error:  # of any kind: the other recordings are decoded
+            if len(pairs) == 1:
                 return [error]
-        return [self._decode([one])[0] for one in asked]
+        return [self._decode([pair])[0] for pair in pairs]
 
-    def _decode_together(self, asked: Sequence[tuple[Passage, Window]]) -> list[Found]:
-        """The first attempt of each window that has not failed, or else the last."""
-        if not asked:
+    def _decode_together(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded]:
+        """Return for each window its first attempt that has not failed, or its last."""
+        if not pairs:
             return []
-        passages = [one for one, _ in asked]
-        encoded = self.decoder.encode([(one.recording.features, window) for one, window in asked])
-        decodings: list[WindowDecoding | None] = [None] * len(asked)
-        rows = [*range(len(asked))]
+        passages = [passage for passage, _ in pairs]
+        encoded = self.decoder.encode(
+            [(passage.recording.features, window) for passage, window in pairs]
+        )
+        decodings: list[WindowDecoding | None] = [None] * len(pairs)
+        rows = [*range(len(pairs))]
         for temperature in self.options.temperatures:
             prompts = [passages[row].window.history.prompt() for row in rows]
             languages = [passages[row].recording.language for row in rows]
-            found = self.decoder.decode(encoded, rows, prompts, languages, temperature)
-            for row, (decoding, statistics) in zip(rows, found, strict=True):
+            attempts = self.decoder.decode(encoded, rows, prompts, languages, temperature)
+            for row, (decoding, statistics) in zip(rows, attempts, strict=True):
                 decodings[row] = decoding
                 passages[row].recording.statistics += statistics
             rows = [row for row in rows if has_failed(decodings[row], self.options)]
             if not rows:
                 break
-        aligned = [self._align(encoded, row, one.recording.language, window)
-                   for row, (one, window) in enumerate(asked)]  # fmt: skip
-        return [*zip(decodings, aligned, strict=True)]
+        aligners = [self._aligner(encoded, row, *pair) for row, pair in enumerate(pairs)]
+        return [*zip(decodings, aligners, strict=True)]
 
-    def _align(self, encoded: Any, row: int, language: str | None, window: Window) -> Align | None:
+    def _aligner(self, encoded: Any, row: int, passage: Passage, window: Window) -> Align | None:
         if not self.options.word_timestamps:
             return None
+        language = passage.recording.language
         return partial(self.decoder.align, encoded, row, window.frames, language)
 
 
 def share_seconds(recordings: Sequence[RunningRecording], started: float) -> None:
-    """Seconds since then, evenly among those present."""
+    """Add the time since ``started`` to the recordings, in equal shares."""
     if not recordings:
         return
     seconds = (time.perf_counter() - started) / len(recordings)
-    for one in recordings:
-        one.statistics.total_seconds += seconds
+    for recording in recordings:
+        recording.statistics.total_seconds += seconds

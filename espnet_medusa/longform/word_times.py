@@ -1,7 +1,7 @@
-"""When each word of a window is said: from what its tokens attend to, to words of segments.
+"""Times of the words of a window by cross-attention, and words of segments.
 
-openai-whisper's way (``timing.py``): the attention of some heads, normalised over tokens and
-smoothed, is a matrix through which the text finds its cheapest way in time.
+As in openai-whisper's ``timing.py``: attention weights of some heads, normalized over tokens and
+smoothed, are aligned by dynamic time warping.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from espnet_medusa.longform.dynamic_time_warping import cheapest_path
 from espnet_medusa.longform.segment import Segment, Word
 
 MEDIAN_WIDTH = 7
 LONGEST_MEDIAN_S = 0.7
 SENTENCE_ENDS = ".。!！?？"
 NEAR_S = 0.5
+BOTH, DOWN, RIGHT = 0, 1, 2  # steps of a path through a matrix
 
 
 @dataclass
 class TimedWord:
-    """A word within its window.
+    """A word and its times.
 
     Attributes:
-        text: With the space before it; empty once its neighbour has it.
-        tokens: So many.
+        text: With the space before it; empty if it was merged into its neighbor.
+        tokens: Number of tokens.
         start_s, end_s: In the window.
-        probability: Mean of its tokens'.
+        probability: Mean over its tokens.
     """
 
     text: str
@@ -40,7 +40,7 @@ class TimedWord:
 
     @property
     def duration_s(self) -> float:
-        """How long it takes."""
+        """From start to end."""
         return self.end_s - self.start_s
 
 
@@ -50,13 +50,13 @@ def time_words(
     probabilities: Sequence[float],
     frames_per_s: float,
 ) -> list[TimedWord]:
-    """Words with their times.
+    """Return the times of words by their tokens' attention.
 
     Args:
-        words: Texts and tokens, T of these in all; the last stands for the end symbol.
-        attention: (H, T + 1, S) weights behind the last token of the prompt and the T of the text.
-        probabilities: T.
-        frames_per_s: Of the S.
+        words: Texts and tokens, T tokens in all; the last word is the end symbol.
+        attention: (H, T + 1, S) weights of the prompt's last token and the T text tokens.
+        probabilities: T, of the text tokens.
+        frames_per_s: Of the S frames.
     """
     if len(words) <= 1:
         return []
@@ -75,10 +75,51 @@ def time_words(
     ]
 
 
+def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns (L,) of the cheapest path through costs (N, M), corner to corner.
+
+    Dynamic time warping: Sakoe and Chiba, "Dynamic programming algorithm optimization for spoken
+    word recognition", 1978. Of equal paths to an element the one from the left is taken.
+    """
+    return _follow(_steps(costs))
+
+
+def _steps(costs: np.ndarray) -> np.ndarray:
+    """Return the last step to each element, (N + 1, M + 1) with a row and a column before it."""
+    rows, columns = costs.shape
+    # Elements of an anti-diagonal do not depend on each other.
+    sums = np.full((rows + 1, columns + 1), np.inf, dtype=np.float32)
+    steps = np.full((rows + 1, columns + 1), RIGHT, dtype=np.int8)
+    sums[0, 0] = 0
+    for diagonal in range(2, rows + columns + 1):
+        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
+        j = diagonal - i
+        both, down, right = sums[i - 1, j - 1], sums[i - 1, j], sums[i, j - 1]
+        step = np.where((down < both) & (down < right), DOWN, RIGHT)
+        step = np.where((both < down) & (both < right), BOTH, step)
+        best = np.choose(step, [both, down, right])
+        sums[i, j] = costs[i - 1, j - 1] + best.astype(np.float64)
+        steps[i, j] = step
+    steps[:, 0] = DOWN
+    steps[0] = RIGHT
+    return steps
+
+
+def _follow(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    i, j = steps.shape[0] - 1, steps.shape[1] - 1
+    path = []
+    while i > 0 and j > 0:
+        path.append((i - 1, j - 1))
+        step = steps[i, j]
+        i, j = i - (step != RIGHT), j - (step != DOWN)
+    rows, columns = np.array(path[::-1]).T
+    return rows, columns
+
+
 def sharpen(attention: torch.Tensor) -> torch.Tensor:
-    """(H, T, S) weights, normalised over the tokens and smoothed by a median over frames."""
+    """Normalize weights (H, T, S) over tokens, and apply a median filter over frames."""
     deviation, mean = torch.std_mean(attention, dim=-2, keepdim=True, unbiased=False)
-    attention = ((attention - mean) / deviation).nan_to_num()  # of a lone frame all weights are 1
+    attention = ((attention - mean) / deviation).nan_to_num()  # with one frame all weights are 1
     margin = MEDIAN_WIDTH // 2
     if attention.size(-1) <= margin:
         return attention
@@ -96,68 +137,68 @@ def add_words(
     appended: str,
     hold_pauses: bool,
 ) -> list[Segment]:
-    """Segments with their words, and with their words' times.
+    """Add words to the segments of a window, and adjust the segments' times to them.
 
     Args:
-        segments: Of a window.
-        counts: Text tokens of each.
-        words: Of all of them; changed.
+        segments: Of the window.
+        counts: Text tokens of each segment.
+        words: Of all segments; changed in place.
         window_start_s: In the recording.
-        last_speech_s: Where the last word before them ends.
-        prepended: Punctuation that belongs to the word behind it.
-        appended: To the one before it.
-        hold_pauses: Whether a pause may be part of the words around it, which are shortened then.
+        last_speech_s: End of the last word before the window.
+        prepended: Punctuation that belongs to the following word.
+        appended: Punctuation that belongs to the previous word.
+        hold_pauses: Whether word times may include pauses; such words are shortened.
     """
     durations = np.array([word.duration_s for word in words if word.duration_s != 0])
     median_s = min(LONGEST_MEDIAN_S, float(np.median(durations)) if len(durations) else 0.0)
     if hold_pauses and len(durations):
         _shorten_at_sentence_ends(words, 2 * median_s)
     merge_punctuation(words, prepended, appended)
-    found, place = [], 0
+    timed, place = [], 0
     for segment, count in zip(segments, counts, strict=True):
-        own, seen = [], 0
+        members, seen = [], 0
         while place < len(words) and seen < count:
             word, place = words[place], place + 1
             seen += word.tokens
             if word.text:
                 start_s = round(window_start_s + word.start_s, 2)
                 end_s = round(window_start_s + word.end_s, 2)
-                own.append(TimedWord(word.text, word.tokens, start_s, end_s, word.probability))
-        if own:
+                members.append(TimedWord(word.text, word.tokens, start_s, end_s, word.probability))
+        if members:
             if hold_pauses:
-                _shorten_after_pause(own, last_speech_s, median_s)
-            segment = _between(segment, own, median_s)
+                _shorten_after_pause(members, last_speech_s, median_s)
+            segment = _adjust(segment, members, median_s)
             last_speech_s = segment.end_s
-        finished = (Word(one.text, one.start_s, one.end_s, one.probability) for one in own)
-        found.append(replace(segment, words=tuple(finished)))
-    return found
+        finished = [Word(one.text, one.start_s, one.end_s, one.probability) for one in members]
+        timed.append(replace(segment, words=tuple(finished)))
+    return timed
 
 
 def merge_punctuation(words: Sequence[TimedWord], prepended: str, appended: str) -> None:
-    """Punctuation goes to the word that it belongs to; its own place stays, without a text."""
+    """Merge punctuation into neighboring words; the merged entries remain, without text."""
     following = len(words) - 1
     for place in range(len(words) - 2, -1, -1):
         word = words[place]
         if word.text.startswith(" ") and word.text.strip() in prepended:
-            _take_over(words[following], word, word.text + words[following].text)
+            _merge(words[following], word, word.text + words[following].text)
         else:
             following = place
     previous = 0
     for place in range(1, len(words)):
         word = words[place]
         if not words[previous].text.endswith(" ") and word.text in appended:
-            _take_over(words[previous], word, words[previous].text + word.text)
+            _merge(words[previous], word, words[previous].text + word.text)
         else:
             previous = place
 
 
-def _take_over(word: TimedWord, other: TimedWord, text: str) -> None:
+def _merge(word: TimedWord, other: TimedWord, text: str) -> None:
     word.text, word.tokens = text, word.tokens + other.tokens
     other.text, other.tokens = "", 0
 
 
 def _shorten_at_sentence_ends(words: Sequence[TimedWord], most_s: float) -> None:
-    """What is too long around the end of a sentence holds a pause."""
+    """Limit the duration of words at the end of a sentence: the rest is a pause."""
     for before, word in zip(words, words[1:], strict=False):
         if word.duration_s > most_s:
             if word.text in SENTENCE_ENDS:
@@ -167,7 +208,7 @@ def _shorten_at_sentence_ends(words: Sequence[TimedWord], most_s: float) -> None
 
 
 def _shorten_after_pause(words: list[TimedWord], last_speech_s: float, median_s: float) -> None:
-    """Nor do the first two words behind a pause take more than twice the usual time."""
+    """Limit the first two words after a pause to twice the median duration each."""
     most_s, first = 2 * median_s, words[0]
     second = words[1] if len(words) > 1 else None
     too_long = first.duration_s > most_s or (
@@ -179,8 +220,8 @@ def _shorten_after_pause(words: list[TimedWord], last_speech_s: float, median_s:
         first.start_s = max(0, first.end_s - most_s)
 
 
-def _between(segment: Segment, words: list[TimedWord], median_s: float) -> Segment:
-    """A segment lasts as long as its words, unless the first or the last is far outside."""
+def _adjust(segment: Segment, words: list[TimedWord], median_s: float) -> Segment:
+    """Set a segment's times to those of its words, unless a word is far outside the segment."""
     first, last, start_s, end_s = words[0], words[-1], segment.start_s, segment.end_s
     if start_s < first.end_s and start_s - NEAR_S > first.start_s:
         first.start_s = max(0, min(first.end_s - median_s, start_s))

@@ -84,7 +84,7 @@ def pack_model(parser: argparse.ArgumentParser) -> Work:
     add("--outpath", type=Path, required=True, help="archive to write")
 
     def work(args: argparse.Namespace) -> None:
-        from espnet_medusa.inference.pack_model import pack_model  # slow to import
+        from espnet_medusa.inference.packed_model import pack_model  # slow to import
 
         names = ("asr_train_config", "asr_model_file", "lm_train_config", "lm_file")
         files = {name: getattr(args, name) for name in names}

@@ -1,4 +1,4 @@
-"""Models that hear the audio alone (window: audio): batches, searches, drafts, precisions."""
+"""Models without padding to 30 s (window: audio): batches, searches, drafts, precisions."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def experiments(tmp_path_factory):
 
 
 def speeches() -> list[np.ndarray]:
-    """The shortest is a frame, the longest fills the window."""
+    """The shortest has one frame, the longest fills the window."""
     rng = np.random.default_rng(0)
     lengths = (160, 32000, 5000, 17171, 800)
     return [0.1 * rng.standard_normal(length).astype(np.float32) for length in lengths]
@@ -50,7 +50,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, GREEDY | INT8], ids=["greedy", "beam", "int8"])
-def test_a_batch_is_single_utterances_with_drafts_and_without(experiments, options):
+def test_batches_and_drafts_keep_the_texts(experiments, options):
     plain = Speech2Text(**files(experiments["audio"]), **options, draft_depth=0)
     drafted = Speech2Text(**files(experiments["audio"]), **options, draft_depth=3)
     alone = [nbest(plain, [speech])[0] for speech in speeches()]
@@ -62,7 +62,7 @@ def test_a_batch_is_single_utterances_with_drafts_and_without(experiments, optio
 
 @torch.no_grad()
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_memory_is_as_long_as_the_audio(experiments, precision):
+def test_encoder_output_is_as_long_as_the_audio(experiments, precision):
     memories = {}
     for window, experiment in experiments.items():
         model = Speech2Text(**files(experiment), **GREEDY, encoder_precision=precision)

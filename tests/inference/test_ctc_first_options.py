@@ -1,12 +1,11 @@
-"""CTC first, from options to text: Whisper's networks, ESPnet's own decoder and Speech-LLaMA."""
+"""Decoding by CTC first, from options to text: Whisper, ESPnet's transformer and Speech-LLaMA."""
 
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from experiment import make_experiment
+from experiment import make_experiment, speeches
 from stock_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
@@ -32,13 +31,6 @@ def models(tmp_path_factory):
     }
 
 
-def speeches(count: int = 3):
-    rng = np.random.default_rng(0)
-    return [
-        0.1 * rng.standard_normal(4000 + 3700 * index).astype(np.float32) for index in range(count)
-    ]
-
-
 def decode(experiment, **options):
     return Speech2Text(**files(experiment), **OPTIONS | options).decode(speeches())
 
@@ -53,7 +45,7 @@ def calls(decodings):
 
 @torch.no_grad()
 def heard(experiment):
-    """CTC's text and highest entropy of each utterance, straight from ESPnet's model."""
+    """CTC's text and highest entropy of each utterance, from ESPnet's model."""
     model = Speech2Text(**files(experiment), **OPTIONS, draft_depth=0).asr_model
     texts, entropies = [], []
     for speech in speeches():
@@ -67,7 +59,7 @@ def heard(experiment):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_thresholds_at_their_bounds(models, name):
+def test_lowest_and_highest_thresholds(models, name):
     experiment = models[name]
     texts, _ = heard(experiment)
     short = max(map(len, texts)) + 1
@@ -86,7 +78,7 @@ def test_thresholds_at_their_bounds(models, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_utterances_below_the_threshold_stand_and_the_others_are_as_ever(models, name):
+def test_ctc_texts_below_the_threshold_are_accepted(models, name):
     texts, entropies = heard(models[name])
     options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}
     exact = decode(models[name], **options)
@@ -100,7 +92,7 @@ def test_utterances_below_the_threshold_stand_and_the_others_are_as_ever(models,
 
 
 def whisper(folder, said: str | int, bias: float):
-    """A Whisper whose CTC says one token all the time."""
+    """A Whisper whose CTC always has the same best token."""
     tokenizer = make_tokenizer(51865)
     tokenizer.save_pretrained(folder / "tokenizer")
     weights = save_tiny_whisper(folder / "whisper", 51865, hidden_size=16, seed=3)
@@ -127,7 +119,7 @@ def whisper(folder, said: str | int, bias: float):
     return experiment, token
 
 
-def test_a_whisper_stands_by_what_its_ctc_says(tmp_path):
+def test_a_whisper_accepts_its_ctc_text(tmp_path):
     experiment, token = whisper(tmp_path, "Ġja", 40.0)
     found = decode(experiment, ctc_entropy_threshold=0.1, maxlenratio=-6)
     assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
@@ -138,8 +130,8 @@ def test_a_whisper_stands_by_what_its_ctc_says(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["prompts", "suppressed"])
-def test_what_whisper_never_writes_does_not_stand(tmp_path, kind):
-    """Prompts are silence, and Whisper begins with no end."""
+def test_prompts_and_suppressed_tokens_are_not_accepted(tmp_path, kind):
+    """Prompts count as blanks, and a text does not begin with the end symbol."""
     token = getattr(read_whisper_tokens(make_tokenizer(51865)), kind)[5]
     experiment, _ = whisper(tmp_path, token, 40.0)
     plain = decode(experiment, draft_depth=0, maxlenratio=-6)

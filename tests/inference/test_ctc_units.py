@@ -1,9 +1,8 @@
-"""CTC over units of its own drafts: the text is that of no drafts; scoring with it is refused."""
+"""CTC over other units than the decoder's tokens: it drafts, and is refused for scoring."""
 
-import numpy as np
 import pytest
 import torch
-from experiment import ENCODER, make_experiment
+from experiment import ENCODER, make_experiment, speeches
 from stock_experiment import files, nbest
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
@@ -53,21 +52,16 @@ def experiments(tmp_path_factory):
     ]  # fmt: skip
 
 
-def speeches():
-    rng = np.random.default_rng(0)
-    return [0.1 * rng.standard_normal(4000 + 9000 * n).astype(np.float32) for n in range(3)]
-
-
 @pytest.mark.parametrize("search", SEARCHES)
-def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
+def test_drafts_of_ctc_units_keep_the_text(experiments, search):
     for experiment in experiments:
         plain = Speech2Text(**files(experiment), draft_depth=0, **SEARCHES[search])
-        expected = [nbest(plain(speech)) for speech in speeches()]
+        expected = [nbest(plain(speech)) for speech in speeches(step=9000)]
         for options, kind in DRAFTERS:
             speech2text = Speech2Text(**files(experiment), **options, **SEARCHES[search])
             assert isinstance(speech2text.search.planner.proposer, kind)
-            alone = [speech2text(speech) for speech in speeches()]
-            together = speech2text.decode(speeches())
+            alone = [speech2text(speech) for speech in speeches(step=9000)]
+            together = speech2text.decode(speeches(step=9000))
             assert sum(sum(one.statistics.drafted) for one in together) > 0
             for found in (alone, [one.results for one in together]):
                 for results, (rows, scores) in zip(found, expected, strict=True):
@@ -76,9 +70,9 @@ def test_whatever_it_hears_the_text_is_that_of_no_drafts(experiments, search):
                     assert found_scores == pytest.approx(scores, abs=1e-3)
 
 
-def test_drafts_are_read_from_the_audio_without_the_windows_silence(experiments):
+def test_drafters_get_encoder_output_without_padding(experiments):
     speech2text = Speech2Text(**files(experiments[0]), search="greedy", drafter="ctc")
-    audio = speech2text.model.batch(speeches())
+    audio = speech2text.model.batch(speeches(step=9000))
     memory, frames = speech2text.model.encode(audio)
     assert frames.tolist() == [100] * 3
     inputs = speech2text.model.draft_inputs(audio, [[0]] * 3)
@@ -93,7 +87,7 @@ def test_drafts_are_read_from_the_audio_without_the_windows_silence(experiments)
     [{}, {"ctc_weight": 0.3}, {"ctc_weight": 1.0}, {"ctc_weight": 0.3, "time_sync": True}],
     ids=str,
 )
-def test_ctc_over_other_units_does_not_score(experiments, options):
+def test_ctc_scores_over_other_units_are_refused(experiments, options):
     weight = options.get("ctc_weight", 0.5)
     with pytest.raises(InputError, match=f"ctc_weight: {weight}; allowed .*ctc_units: 0.0"):
         Speech2Text(**files(experiments[0]), **options)

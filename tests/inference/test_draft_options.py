@@ -1,12 +1,10 @@
-"""Who drafts, from options to text: the same text whoever does, and one line where nobody can."""
+"""Drafters, from options to text: all keep the text; unsupported ones are refused."""
 
-import dataclasses
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment
+from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
 from stock_experiment import files, nbest, stock_experiment
 from tiny_whisper import save_tiny_whisper
 
@@ -15,6 +13,7 @@ from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
+from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -27,7 +26,7 @@ from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Main models and draft models, all with the same tokens unless they say otherwise."""
+    """Main models and draft models; all but "other tokens" have the same tokens."""
     folder = tmp_path_factory.mktemp("models")
     return {
         "main": make_experiment(folder / "main", 5),
@@ -52,13 +51,6 @@ def models(tmp_path_factory):
             folder / "rnn", decoder="rnn", decoder_conf={"hidden_size": 8, "num_layers": 1}
         ),
     }
-
-
-def speeches(count: int = 3):
-    rng = np.random.default_rng(0)
-    return [
-        0.1 * rng.standard_normal(4000 + 3700 * index).astype(np.float32) for index in range(count)
-    ]
 
 
 def load(models, main="main", draft=None, **options):
@@ -92,7 +84,7 @@ DRAFTERS = [
 
 @pytest.fixture(scope="module")
 def plain(models):
-    """What each main model gives without drafts, search by search, one utterance at a time."""
+    """Results without drafts by main model and search, of single utterances."""
     return {
         (main, search): [
             nbest(decode(speech))
@@ -106,12 +98,12 @@ def plain(models):
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(("main", "options", "kind"), DRAFTERS, ids=str)
-def test_whoever_drafts_the_text_is_that_of_no_drafts(models, plain, main, options, kind, search):
+def test_every_drafter_keeps_the_text(models, plain, main, options, kind, search):
     speech2text = load(models, main, **options, **SEARCHES[search])
     assert isinstance(speech2text.search.planner.proposer, kind)
     speech2text.release_weights()  # of a main model that drafts for itself only the draft's copy
     given, expected = speeches(), plain[main, search]
-    alone = [Both(speech2text(speech), speech2text.statistics) for speech in given]
+    alone = [Decoding(speech2text(speech), speech2text.statistics) for speech in given]
     for found in (alone, speech2text.decode(given)):
         for decoding, (rows, scores) in zip(found, expected, strict=True):
             found_rows, found_scores = nbest(decoding.results)
@@ -123,16 +115,8 @@ def test_whoever_drafts_the_text_is_that_of_no_drafts(models, plain, main, optio
             assert (summary["draft_nodes"] > 0) == ("draft" in options)
 
 
-@dataclasses.dataclass
-class Both:
-    """As ``Decoding``."""
-
-    results: list
-    statistics: object
-
-
 @pytest.mark.parametrize("main", ["main", "stock"])
-def test_a_model_that_drafts_for_itself_is_always_right(models, main):
+def test_drafts_of_the_model_itself_are_all_accepted(models, main):
     options = {"search": "greedy", "maxlenratio": -14, "drafter": "model"}
     speech2text = load(models, main, draft=main, **options)
     for decoding in speech2text.decode(speeches()):
@@ -142,7 +126,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(models, main):
         assert counts.draft_calls > 0
 
 
-def test_a_draft_model_of_an_experiment_is_found_in_several_ways(models):
+def test_ways_to_name_an_experiment_as_draft_model(models):
     draft = models["draft"]
     for options in (
         {"draft_model": str(draft.folder)},
@@ -153,9 +137,6 @@ def test_a_draft_model_of_an_experiment_is_found_in_several_ways(models):
             **files(models["main"]), search="greedy", drafter="model", **options
         )
         assert speech2text.draft_model.tokens == TOKENS
-
-
-# How far, how wide.
 
 
 @pytest.mark.parametrize(
@@ -179,7 +160,7 @@ def test_a_draft_model_of_an_experiment_is_found_in_several_ways(models):
     ],
     ids=str,
 )  # fmt: skip
-def test_shapes_of_drafts(models, options, depth, budget, lookahead):
+def test_draft_depth_budget_and_lookahead(models, options, depth, budget, lookahead):
     shape = load(models, **options).search.planner.shape
     assert (shape.depth, shape.budget) == (depth, budget)
     assert (shape.lookahead and type(shape.lookahead)) == lookahead
@@ -188,7 +169,7 @@ def test_shapes_of_drafts(models, options, depth, budget, lookahead):
         assert (shape.lookahead.least, shape.lookahead.most) == (least, depth)
 
 
-def test_heads_draft_where_nobody_says_who(models, caplog):
+def test_heads_are_the_default_drafter(models, caplog):
     heads = load(models, draft="draft", search="greedy")
     assert isinstance(heads.search.planner.proposer, HeadsProposer)
     assert heads.draft_model is None, "a model that does not draft is not read"
@@ -200,7 +181,7 @@ def test_heads_draft_where_nobody_says_who(models, caplog):
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 @pytest.mark.parametrize("options", [{"drafter": "ctc"}, {"drafter": "model", "draft": "draft"}])
-def test_unverified_drafts_of_others_than_heads(models, search, options):
+def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
     settings = {"acceptance": "threshold", "threshold": 0.5, "ctc_weight": 0.0, "beam_size": 2}
     speech2text = load(models, search=search, maxlenratio=-12, **settings, **options)
     for decoding in speech2text.decode(speeches()):
@@ -256,7 +237,7 @@ def test_unverified_drafts_of_others_than_heads(models, search, options):
     ],
     ids=str,
 )
-def test_drafters_that_cannot_be_are_refused(models, main, options, message):
+def test_unsupported_drafters_are_refused(models, main, options, message):
     with pytest.raises(InputError, match=message) as refused:
         load(models, main, **options)
     assert "\n" not in str(refused.value)
@@ -275,9 +256,6 @@ def test_an_experiment_without_weights_is_refused(models, tmp_path):
     (tmp_path / "config.yaml").write_text("[1, 2")
     with pytest.raises(InputError, match="config.yaml: cannot be read"):
         open_draft_model(str(tmp_path), str(models["draft"].model), "cpu", torch.float32)
-
-
-# What a draft model reads.
 
 
 @pytest.mark.parametrize(
@@ -300,8 +278,8 @@ def test_features_are_computed_once_for_each_kind(models, main, draft, computed,
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_an_encoder_that_both_share_runs_once(models, tmp_path, changed, monkeypatch):
-    """As distil-whisper's, which is its teacher's."""
+def test_a_shared_encoder_runs_once(models, tmp_path, changed, monkeypatch):
+    """As distil-whisper and its teacher."""
     copy = tmp_path / "copy.pth"
     weights = torch.load(models["main"].model, weights_only=True)
     if changed:
@@ -322,7 +300,7 @@ def test_an_encoder_that_both_share_runs_once(models, tmp_path, changed, monkeyp
     assert len(batches) == 1 + changed
 
 
-def test_what_it_reads_is_its_own_encoders_output(models):
+def test_a_draft_model_reads_its_own_encoder_output(models):
     speech2text = load(models, draft="128 bins", drafter="model", search="greedy")
     alone = Speech2Text(**files(models["128 bins"]), search="greedy")
     audio = speech2text.model.batch(speeches())
@@ -335,7 +313,7 @@ def test_what_it_reads_is_its_own_encoders_output(models):
 
 
 @pytest.mark.parametrize("shape", ["folder", "longer"])
-def test_audio_is_bounded_by_the_shorter_window(models, tmp_path, shape):
+def test_the_shorter_window_limits_the_audio(models, tmp_path, shape):
     positions = {"folder": 50, "longer": 200}[shape]
     draft = make_experiment(
         tmp_path / "exp", 1, encoder_conf=ENCODER | {"max_source_positions": positions},
@@ -345,11 +323,8 @@ def test_audio_is_bounded_by_the_shorter_window(models, tmp_path, shape):
     assert Speech2Text(**files(models["main"]), **options).window_s == min(positions, 100) / 50
 
 
-# Whisper.
-
-
 def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
-    """The draft's prompts for those of a main model with so many tokens."""
+    """Prompts of the draft model for those of a main model with this vocabulary."""
     tokens = read_whisper_tokens(make_tokenizer(vocab_size))
     rows = [tokens.prompt(*prompt) for prompt in prompts]
     audio = AudioBatch([torch.from_numpy(s) for s in speeches(len(rows))], "cpu", torch.float32)
@@ -379,7 +354,7 @@ def test_a_whisper_drafts_with_the_prompts_of_its_own_vocabulary(tmp_path):
     ids=["v2", "v3 with v2", "v2 with .en"],
 )
 def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_draft):
-    """From a folder of Hugging Face's format, with the language that the main model hears."""
+    """From a folder in Hugging Face format, with the language that the main model detects."""
     tokenizer = make_tokenizer(vocab_size)
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     sizes = {"hidden_size": 16, "seed": 3}
@@ -413,7 +388,7 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     assert {len(one.memory) for one in inputs} == {1500}, "as that Whisper was trained"
 
 
-def test_ctc_takes_prompts_for_silence():
+def test_hidden_tokens_add_to_the_blank():
     memory = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
     ctc = SimpleNamespace(log_softmax=lambda hidden: hidden.log_softmax(dim=-1))
     found = hide_tokens(ctc.log_softmax, [1, 3], 0)(memory)

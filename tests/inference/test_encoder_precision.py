@@ -1,8 +1,7 @@
-"""The option encoder_precision: what it means for models, and where it is refused."""
+"""The option encoder_precision."""
 
-import numpy as np
 import pytest
-from experiment import make_experiment
+from experiment import make_experiment, speeches
 from stock_experiment import files, stock_experiment
 
 from espnet_medusa.errors import InputError
@@ -16,18 +15,11 @@ def experiment(tmp_path_factory):
     return make_experiment(tmp_path_factory.mktemp("experiment"))
 
 
-def speeches(count: int = 3) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [
-        0.1 * rng.standard_normal(4000 + 3700 * index).astype(np.float32) for index in range(count)
-    ]
-
-
 def memory(speech2text: Speech2Text):
     return speech2text.model.encode(speech2text.model.batch(speeches()))[0]
 
 
-def test_the_decoders_precision_is_the_encoders_unless_one_is_given(experiment):
+def test_encoder_precision_defaults_to_decoder_precision(experiment):
     def load(**options):
         return memory(Speech2Text(**files(experiment), **GREEDY, **options))
 
@@ -38,7 +30,7 @@ def test_the_decoders_precision_is_the_encoders_unless_one_is_given(experiment):
     assert 0 < (given - exact).norm() < 0.05 * exact.norm()
 
 
-def test_released_weights_leave_texts_as_they_were(experiment):
+def test_releasing_weights_keeps_texts(experiment):
     options = GREEDY | {"decoder_precision": "int8", "draft_model": str(experiment.folder)}
     speech2text = Speech2Text(**files(experiment), **options)
     before = [decoding.results[0][0] for decoding in speech2text.decode(speeches())]
@@ -56,12 +48,12 @@ def test_released_weights_leave_texts_as_they_were(experiment):
         ({"encoder_precision": "float16"}, "encoder_precision: float16; allowed on a CPU: float32"),
     ],
 )
-def test_what_cannot_be_names_its_option(experiment, options, message):
+def test_unsupported_precisions_are_refused(experiment, options, message):
     with pytest.raises(InputError, match=message):
         Speech2Text(**files(experiment), **GREEDY, **options)
 
 
-def test_other_encoders_have_no_choice(tmp_path):
+def test_other_encoders_refuse_a_precision(tmp_path):
     stock = stock_experiment(tmp_path / "conformer")
     with pytest.raises(InputError, match="encoder_precision: int8; allowed with encoder: hf_whi"):
         Speech2Text(**files(stock), **GREEDY, encoder_precision="int8")

@@ -1,13 +1,12 @@
-"""An experiment of stock ESPnet, which knows nothing of us: the n-best lists of stock decoding."""
+"""Experiments of stock ESPnet: our n-best lists equal ESPnet's."""
 
 import logging
 
-import numpy as np
 import pytest
 from espnet2.bin import asr_inference as stock_asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
-from experiment import Experiment, read_lines, write_noise
+from experiment import Experiment, read_lines, speeches, write_noise
 from stock_experiment import files, nbest, stock_experiment, train
 
 from espnet_medusa.bin import asr_inference
@@ -37,13 +36,6 @@ def folders(tmp_path_factory):
     }
 
 
-def speeches(count=3):
-    rng = np.random.default_rng(0)
-    return [
-        0.1 * rng.standard_normal(4000 + 1700 * index).astype(np.float32) for index in range(count)
-    ]
-
-
 OPTIONS = [
     {"beam_size": 3, "ctc_weight": 0.3, "nbest": 3},
     {"beam_size": 5, "ctc_weight": 0.0, "penalty": 0.4, "maxlenratio": 0.5, "nbest": 2},
@@ -61,7 +53,7 @@ def test_an_experiment_decodes_as_in_espnet(folders, name, options):
         }  # fmt: skip
     stock, ours = ESPnetSpeech2Text(**options), Speech2Text(**options)
     assert ours.search is not None
-    given = speeches()
+    given = speeches(step=1700)
     for speech, decoding in zip(given, ours.decode(given), strict=True):
         expected, expected_scores = nbest(stock(speech))
         for results in (ours(speech), decoding.results):  # alone, and beside longer ones
@@ -72,10 +64,10 @@ def test_an_experiment_decodes_as_in_espnet(folders, name, options):
         assert ours.statistics.decoder_calls > 1
 
 
-def test_greedy_search_is_there_too(folders):
+def test_greedy_search_equals_a_beam_of_one(folders):
     stock = ESPnetSpeech2Text(**files(folders["conformer"]), beam_size=1, ctc_weight=0.0)
     greedy = Speech2Text(**files(folders["conformer"]), search="greedy")
-    for speech in speeches():
+    for speech in speeches(step=1700):
         assert nbest(greedy(speech))[0] == nbest(stock(speech))[0]
 
 
@@ -89,7 +81,7 @@ def test_greedy_search_is_there_too(folders):
     ],
     ids=str,
 )
-def test_options_that_espnets_own_search_serves_say_so(folders, options, reason, caplog):
+def test_espnets_search_decodes_with_unsupported_options(folders, options, reason, caplog):
     options = files(folders["conformer"]) | {"beam_size": 2} | options
     with caplog.at_level(logging.WARNING):
         ours = Speech2Text(**options)
@@ -97,13 +89,13 @@ def test_options_that_espnets_own_search_serves_say_so(folders, options, reason,
     assert "ESPnet's own search decodes, one utterance at a time" in caplog.text
     assert reason in caplog.text
     if not {"streaming", "time_sync"} & options.keys():  # which ESPnet 202511 itself stumbles over
-        speech = speeches(1)[0]
+        speech = speeches(1, step=1700)[0]
         assert nbest(ours(speech)) == nbest(ESPnetSpeech2Text(**options)(speech))
 
 
-def test_espnets_own_search_beside_intermediate_ctc(folders):
+def test_espnets_search_with_intermediate_ctc(folders):
     options = files(folders["transformer"]) | {"beam_size": 2, "ctc_weight": 1.0}
-    ours, [speech] = Speech2Text(**options), speeches(1)
+    ours, [speech] = Speech2Text(**options), speeches(1, step=1700)
     results, _ = ESPnetSpeech2Text(**options)(speech)
     assert nbest(ours.decode([speech])[0].results) == nbest(results)
 
@@ -118,7 +110,7 @@ def test_espnets_own_search_beside_intermediate_ctc(folders):
     ],
     ids=str,
 )
-def test_options_that_cannot_be_are_refused(folders, options, message):
+def test_bad_options_are_refused(folders, options, message):
     with pytest.raises(InputError, match=message):
         Speech2Text(**files(folders["conformer"]), **options)
 

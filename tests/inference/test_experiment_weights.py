@@ -1,4 +1,4 @@
-"""A model is made without random weights; those of its checkpoint are not copied."""
+"""Models are built without random weights, and weights are loaded without copies."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from espnet_medusa.inference.experiment import NoInitialization, put_weights
 
 
 def network() -> torch.nn.Module:
-    """What is drawn and what is computed, shared weights, a buffer that is not kept."""
+    """Layers with random and with computed weights, shared weights, a non-persistent buffer."""
     model = torch.nn.Sequential(
         torch.nn.Embedding(30, 4, padding_idx=0),
         torch.nn.TransformerEncoderLayer(4, 2, 8),
@@ -24,7 +24,7 @@ def network() -> torch.nn.Module:
     return model
 
 
-def test_nothing_is_drawn_where_weights_are_read():
+def test_no_initialization_draws_no_random_numbers():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
     with NoInitialization():
@@ -36,7 +36,7 @@ def test_nothing_is_drawn_where_weights_are_read():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_checkpoints_weights_become_the_models(dtype):
+def test_weights_are_not_copied(dtype):
     torch.manual_seed(1)
     expected = network()
     weights = expected.state_dict()
@@ -52,7 +52,7 @@ def test_the_checkpoints_weights_become_the_models(dtype):
     assert not model[0].weight.requires_grad and model[2].weight.requires_grad
 
 
-def test_what_does_not_fit_is_named():
+def test_weights_of_another_model_are_refused():
     weights = network().state_dict()
     weights["2.bias"] = torch.zeros(5)
     with pytest.raises(InputError, match=r"model.pth: .*2.bias is \(5,\), the model's \(4,\)"):

@@ -1,4 +1,4 @@
-"""A Whisper by its name: Speech2Text and the commands, with heads of a folder and without."""
+"""A pretrained Whisper in Speech2Text and the commands, with heads of a folder and without."""
 
 import json
 
@@ -28,7 +28,7 @@ def noise(seed=0):
 
 
 def refused(capsys, *arguments):
-    """The line that a refused conversion says."""
+    """The error message of a refused conversion."""
     with pytest.raises(SystemExit):
         convert.main([*map(str, arguments)])
     return capsys.readouterr().err.splitlines()[-1]
@@ -36,7 +36,7 @@ def refused(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
-    """A Whisper's folder, and a registry with heads for it."""
+    """A Whisper's folder, and a folder of heads for it."""
     path = tmp_path_factory.mktemp("case")
     whisper = save_tiny_whisper(path / "whisper", hidden_size=8)
     base = read_whisper(str(whisper), TextOptions())
@@ -44,8 +44,9 @@ def case(tmp_path_factory):
     return whisper, path / "shipped"
 
 
-def test_heads_draft_and_the_text_is_the_same(case, caplog):
+def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatch):
     whisper, shipped = case
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     caplog.set_level("INFO", "espnet_medusa")
     plain = Speech2Text.from_pretrained(str(whisper), heads="none", **SHORT)
     assert plain.asr_model.decoder.num_heads == 0 and not caplog.messages.count("tiniest")
@@ -54,9 +55,10 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog):
     assert plain(noise())[0][0] == drafted(noise())[0][0] != ""
     assert plain.statistics.drafted == []
     assert len(drafted.statistics.drafted) == 2, "the card's depth, not the number of heads"
+    assert not [*tmp_path.iterdir()], "the model is built in memory"
 
 
-def test_those_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
+def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
     whisper, shipped = case
     trained = open_whisper_model(str(whisper), "cpu", shipped=shipped)
     options = Speech2Text(trained=trained, **SHORT, draft_depth=5).search_options
@@ -68,7 +70,7 @@ def test_those_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, 
     assert sum(line.startswith("no heads: ") for line in caplog.messages) == 1
 
 
-def test_commands(case, tmp_path, capsys):
+def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
     """Convert with heads, decode by default with them; pack them again from that experiment."""
     whisper, shipped = case
     folder = shipped / "tiniest"
@@ -118,8 +120,13 @@ def test_what_is_a_whisper(case, tmp_path):
     assert not is_whisper(str(tmp_path / "packed.zip"))
     assert not is_whisper("kamo-naoyuki/mini_an4_asr_train_raw_bpe_valid.acc.best")
     assert not is_whisper("https://zenodo.org/record/1/files/model.zip?download=1")
-    with pytest.raises(InputError, match="heads: none; allowed with a Whisper"):
-        Speech2Text.from_pretrained("somebody/some_asr_model", heads="none")
+    for tag, options, message in (
+        ("somebody/some_asr_model", {"heads": "none"}, "heads: none; allowed with a Whisper"),
+        (str(case[0]), {"streaming": True}, "streaming: True; not allowed with a Whisper"),
+        (str(case[0]), {"bpemodel": "a.model"}, "bpemodel: a.model; not allowed with a Whisper"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Speech2Text.from_pretrained(tag, **options)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(InputError, match="model_type is not whisper"):
         Speech2Text.from_pretrained(str(tmp_path))

@@ -1,4 +1,4 @@
-"""From audio to text on a GPU: the CPU's text, no operand left behind, and few waits."""
+"""From audio to text on a mock GPU: the CPU's text, no operand on the CPU, and few waits."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ FEW = ["heads", "heads, tree", "beam, heads"]
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
-    """By heads, made when they are asked for."""
+    """Experiments by type of heads."""
     made = {}
 
     def make(heads):
@@ -77,7 +77,7 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
 
 
-def test_a_draft_model_drafts_there(experiments):
+def test_texts_with_a_draft_model(experiments):
     model, draft = experiments("attending"), experiments("recurrent")
     options = GREEDY | {"draft_model": str(draft.config), "draft_model_file": str(draft.model)}
     expected = decode(model, "cpu", options)
@@ -86,8 +86,8 @@ def test_a_draft_model_drafts_there(experiments):
 
 
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
-def test_a_call_and_its_draft_are_waited_for_once_each(experiments, heads):
-    """Their results; all else that the host has to say is sent without waiting."""
+def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
+    """For results; all other transfers are asynchronous."""
     experiment = experiments(heads)
     options = {"ctc_weight": 0.0, "lm_weight": 0.0} | GREEDY
     with pretended_cuda() as gpu:

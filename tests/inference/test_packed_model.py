@@ -1,4 +1,4 @@
-"""ESPnet's packed models: the texts of their experiments; what they name is theirs or refused."""
+"""ESPnet's packed models: same texts as their experiments; files elsewhere are refused."""
 
 import os
 import sys
@@ -18,8 +18,7 @@ from tiny_whisper import save_tiny_whisper
 from espnet_medusa import Speech2Text
 from espnet_medusa.bin import convert
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.pack_model import pack_model
-from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model, pack_model
 from espnet_medusa.options import read_config
 
 CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
@@ -34,7 +33,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
-    """A model's folder as a hub has it."""
+    """A model's folder, as in a hub."""
     said = {"token_list": ["<blank>", "a", "<sos/eos>"], "bpemodel": "data/bpe.model"} | config
     (folder / "exp/asr").mkdir(parents=True)
     (folder / "data").mkdir()
@@ -84,7 +83,7 @@ def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, monkeypatch):
         assert archive.read("notes.md") == b"what it is\n"
 
 
-def test_what_cannot_be_packed_is_named(tmp_path, monkeypatch):
+def test_unpackable_files_are_refused(tmp_path, monkeypatch):
     folder = write_model(tmp_path / "model", bpemodel="/etc/hosts", encoder_conf={"kind": "a/b"})
     monkeypatch.chdir(folder)
     model = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
@@ -92,12 +91,12 @@ def test_what_cannot_be_packed_is_named(tmp_path, monkeypatch):
         pack_model(model, [], Path("packed.zip"))
     with pytest.raises(InputError, match="gone.md: no such file"):
         pack_model(model, [Path("gone.md")], Path("packed.zip"))
-    with pytest.raises(InputError, match=r"option: \.; allowed to pack: what is below"):
+    with pytest.raises(InputError, match=r"option: \.; allowed to pack: files below"):
         pack_model(model, [Path(".")], Path("packed.zip"))
     assert not Path("packed.zip").exists()
 
 
-def test_links_are_followed_and_places_of_downloads_left_alone(tmp_path, monkeypatch):
+def test_links_are_followed_and_download_folders_ignored(tmp_path, monkeypatch):
     folder = write_model(tmp_path / "model", frontend_conf={"download_dir": "./hub"})
     (folder / "exp").rename(tmp_path / "disk")
     (folder / "exp").symlink_to(tmp_path / "disk")
@@ -115,7 +114,7 @@ def test_links_are_followed_and_places_of_downloads_left_alone(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_own_files_are_named_by_whole_paths(tmp_path, packed):
+def test_files_of_the_model_get_absolute_paths(tmp_path, packed):
     folder = write_model(
         tmp_path / "model", normalize_conf={"stats_file": "data/bpe.model"},
         output_dir="/etc", train_shape_file=["/etc/passwd"], encoder_conf={"kind": "a/b", "n": 2},
@@ -131,7 +130,7 @@ def test_own_files_are_named_by_whole_paths(tmp_path, packed):
     assert torch.load(found["asr_model_file"]) == {}
 
 
-def test_a_model_that_changes_is_read_anew(tmp_path):
+def test_a_changed_model_is_read_again(tmp_path):
     folder = write_model(tmp_path / "model", first=1)
     assert "first" in read_config(Path(open_packed_model(folder)["asr_train_config"]), "")
     (folder / CONFIG).write_text("second_of_them: 2\n")
@@ -152,7 +151,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("kind", OUTSIDE)
-def test_a_config_that_names_what_is_outside_says_so(tmp_path, kind):
+def test_a_config_with_files_outside_of_the_model_is_refused(tmp_path, kind):
     said, message = OUTSIDE[kind]
     Path("here.model").write_bytes(b"mine")
     Path("own/whisper").mkdir(parents=True)
@@ -176,7 +175,7 @@ METAS = {
 
 
 @pytest.mark.parametrize("kind", METAS)
-def test_a_model_that_names_other_files_is_refused(tmp_path, kind):
+def test_a_meta_yaml_with_other_files_is_refused(tmp_path, kind):
     meta, message = METAS[kind]
     folder = write_model(tmp_path / "model", META | meta)
     with pytest.raises(InputError) as error:
@@ -184,7 +183,7 @@ def test_a_model_that_names_other_files_is_refused(tmp_path, kind):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_archives_that_are_none_or_lead_out(tmp_path):
+def test_bad_and_unsafe_archives_are_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK")
     with pytest.raises(InputError, match="a.zip: is no whole zip archive"):
         open_packed_model(tmp_path / "a.zip")
@@ -199,7 +198,7 @@ def test_archives_that_are_none_or_lead_out(tmp_path):
     assert not (tmp_path / "meta.yaml").exists()
 
 
-def test_snapshots_of_a_hub_are_links_to_files_beside_them(tmp_path):
+def test_links_of_a_hub_snapshot_are_allowed(tmp_path):
     snapshot = tmp_path / "models--a--b" / "snapshots" / "1234"
     write_model(snapshot)
     blobs = tmp_path / "models--a--b" / "blobs"
@@ -213,7 +212,7 @@ def test_snapshots_of_a_hub_are_links_to_files_beside_them(tmp_path):
 
 @pytest.fixture
 def zoo(monkeypatch):
-    """A downloader of ESPnet's zoo, with what it was asked for."""
+    """A mock downloader of ESPnet's zoo, and its calls."""
     asked = []
 
     class ModelDownloader:
@@ -237,7 +236,7 @@ def zoo(monkeypatch):
     return asked
 
 
-def test_tags_are_fetched_and_not_unpacked_by_others(zoo):
+def test_tags_are_fetched_but_not_unpacked_by_the_zoo(zoo):
     assert fetch_packed_model("hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("https://huggingface.co/hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("someone/asr") == Path("/cache/someone/asr.zip")

@@ -56,7 +56,7 @@ def decode(experiment, name: str, **options):
 
 
 @pytest.mark.parametrize("name", SAME_TEXT)
-def test_strategies_that_keep_the_text(experiment, name):
+def test_exact_strategies_keep_the_text(experiment, name):
     plain, found = (decode(experiment, strategy) for strategy in ("plain", name))
     for expected, decoding in zip(plain, found, strict=True):
         assert decoding.results[0][2] == expected.results[0][2]
@@ -85,7 +85,7 @@ def test_a_conformer_and_no_heads(tmp_path):
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
-    """A folder with model and tokenizer, as Hugging Face keeps them."""
+    """A folder with model and tokenizer in Hugging Face format."""
     folder = tmp_path_factory.mktemp("language_model")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()

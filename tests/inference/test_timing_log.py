@@ -19,7 +19,7 @@ def log(tmp_path):
         yield logger, path
 
 
-def test_batches_count_once_in_espnets_script_and_in_ours(log):
+def test_a_batch_counts_once_in_espnets_script_and_in_ours(log):
     path = log[1]
     began = datetime(2026, 11, 21, 1, 0, 0).timestamp()
     for batch, (rows, seconds) in enumerate([(1, 0.7), (7, 2.0), (3, 1.3)]):

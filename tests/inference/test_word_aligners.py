@@ -35,14 +35,14 @@ TOKENIZER = make_tokenizer(51865)
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    """Its branch is over 512 units, behind a block that has half as many frames."""
+    """With a CTC branch over 512 units, after a block that halves the frames."""
     conf = {"ctc_units": 512, "ctc_block": "transformer", "ctc_block_conf": BLOCK}
     return ctc_whisper(tmp_path_factory.mktemp("model"), **conf)
 
 
 @pytest.fixture(scope="module")
 def models(experiment):
-    """By the branch; ESPnet takes seconds for one."""
+    """Models by CTC branch; they share one ESPnet model, which takes seconds to build."""
     options = {"search": "greedy", "ctc_weight": 0.0, "draft_depth": 0}
     speech2text = Speech2Text(**files(experiment), **options)
     torch.manual_seed(2)
@@ -58,14 +58,14 @@ def models(experiment):
 
 
 def with_branch(speech2text, ctc):
-    """The same with another CTC branch."""
+    """Return a copy with another CTC branch."""
     asr_model = copy.deepcopy(speech2text.asr_model)
     asr_model.ctc = ctc
     return with_model(speech2text, trained=replace(speech2text.model.trained, asr_model=asr_model))
 
 
 def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
-    """In place of the branch: it hears labels at frames, and blanks between them."""
+    """Replace the branch by one with labels at some frames, and blanks elsewhere."""
     heard = torch.full((1, frames, columns), 1e-9)
     heard[:, :, 0] = 1.0
     for frame, (label, probability) in spikes.items():
@@ -74,7 +74,7 @@ def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
 
 
 def align(speech2text, texts, frames, language="en", **options):
-    """Words of each text in a window of so many frames of 10 ms."""
+    """Return the words of each text in a window of this many 10 ms frames."""
     windows = WhisperWindows(speech2text.model, LongFormOptions(**BY_CTC | options))
     features = windows.features(noise_and_silence(frames / 100 + 0.1, 1))
     encoded = windows.encode([(features, Window(0, frames))])
@@ -82,7 +82,7 @@ def align(speech2text, texts, frames, language="en", **options):
     return [windows.align(encoded, 0, frames, language, own) for own in tokens]
 
 
-def test_words_are_where_their_tokens_are_heard(models, monkeypatch):
+def test_words_have_the_times_of_their_tokens(models, monkeypatch):
     text = " So it's over, isn't it!"
     ids = TOKENIZER.encode(text, add_special_tokens=False)
     pieces = TOKENIZER.batch_decode([[one] for one in ids])
@@ -102,7 +102,7 @@ def test_words_are_where_their_tokens_are_heard(models, monkeypatch):
     assert [word.probability for word in found] == pytest.approx(probabilities, abs=1e-5)
 
 
-def test_words_are_where_their_bytes_are_heard(models, monkeypatch):
+def test_words_have_the_times_of_their_bytes(models, monkeypatch):
     """Half as many frames as the encoder has; bytes by their place in Whisper's vocabulary."""
     text, names = " né 10.", TOKENIZER.convert_ids_to_tokens(range(256))
     signs = ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."]
@@ -122,8 +122,8 @@ TEXTS = ["", "!", " ...", " ?!!!", " 10 %", " naïve café 🙂 end", " word" * 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("name", BRANCHES)
-def test_every_text_has_words_in_every_window(models, name, language):
-    """The words of attention, in order and inside, however few frames there are."""
+def test_words_of_every_text_are_ordered_and_within_the_window(models, name, language):
+    """The same words as by attention, even in a window with few frames."""
     by_attention = align(models[name], TEXTS, 300, language, word_times="attention")
     expected = [[(word.text, word.tokens) for word in words] for words in by_attention]
     assert align(models[name], TEXTS, 1, language) == [[]] * len(TEXTS)
@@ -136,7 +136,7 @@ def test_every_text_has_words_in_every_window(models, name, language):
             assert all(0 <= word.probability <= 1 for word in words)
 
 
-def test_segments_hold_their_words(models):
+def test_segments_contain_their_words(models):
     samples = noise_and_silence(34, 4)
     segments = [*models["block"].transcribe(samples, **BY_CTC)]
     assert sum(len(one.words) for one in segments) > 3
@@ -155,8 +155,8 @@ def test_segments_hold_their_words(models):
     ]
 
 
-def test_the_decoder_is_not_asked(experiment):
-    """Nor are its weights there; attention needs them, but not the encoder's."""
+def test_words_by_ctc_do_not_run_the_decoder(experiment):
+    """Its weights are released; word times by attention need them."""
     samples, by_ctc = noise_and_silence(5, 4), LongFormOptions(**BY_CTC)
     by_attention = replace(by_ctc, word_times="attention")
     options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": "int8"}
@@ -177,7 +177,7 @@ def test_the_decoder_is_not_asked(experiment):
 
 
 @pytest.mark.parametrize("vad_filter", [False, True])
-def test_batches_leave_what_one_alone_has(models, vad_filter, monkeypatch):
+def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeypatch):
     speech = [(0.5, 6.0), (7.0, 31.0), (33.0, 36.0)]
     monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [
         one for one in speech if one[1] < len(samples) / 16000
@@ -226,7 +226,7 @@ def as_ctm(words) -> list[str]:
 
 @pytest.fixture
 def commands(experiment, models, talk, monkeypatch):
-    """Runs both commands with a model that is open."""
+    """Run a command with an opened model."""
 
     def run(name, *words):
         monkeypatch.setattr(asr_inference, "load", lambda options: models[name])
@@ -242,7 +242,7 @@ def commands(experiment, models, talk, monkeypatch):
     return run
 
 
-def test_commands_write_them(models, talk, commands):
+def test_commands_write_word_times(models, talk, commands):
     words = words_of(models["block"], talk)
     commands("block", "--output_format", "json", "--output_dir", str(talk / "json"))
     rows = json.loads((talk / "json" / "talk.json").read_text())["segments"]
@@ -253,7 +253,7 @@ def test_commands_write_them(models, talk, commands):
         assert (talk / name / "segments" / "ctm").read_text().splitlines() == as_ctm(words)
 
 
-def test_a_model_without_the_branch_is_refused_before_it_decodes(
+def test_a_model_without_ctc_is_refused_before_decoding(
     models, talk, commands, monkeypatch, capsys
 ):
     monkeypatch.setattr(WhisperWindows, "features", None)
@@ -280,6 +280,6 @@ def test_a_model_without_the_branch_is_refused_before_it_decodes(
         ),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         LongFormOptions(**options)

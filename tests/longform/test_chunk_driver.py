@@ -1,4 +1,4 @@
-"""Chunks of speech: what windows that move make of each alone, in every batch."""
+"""Chunks of speech: in every batch the segments of moving windows over each chunk."""
 
 import random
 from dataclasses import replace
@@ -11,10 +11,10 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import chunk_driver
+from espnet_medusa.longform.chunk_driver import SpeechChunk, pack_speech
 from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.longform.speech_chunks import pack_speech
 from espnet_medusa.search.statistics import DecodingStatistics
 
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
@@ -22,14 +22,14 @@ ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
 
 @pytest.fixture(scope="module")
 def speech2text(tmp_path_factory):
-    """A random model that writes timestamps, text and, mostly, an end."""
+    """A random model with timestamps, text and usually an end symbol."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
     save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
     return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
 
 
 def assert_same(found, expected) -> None:
-    """Segments, whose probabilities batches round."""
+    """Compare segments; probabilities differ by rounding."""
     names = "average_log_probability", "no_speech_probability"
     for one, other in zip(found, expected, strict=True):
         rounded = {name: pytest.approx(getattr(other, name), abs=1e-4) for name in names}
@@ -41,7 +41,7 @@ def assert_same(found, expected) -> None:
 
 
 def speech_of(samples) -> list[tuple[float, float]]:
-    """Made-up speech, another one for each recording, in s."""
+    """Random speech times in s, different for each recording."""
     rng, seconds = random.Random(len(samples)), len(samples) / 16000
     edges = sorted(round(rng.uniform(0, seconds), 2) for _ in range(2 * rng.randint(2, 8)))
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
@@ -49,12 +49,12 @@ def speech_of(samples) -> list[tuple[float, float]]:
 
 @pytest.fixture
 def made_up_speech(monkeypatch):
-    """In place of the detector."""
+    """Replace the detector."""
     monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: speech_of)
 
 
 def alone(speech2text, samples, options) -> list:
-    """Segments of the chunks by windows that move, each chunk a clip, and what is left aside."""
+    """Segments of moving windows over each chunk as a clip, without short rests of chunks."""
     own = vars(options) | {"vad_filter": False, "vad_parameters": {}}
     pad = round(options.vad_parameters.speech_pad_ms / 10)
     most_s = options.vad_parameters.max_speech_duration_s or 30
@@ -81,7 +81,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_each_chunk_is_a_recording_of_its_own(speech2text, made_up_speech, case):
+def test_each_chunk_is_decoded_like_a_clip(speech2text, made_up_speech, case):
     options = LongFormOptions(
         **CASES[case], **ONE_ATTEMPT, vad_filter=True, no_speech_threshold=None
     )
@@ -122,10 +122,10 @@ def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, mon
 
 
 @pytest.mark.parametrize(("pair_s", "windows"), [(9.4, [0, 940]), (9.6, [0])])
-def test_what_is_left_of_a_chunk_is_decoded_where_enough_of_it_is_speech(
+def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     speech2text, monkeypatch, pair_s, windows
 ):
-    """A pair of timestamps at the end: what follows was heard, and not written."""
+    """The text ends with two timestamps: speech after them is not decoded yet."""
     monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
     seen, prompts = [], []
 
@@ -146,7 +146,7 @@ def test_what_is_left_of_a_chunk_is_decoded_where_enough_of_it_is_speech(
 
 
 @pytest.mark.parametrize("beam_size", [None, 2])
-def test_drafts_and_beams_are_those_of_windows_that_move(speech2text, made_up_speech, beam_size):
+def test_drafts_and_beams_equal_those_of_moving_windows(speech2text, made_up_speech, beam_size):
     other = drafted(speech2text, beam_size)
     options = LongFormOptions(vad_filter=True, no_speech_threshold=None, **ONE_ATTEMPT)
     samples = noise_and_silence(20, 41)
@@ -182,7 +182,7 @@ def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
     assert all(300 <= one.seek < 1150 or 3000 <= one.seek < 4500 for one in segments)
 
 
-def test_where_nobody_speaks_the_text_is_empty(speech2text, monkeypatch, caplog):
+def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog):
     monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [])
     options = LongFormOptions(vad_filter=True)
     quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
@@ -190,11 +190,11 @@ def test_where_nobody_speaks_the_text_is_empty(speech2text, monkeypatch, caplog)
     assert step.done and step.segments == [] and step.recording.error is None
     assert step.recording.text == "" and step.recording.statistics.decoder_calls == 0
     assert step.recording.statistics.audio_seconds == 5
-    assert [one.message for one in caplog.records] == ["talk.wav: nobody speaks in its 5.0 s"]
+    assert [one.message for one in caplog.records] == ["talk.wav: no speech in 5.0 s"]
     assert [*speech2text.transcribe(quiet.samples, vad_filter=True)] == []
 
 
-def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
+def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, monkeypatch):
     decode = WhisperWindows.decode
 
     def failing(self, encoded, rows, *others):
@@ -219,7 +219,7 @@ def test_what_fails_stops_nobody_else(speech2text, made_up_speech, monkeypatch):
     assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
 
 
-def test_a_hot_attempt_draws_alone_as_in_a_batch(speech2text, made_up_speech):
+def test_sampling_in_a_batch_equals_sampling_alone(speech2text, made_up_speech):
     options = LongFormOptions(vad_filter=True, logprob_threshold=-0.1, no_speech_threshold=None,
                               temperature_increment_on_fallback=1.0)  # fmt: skip
     samples = noise_and_silence(9, 41)
@@ -242,7 +242,7 @@ def test_bad_options_are_refused():
     assert LongFormOptions(vad_filter=True).needs_windows
 
 
-def test_the_detector_gets_room_for_margins(speech2text, monkeypatch):
+def test_the_detector_limits_speech_to_leave_room_for_margins(speech2text, monkeypatch):
     given = []
     monkeypatch.setattr(
         chunk_driver, "SpeechDetector", lambda *found: given.append(found) or (lambda samples: [])
@@ -254,3 +254,43 @@ def test_the_detector_gets_room_for_margins(speech2text, monkeypatch):
         options = LongFormOptions(vad_filter=True, vad_parameters=parameters)
         speech2text.long_form(options)
         assert given.pop() == (options.vad_parameters, pytest.approx(longest_s))
+
+
+def random_speech(rng: random.Random) -> list[tuple[int, int]]:
+    edges = sorted(rng.sample(range(2000), 2 * rng.randint(0, 30)))
+    return [*zip(edges[::2], edges[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_chunks_contain_all_speech_once(seed):
+    rng = random.Random(seed)
+    speech = random_speech(rng)
+    clip = sorted(rng.sample(range(2200), 2)) if rng.random() < 0.5 else (0, 2000)
+    most, margin = rng.choice([150, 300, 1500]), rng.choice([0, 10, 40])
+    chunks = pack_speech(speech, (*clip,), most, margin)
+    inside = [(max(start, clip[0]), min(end, clip[1])) for start, end in speech]
+    inside = [(start, end) for start, end in inside if start < end]
+    held = [[one for one in inside if chunk.start <= one[0] and one[1] <= chunk.end]
+            for chunk in chunks]  # fmt: skip
+    assert [one for group in held for one in group] == inside, "each once, in order"
+    for chunk, group in zip(chunks, held, strict=True):
+        assert clip[0] <= chunk.start < chunk.speech_end <= chunk.end <= clip[1]
+        assert chunk.speech_end == group[-1][1]
+        assert chunk.end - chunk.start <= most or len(group) == 1
+        assert group[0][0] - chunk.start <= margin and chunk.end - chunk.speech_end <= margin
+    for one, other, group, following in zip(chunks, chunks[1:], held, held[1:], strict=False):
+        assert one.end <= other.start
+        assert following[0][1] - group[0][0] > most - 2 * margin, "it did not fit"
+        pause = other.start - one.end
+        assert pause == 0 or (one.end - one.speech_end, following[0][0] - other.start) == (
+            margin, margin,
+        )  # fmt: skip
+
+
+def test_two_chunks_share_a_short_pause():
+    speech = [(100, 900), (930, 1700), (2000, 2100)]
+    assert pack_speech(speech, (0, 2150), 1000, 40) == [
+        SpeechChunk(60, 915, 900),
+        SpeechChunk(915, 1740, 1700),
+        SpeechChunk(1960, 2140, 2100),
+    ]

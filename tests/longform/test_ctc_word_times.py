@@ -1,22 +1,110 @@
-"""Words from the places of their units, and those that have none."""
+"""Forced alignment with a CTC branch against all paths, and the words of aligned units."""
+
+import itertools
 
 import numpy as np
 import pytest
 
-from espnet_medusa.longform.ctc_word_times import time_words_by_units
+from espnet_medusa.longform.ctc_word_times import UnitSpans, align_units, time_words_by_units
 from espnet_medusa.longform.fallback import WindowDecoding
-from espnet_medusa.longform.forced_alignment import UnitSpans
-from espnet_medusa.longform.history import History
-from espnet_medusa.longform.moving_window import MovingWindow
+from espnet_medusa.longform.moving_window import History, MovingWindow
 from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
 from espnet_medusa.longform.window import Clock, Window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 from espnet_medusa.whisper.transcript import TranscriptText
 
+BLANK = 2
+
+
+def units_of(path) -> list[tuple[int, list[int]]]:
+    """Units of a path with their frames: repeats merged, blanks removed."""
+    runs = itertools.groupby(enumerate(path), key=lambda pair: pair[1])
+    units = [(unit, [frame for frame, _ in run]) for unit, run in runs]
+    return [(unit, frames) for unit, frames in units if unit != BLANK]
+
+
+def best_of_all_paths(log_probs, units) -> list[list[int]] | None:
+    """Frames of each unit on the best path; None: there is no path."""
+    best, places = -np.inf, None
+    for path in itertools.product(range(log_probs.shape[1]), repeat=len(log_probs)):
+        written = units_of(path)
+        score = log_probs[range(len(path)), path].sum()
+        if [unit for unit, _ in written] == [*units] and (places is None or score > best):
+            best, places = score, [frames for _, frames in written]
+    return places
+
+
+def posteriors(rng, frames: int, columns: int) -> np.ndarray:
+    values = rng.exponential(size=(frames, columns))
+    return values / values.sum(axis=1, keepdims=True)
+
+
+def test_units_are_aligned_by_the_best_of_all_paths():
+    with_path = repeated = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        frames = 1 + seed % 5
+        probabilities = posteriors(rng, frames, 4)
+        units = rng.choice([0, 3], rng.integers(0, frames + 1))
+        expected, spans = (
+            best_of_all_paths(np.log(probabilities), units),
+            align_units(np.log(probabilities), units, BLANK),
+        )
+        if expected is None:  # too few frames
+            assert spans.ends[-1] == frames and len(spans.starts) == len(units)
+            continue
+        with_path += 1
+        repeated += bool((units[1:] == units[:-1]).any())
+        assert [*spans.starts] == [frames[0] for frames in expected]
+        assert [*spans.ends] == [frames[-1] + 1 for frames in expected]
+        means = [
+            probabilities[places, unit].mean() for places, unit in zip(expected, units, strict=True)
+        ]
+        assert spans.probabilities == pytest.approx(means)
+    assert 50 < with_path < 80 and repeated > 5
+
+
+def test_single_frames_are_found():
+    probabilities = np.full((500, 6), 1e-4)
+    probabilities[:, BLANK] = 1.0
+    frames = [3, 90, 91, 93, 400, 499]
+    units = [0, 5, 1, 1, 4, 0]
+    probabilities[frames, units] = 5.0
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    spans = align_units(np.log(probabilities), units, BLANK)
+    assert [*spans.starts] == frames and [*spans.ends] == [frame + 1 for frame in frames]
+    assert spans.probabilities == pytest.approx(probabilities[frames, units])
+
+
+def test_an_impossible_unit_gets_frames_of_blanks():
+    probabilities = np.zeros((6, 4))
+    probabilities[[0, 1, 2, 3, 4, 5], [0, 0, BLANK, BLANK, 1, 1]] = 1.0
+    with np.errstate(divide="ignore"):
+        spans = align_units(np.log(probabilities), [0, 3, 1], BLANK)
+    assert spans.starts[0] == 0 and spans.ends[2] == 6
+    assert spans.ends[0] <= spans.starts[1] < spans.ends[1] <= spans.starts[2]
+    assert spans.probabilities[1] == 0
+
+
+@pytest.mark.parametrize(("frames", "units"), [(1, [0, 1]), (3, [0, 0, 0]), (2, [1] * 9), (1, [3])])
+def test_units_share_too_few_frames(frames, units):
+    probabilities = posteriors(np.random.default_rng(frames), frames, 4)
+    spans = align_units(np.log(probabilities), units, BLANK)
+    edges = np.linspace(0, frames, len(units) + 1)
+    assert spans.starts == pytest.approx(edges[:-1]) and spans.ends == pytest.approx(edges[1:])
+    first = [int(edge + 1e-9) for edge in edges[:-1]]
+    assert spans.probabilities == pytest.approx(probabilities[first, units])
+
+
+@pytest.mark.parametrize("frames", [1, 5])
+def test_a_text_without_units(frames):
+    spans = align_units(np.log(np.full((frames, 3), 1 / 3)), [], BLANK)
+    assert [len(part) for part in spans] == [0, 0, 0]
+
 
 def timed(sizes, spans, frames_per_s=10, duration_s=4.0):
-    """Times of words of such sizes, whose tokens are as many as their place."""
+    """Times of words with these numbers of units."""
     words = [(f" w{place}", [0] * (1 + place)) for place in range(len(sizes))]
     starts, ends, probabilities = np.array(spans, dtype=float).reshape(-1, 3).T
     found = time_words_by_units(
@@ -28,7 +116,7 @@ def timed(sizes, spans, frames_per_s=10, duration_s=4.0):
     return [(word.start_s, word.end_s, word.probability) for word in found]
 
 
-def test_a_word_lasts_from_its_first_unit_to_its_last():
+def test_a_word_has_the_times_of_its_units():
     spans = [(2, 3, 0.5), (5, 7, 1.0), (7, 8, 0.25), (20, 24, 0.75)]
     assert timed([2, 1, 1], spans) == [(0.2, 0.7, 0.75), (0.7, 0.8, 0.25), (2.0, 2.4, 0.75)]
 
@@ -43,7 +131,7 @@ def test_a_word_lasts_from_its_first_unit_to_its_last():
         ([0, 0, 1, 1, 0, 0], [(0.0, 0.25), (0.25, 0.5), (3.0, 3.5), (3.5, 4.0)]),
     ],
 )
-def test_a_word_without_units_is_between_its_neighbours(sizes, expected):
+def test_a_word_without_units_is_between_its_neighbors(sizes, expected):
     found = timed(sizes, [(5, 10, 0.5), (20, 30, 0.5)])
     assert [one[:2] for one, size in zip(found, sizes, strict=True) if size] == [
         (0.5, 1.0), (2.0, 3.0)
@@ -53,7 +141,7 @@ def test_a_word_without_units_is_between_its_neighbours(sizes, expected):
     assert {probability for *_, probability in without} == {0.0}
 
 
-def test_words_that_all_have_none_share_the_window():
+def test_words_without_any_units_share_the_window():
     found = timed([0, 0], [])
     assert found == [(0.0, 2.0, 0.0), (2.0, 4.0, 0.0)] and timed([], []) == []
 
@@ -63,8 +151,8 @@ TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
 
 
 @pytest.mark.parametrize("source", WORD_TIMES)
-def test_words_by_ctc_are_as_long_as_they_are(source):
-    """A long one behind a sentence, and one behind a pause; by attention they hold the pause."""
+def test_only_attention_shortens_long_words(source):
+    """Long words after a sentence and after a pause: with attention they include the pause."""
     times = [(2.0, 2.1), (2.2, 2.3), (2.3, 2.34), (3.0, 4.0), (4.1, 4.2)]
     texts = [" It", " is", ".", " Extraordinary", " indeed"]
     tokens = [TOKENIZER.encode(text, add_special_tokens=False) for text in texts]

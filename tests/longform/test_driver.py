@@ -1,4 +1,4 @@
-"""The moving window against openai-whisper's, over decodings that are made up at random."""
+"""The moving window against openai-whisper's, over random decodings."""
 
 import gc
 import random
@@ -32,7 +32,7 @@ FIRST_TIME = TEXT.tokens.first_time
 
 
 def made_up(rng: random.Random) -> WindowDecoding:
-    """Tokens in the order that timestamps allow, and numbers on both sides of all thresholds."""
+    """Random tokens with ordered timestamps, and scores on both sides of all thresholds."""
     tokens, time = [], FIRST_TIME + rng.randint(0, 50)
     for _ in range(rng.randint(0, 4)):
         tokens += [time, *(rng.choice([1, 220, 400, 4000]) for _ in range(rng.randint(0, 5)))]
@@ -64,14 +64,14 @@ def made_up_words(tokens, frames: int) -> list[tuple[str, float, float, float]]:
 
 
 def find_alignment(model, tokenizer, text_tokens, mel, num_frames, **options):
-    """In place of openai-whisper's."""
+    """Replace openai-whisper's alignment."""
     rows = zip(text_tokens, made_up_words(text_tokens, num_frames), strict=True)
     return [WordTiming(text, [token], *numbers) for token, (text, *numbers) in rows]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a decoder was asked."""
+    """The arguments of a call of a decoder."""
 
     frames: int
     prompt: list[int]
@@ -79,7 +79,7 @@ class Asked:
 
 
 class OpenAIModel:
-    """A model of openai-whisper's whose ``decode`` is made up."""
+    """An openai-whisper model whose ``decode`` is random."""
 
     is_multilingual, num_languages, device = True, 99, torch.device("cpu")
     dims = SimpleNamespace(n_mels=80, n_audio_ctx=1500, n_text_ctx=CONTEXT)
@@ -106,7 +106,7 @@ class OpenAIModel:
 
 
 class Decoder:
-    """A window decoder whose ``decode`` is made up, for each recording of its own."""
+    """A window decoder whose ``decode`` is random, with a seed per recording."""
 
     window_frames, prompt_tokens, text = 3000, CONTEXT // 2 - 1, TEXT
     clock = Clock(FIRST_TIME, 2)
@@ -139,7 +139,7 @@ class Decoder:
 
 
 def random_options(rng: random.Random, seconds: float) -> dict:
-    """Values of openai-whisper's names; behind a recording's end its seek goes astray."""
+    """Random options; openai-whisper's seek is wrong for clips that end after the recording."""
     clips = sorted(round(rng.uniform(0, seconds), 2) for _ in range(rng.choice([0, 0, 1, 2, 3])))
     words = rng.random() < 0.6
     prompt = rng.choice([None, "Words of a user", " ".join(["many"] * 30)])
@@ -187,7 +187,7 @@ def as_openai_has_it(segment) -> dict:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_windows_move_as_openais(seed, monkeypatch):
+def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     monkeypatch.setattr(timing, "find_alignment", find_alignment)
     rng = random.Random(seed)
     seconds = [rng.choice([0.02, 12.3, 31.0, 75.55]) for _ in range(rng.choice([1, 3]))]
@@ -224,7 +224,7 @@ def test_windows_move_as_openais(seed, monkeypatch):
 
 
 class Failing(Decoder):
-    """Fails where a recording of seed 1 is among the windows."""
+    """Fails for a batch with a recording of seed 1."""
 
     def decode(self, encoded, rows, *others):
         if any(features.seed == 1 for features, _ in encoded):
@@ -232,7 +232,7 @@ class Failing(Decoder):
         return super().decode(encoded, rows, *others)
 
 
-def test_what_fails_stops_nobody_else():
+def test_an_exception_only_ends_its_own_recording():
     recordings = []
     for seed in range(3):
         samples = noise(40, seed)
@@ -245,7 +245,7 @@ def test_what_fails_stops_nobody_else():
 
 
 class Unready(Decoder):
-    """Features of one and the language of another cannot be had."""
+    """Fails for the features of one recording and the language of another."""
 
     def features(self, samples):
         if int(samples[0]) == 1:
@@ -259,7 +259,7 @@ class Unready(Decoder):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_what_fails_before_the_first_window_stops_nobody_else(batch_size):
+def test_an_exception_before_the_first_window_only_ends_its_own_recording(batch_size):
     recordings = []
     for seed in range(5):
         samples = noise(20, seed)
@@ -275,8 +275,8 @@ def test_what_fails_before_the_first_window_stops_nobody_else(batch_size):
     assert [*LongForm(Unready(), LongFormOptions())(recordings[1:2])][0].done
 
 
-def test_what_is_done_with_leaves_no_garbage():
-    """Hours of audio would wait for a search that counts objects, not bytes."""
+def test_finished_recordings_are_freed_without_garbage_collection():
+    """The garbage collector counts objects, not bytes: hours of audio would stay in memory."""
     samples = noise(70, 0)
     samples[0] = 0
     run = LongForm(Decoder(), LongFormOptions(no_speech_threshold=None))
@@ -310,7 +310,7 @@ def test_bad_options_are_refused(options, message):
         LongFormOptions(**options)
 
 
-def test_temperatures_are_those_of_openais_command():
+def test_temperatures_equal_those_of_openais_command():
     for start in (0.0, 0.3, 1.0):
         for step in (0.2, 0.25, 0.5):
             options = LongFormOptions(temperature=start, temperature_increment_on_fallback=step)

@@ -1,4 +1,4 @@
-"""Long audio against openai-whisper's own ``transcribe``, over random models."""
+"""Long audio against openai-whisper's ``transcribe``, with random models."""
 
 import copy
 import random
@@ -33,7 +33,7 @@ ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Models by seed: openai-whisper's, and ours with its weights. ESPnet takes seconds for one."""
+    """Models by seed, openai-whisper's and ours with its weights; ESPnet builds one of them."""
     path, made = tmp_path_factory.mktemp("models") / "whisper.pt", {}
 
     def get(seed):
@@ -52,7 +52,7 @@ def models(tmp_path_factory):
 
 
 def with_weights(speech2text, path):
-    """The same with other weights."""
+    """Return a copy with other weights."""
     whisper, asr_model = open_whisper(path), copy.deepcopy(speech2text.asr_model)
     for half, module in ((ENCODER, asr_model.encoder), (DECODER, asr_model.decoder)):
         module.whisper.load_state_dict(whisper.weights(half))
@@ -80,7 +80,7 @@ def as_tuples(segments) -> list[tuple]:
 
 
 def assert_reference(result, segments):
-    """Segments, times, texts and probabilities of openai-whisper's result."""
+    """Compare segments, times, texts and probabilities with openai-whisper's."""
     assert as_tuples(segments) == segments_of(result)
     for theirs, ours in zip(result["segments"], segments, strict=True):
         assert ours.average_log_probability == pytest.approx(theirs["avg_logprob"], abs=1e-4)
@@ -89,7 +89,7 @@ def assert_reference(result, segments):
 
 @pytest.mark.parametrize("trial", range(3))
 @pytest.mark.parametrize("seed", range(3))
-def test_segments_are_those_of_openai_whisper(models, seed, trial):
+def test_segments_equal_openai_whisper(models, seed, trial):
     rng = random.Random(f"{seed} {trial}")
     model, speech2text = models(seed)
     samples = noise_and_silence([65, 33, 3][trial], 10 * seed + trial)
@@ -107,7 +107,7 @@ def test_segments_are_those_of_openai_whisper(models, seed, trial):
 
 
 def any_length(encoder, mel):
-    """openai-whisper's encoder over (B, bins, T), positions cut to its frames."""
+    """openai-whisper's encoder over (B, bins, T) of any length."""
     hidden = torch.nn.functional.gelu(encoder.conv1(mel))
     hidden = torch.nn.functional.gelu(encoder.conv2(hidden)).transpose(1, 2)
     hidden = hidden + encoder.positional_embedding[: hidden.size(1)]
@@ -117,9 +117,7 @@ def any_length(encoder, mel):
 
 
 @pytest.mark.parametrize(("seed", "seconds"), [(0, 33), (1, 65.37), (2, 3)])
-def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
-    models, monkeypatch, seed, seconds
-):
+def test_unpadded_windows_equal_openai_whisper_without_padding(models, monkeypatch, seed, seconds):
     model, speech2text = models(seed)
     samples, options = noise_and_silence(seconds, seed), {"no_speech_threshold": None}
     padded = [*speech2text.transcribe(samples, **options, **ALONE)]
@@ -132,7 +130,7 @@ def test_windows_of_the_audio_alone_are_openai_whispers_without_padding(
     assert segments and segments != padded
 
 
-def test_words_of_audio_alone_do_not_depend_on_longer_windows_beside_it(models, monkeypatch):
+def test_words_of_unpadded_windows_do_not_depend_on_the_batch(models, monkeypatch):
     _, speech2text = models(1)
     monkeypatch.setattr(speech2text.model.asr_model.encoder, "window", "audio")
     windows = WhisperWindows(speech2text.model, LongFormOptions(word_timestamps=True))
@@ -150,7 +148,7 @@ def test_words_of_audio_alone_do_not_depend_on_longer_windows_beside_it(models, 
         assert one.probability == pytest.approx(other.probability, rel=1e-4)
 
 
-def test_words_are_those_of_openai_whisper(models, monkeypatch):
+def test_words_equal_openai_whisper(models, monkeypatch):
     # Without its compiler, which takes longer than the rest.
     for name in ("dtw_cpu", "backtrace"):
         monkeypatch.setattr(timing, name, getattr(timing, name).py_func)
@@ -171,7 +169,7 @@ def test_words_are_those_of_openai_whisper(models, monkeypatch):
         assert [word.probability for word in ours.words] == pytest.approx(probabilities, abs=1e-5)
 
 
-def test_beams_are_those_of_openai_whisper(models):
+def test_beam_search_equals_openai_whisper(models):
     model, plain = models(1)
     samples = noise_and_silence(31, 5)
     options = {"temperature": 0.0, "beam_size": 2, "length_penalty": 0.4}
@@ -193,8 +191,8 @@ def test_language_is_detected_as_by_openai_whisper(models):
     assert_reference(result, last.recording.segments)
 
 
-def test_drafts_and_batches_leave_what_one_alone_has(models):
-    """Another model drafts; windows with prompts of other lengths stand beside; some are drawn."""
+def test_drafts_and_batches_keep_the_segments(models):
+    """With a draft model, windows with prompts of different lengths, and sampling."""
     _, plain = models(0)
     samples = [noise_and_silence(seconds, seconds) for seconds in (4, 61)]
     settings = LongFormOptions(logprob_threshold=-4.2, temperature_increment_on_fallback=0.5)
@@ -210,8 +208,8 @@ def test_drafts_and_batches_leave_what_one_alone_has(models):
     assert together[1].statistics.decoder_calls < calls
 
 
-def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
-    """The best of one is exact; whatever another model drafts, times come as they may."""
+def test_lossy_rules_keep_the_order_of_timestamps(models):
+    """top_m of 1 is exact; the other rules accept some drafts of another model."""
     (_, plain), (_, by) = models(1), models(2)
     samples, options = noise_and_silence(34, 8), {"no_speech_threshold": None, **ALONE}
     expected = as_tuples(plain.transcribe(samples, **options))
@@ -238,8 +236,8 @@ def test_rules_that_verify_keep_to_the_order_of_timestamps(models):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
-    """Ranked by openai-whisper's own ranker, each drawn alone."""
+def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
+    """Against openai-whisper's ranker."""
     _, speech2text = models(seed)
     samples, made = noise_and_silence(8, seed), []
 
@@ -279,7 +277,7 @@ def test_of_several_texts_drawn_the_likeliest_counts(models, monkeypatch, seed):
         ({"forced_prefix": [5]}, "forced_prefix: .*; allowed with long audio: none"),
     ],
 )
-def test_searches_that_may_leave_the_text_are_refused(models, options, message):
+def test_unsupported_searches_are_refused(models, options, message):
     _, speech2text = models(0)
     other = with_options(speech2text, **options)
     with pytest.raises(InputError, match=message):

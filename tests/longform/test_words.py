@@ -1,4 +1,4 @@
-"""Words and their times against openai-whisper's functions."""
+"""Functions for words and their times against openai-whisper's."""
 
 import random
 
@@ -8,14 +8,13 @@ import torch
 from whisper import timing
 from whisper.tokenizer import get_tokenizer
 
-from espnet_medusa.longform.dynamic_time_warping import cheapest_path
-from espnet_medusa.longform.word_times import MEDIAN_WIDTH, sharpen
+from espnet_medusa.longform.word_times import MEDIAN_WIDTH, cheapest_path, sharpen
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_cheapest_path_is_openais(seed, monkeypatch):
+def test_the_cheapest_path_equals_openais(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     shape = rng.integers(1, 9), rng.integers(1, 25)
     costs = rng.standard_normal(shape)
@@ -28,7 +27,7 @@ def test_the_cheapest_path_is_openais(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 4, 9, 40])
-def test_attention_is_sharpened_as_openais(frames):
+def test_sharpening_equals_openais(frames):
     generator = torch.Generator().manual_seed(frames)
     weights = torch.randn(3, 5, frames, generator=generator).softmax(-1)
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
@@ -50,7 +49,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("language", ["en", "es", "zh", "th"])
 @pytest.mark.parametrize("text", TEXTS)
-def test_words_are_split_as_openais(text, language):
+def test_splitting_into_words_equals_openais(text, language):
     own = TEXT
     openai = get_tokenizer(True, language=language, task="transcribe")
     tokens, rng = openai.encode(text), random.Random(f"{text} {language}")

@@ -95,3 +95,10 @@ def read_lines(path: Path) -> dict[str, str]:
     """Id to the rest of its line."""
     rows = (line.split(" ", 1) for line in path.read_text().splitlines())
     return {row[0]: row[1] if len(row) > 1 else "" for row in rows}
+
+
+def speeches(count: int = 3, step: int = 3700) -> list[np.ndarray]:
+    """Noise of 4,000 samples, and of ``step`` more each."""
+    rng = np.random.default_rng(0)
+    sizes = [4000 + step * number for number in range(count)]
+    return [0.1 * rng.standard_normal(size).astype(np.float32) for size in sizes]
