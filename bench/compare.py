@@ -1,270 +1,370 @@
-"""Whisper decoders compared: the same weights, the same audio, a process for each contestant.
+"""Compare Whisper programs, decoders and drafters on the same weights and the same audio.
 
-``make bench`` installs the peers and runs
+The subject decides what is compared:
 
-python bench/compare.py --exp_dir egs/mini_synth/asr1/exp \\
-    --data_dir egs/mini_synth/asr1/dump/raw/test
-python bench/compare.py --random tiny base small
-python bench/compare.py --whisper exp_base/asr_vanilla --draft_model openai/whisper-tiny.en \\
-    --data_dir egs/librispeech/asr1/data/test_clean --num_utterances 100
+    --random tiny base         decoders of Whisper's shapes with random weights, random memories
+    --exp_dir EXP --data_dir D decoders on a trained model: the output of our encoder for all
+    --whisper EXP --data_dir D programs with a real Whisper: samples to text
+    --whisper EXP --long ...   programs on long recordings: segments with times
+    --plan PLAN --data_dir D   drafters and decode options of a plan in YAML (``plan.py``)
 
-On an experiment (EXP_DIR/asr_recurrent, heads on a frozen base) every contestant decodes what our
-encoder makes of the audio, and its text is scored. Ours drafts by heads, by the model's CTC branch,
-by both, and by a draft model (--drafters), the one that assists transformers. With --random,
-decoders of Whisper's shapes with random weights decode random memories; their heads accept nothing,
-so drafts are replayed: all of their work is done, then the tokens drafted are replaced, so that
-calls take as many tokens as calls with trained heads did (--replay, by default the comparison of
-the experiment).
+``make bench`` installs the other programs and runs
 
-The draft model is EXP_DIR/asr_draft, a decoder layer on the frozen encoder. In the recipe's folder
-this trains it:
+    python bench/compare.py --exp_dir egs/mini_synth/asr1/exp \\
+        --data_dir egs/mini_synth/asr1/dump/raw/test --random tiny base small
 
-./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
+Contestants (``contestants/base.py``) take turns on each input, each in a process of its own. The
+rows of a plan share one process and each run of the encoder. Random weights accept no drafts, so
+drafts are replayed with the acceptance of --replay, by default that of the trained model in the
+same folder.
+--exp_dir reads EXP/asr_HEADS, and EXP/asr_draft as draft model, which the recipe trains with
 
-With --whisper, an experiment of a real Whisper, programs transcribe from samples to text, each with
-its own features and encoder (real_whisper.py); writes
-bench/results/MACHINE/real_whisper_NAME.{md,json,png}.
+    ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
 
-Otherwise contestants take turns on each input while the others sleep. Then each way of decoding
-runs once more in a process of its own, for the peak of its memory. Writes
-bench/results/MACHINE/{SUBJECT.json,SUBJECT_tokens.json,machine.json,comparison.md,*.png}.
+Writes bench/results/MACHINE/NAME.{md,json,png} or --output. With --plan and --long every
+measurement is written to a journal at once: the same command continues an interrupted run.
 """
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from compare_report import write_report
-from compare_rows import make_result, tokens_file
-from machine import describe_machine, machine_name, measure_machine
-from peers.contestant import CONTESTANTS, Setup
-from peers.make_subject import WHISPER_SHAPES
-from peers.schedule import Comparison, Plan, compare
-from peers.subject import Subject
-from peers.transcriber import TRANSCRIBERS
-from peers.way import BEAM5, DRAFTERS, GREEDY, REPLAYED
+import torch
+from choose_ways import SEARCHES, make_ways
+from contestants.base import CONTESTANTS, MEMORIES, PLAN, RECORDINGS, SPEECH, Setup
+from contestants.client import Client
+from contestants.make_subjects import (
+    WHISPER_SHAPES,
+    convert_to_ctranslate2,
+    random_subject,
+    speech_subject,
+    trained_subject,
+)
+from contestants.plan_client import PlanClient, PlanSubject
+from contestants.subjects import MemorySubject
+from contestants.ways import DRAFTERS, OURS, Way
+from figures import WHISPER_CLEANER, Inputs, acceptance, differences, make_rows, quartiles
+from inputs import enter_experiment, enter_recipe, list_utterances, load_model, read_utterances
+from machine import describe_machine, machine_name
+from plan import read_plan
+from report import Report, write_report
+from runner import Journal, Session, measure, peak_memory, time_calls
 
+from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.experiment import find_weights
 
 RESULTS = Path(__file__).resolve().parent / "results"
-SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
-TOKENS = {"tiny": 72, "base": 72, "small": 72, "large-v2": 72}  # of a sentence of some 10 s
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What turns tokens into text: the model's tokenizer, and references by input."""
-
-    to_text: object
-    references: dict[str, str]
-    seconds: dict[str, float]
+TOKENS = 72  # of a sentence of some 10 s
+MILLI = 1000.0
+ALL_CONTESTANTS = [*dict.fromkeys([*CONTESTANTS[MEMORIES], *CONTESTANTS[SPEECH]])]
 
 
 def get_parser() -> argparse.ArgumentParser:
+    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--exp_dir", type=Path, help="has asr_HEADS and asr_draft")
-    parser.add_argument("--heads", default="recurrent", help="the model EXP_DIR/asr_HEADS")
-    parser.add_argument("--whisper", type=Path, help="an experiment: a real Whisper, to text")
-    parser.add_argument("--name", help="of --whisper in tables; default: the folder's")
-    parser.add_argument("--draft_model", help="for --whisper, as the decode option")
-    parser.add_argument("--data_dir", type=Path, help="audio for --exp_dir and --whisper")
-    parser.add_argument("--num_utterances", type=int, help="of --data_dir; default: all")
-    parser.add_argument("--random", nargs="+", choices=[*WHISPER_SHAPES], default=[])
-    parser.add_argument("--num_memories", type=int, default=8, help="inputs of --random")
-    parser.add_argument("--tokens", type=int, help="of --random, written by all; default: 72")
-    parser.add_argument("--replay", type=Path, help="result of an experiment: SUBJECT.json")
-    parser.add_argument(
-        "--tokens_per_call", nargs="+", type=float, default=[2, 3, 4, 6],
-        help="acceptances to replay beside the measured one",
-    )  # fmt: skip
-    parser.add_argument(
-        "--contestants", nargs="+", choices=[*dict.fromkeys([*CONTESTANTS, *TRANSCRIBERS])],
-        help="default: all of the subject",
-    )  # fmt: skip
-    parser.add_argument("--weights", nargs="+", help="types to compare; default: each contestant's")
-    parser.add_argument(
-        "--drafters", nargs="+", choices=DRAFTERS, default=DRAFTERS,
-        help="who drafts for ours; default: all that the models there have",
-    )  # fmt: skip
-    parser.add_argument("--searches", nargs="+", choices=[*SEARCHES])
-    parser.add_argument("--batch_sizes", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--nodes", nargs="*", type=int, default=[1, 2, 4, 8, 11, 16, 32])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--way_seconds", type=float, default=120.0,
-        help="a way that took as long is left out of later rounds",
-    )  # fmt: skip
-    parser.add_argument("--no_memory", action="store_true", help="skip the processes for memory")
-    parser.add_argument("--threads", type=int, default=2, help="of every contestant")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--machine", help="name of the results' folder; default: the processor's")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    add = parser.add_argument
+    add("--random", nargs="+", choices=[*WHISPER_SHAPES], default=[])
+    add("--exp_dir", type=Path, help="folder with asr_HEADS and asr_draft")
+    add("--heads", default="recurrent", help="the model EXP_DIR/asr_HEADS")
+    add("--whisper", type=Path, help="experiment of a real Whisper")
+    add("--long", action="store_true", help="transcribe recordings of any length with --whisper")
+    add("--plan", type=Path, help="YAML, such as conf/who_drafts/base.yaml")
+    add("--data_dir", type=Path, help="folder with wav.scp and text")
+    add("--num_utterances", type=positive, help="take fewer, spread over --data_dir")
+    add("--name", help="name of --whisper in the report; default: the folder's name")
+    add("--draft_model", help="decode option, for --whisper")
+    add("--contestants", nargs="+", choices=ALL_CONTESTANTS, help="default: all")
+    add("--weights", nargs="+", help="types of weights; default: those of each contestant")
+    add("--searches", nargs="+", help=f"default: {', '.join(SEARCHES)}, or all of the plan")
+    add("--drafters", nargs="*", help="drafters of ours, or of the plan besides the first")
+    add("--batch_sizes", nargs="+", type=positive, help="default: 1 8; with --plan 1")
+    add("--rounds", type=positive, help="repetitions; default: 3 on memories, else 1")
+    add("--way_seconds", type=float, default=120.0, help="slower rows skip later rounds")
+    add("--threads", type=positive, default=2, help="CPU threads of every contestant")
+    add("--device", choices=["cpu", "cuda"], default="cpu")
+    add("--num_memories", type=positive, default=8, help="inputs of --random")
+    add("--tokens", type=positive, default=TOKENS, help="tokens of each input of --random")
+    add("--replay", type=Path, help="JSON report of --exp_dir with the acceptance to replay")
+    add("--tokens_per_call", nargs="+", type=float, default=[2, 3, 4, 6],
+        help="further acceptances to replay")  # fmt: skip
+    add("--nodes", nargs="*", type=positive, default=[1, 2, 4, 8, 11, 16, 32],
+        help="nodes of our decoder calls on memories")  # fmt: skip
+    add("--no_memory", action="store_true", help="do not measure peak memory")
+    add("--word_timestamps", action="store_true", help="of long recordings")
+    add("--fallback", action="store_true",
+        help="decode failed windows of long recordings again at higher temperatures")  # fmt: skip
+    add("--no_seconds", action="store_true", help="report no times, for a busy machine")
+    add("--cleaner", default=WHISPER_CLEANER, help="ESPnet's cleaner of texts before WER")
+    add("--journal", type=Path, help="default: next to the report, with --plan and --long")
+    add("--machine", help="name of the results' folder; default: the processor")
+    add("--results", type=Path, default=RESULTS, help="folder of the machines' folders")
+    add("--output", type=Path, help="report; default: in the results' folder")
     return parser
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    parser = get_parser()
-    args = parser.parse_args(cmd)
-    if not args.exp_dir and not args.random and not args.whisper:
-        parser.error("give --exp_dir or --whisper with --data_dir, or --random")
-    if (args.data_dir is None) != (args.exp_dir is None and args.whisper is None):
-        parser.error("--data_dir goes with --exp_dir or --whisper, and they with it")
-    try:
-        run(args)
-    except InputError as error:
-        sys.exit(f"compare: {error}")
+    """Run the command line ``cmd`` (default: this process's)."""
+    args = get_parser().parse_args(cmd)
+    run_main("compare", lambda: work(args))
 
 
-def run(args: argparse.Namespace) -> None:
-    """Compare on all subjects asked for, write the report anew after each."""
-    folder = (args.results / (args.machine or machine_name(args.device))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+def work(args: argparse.Namespace) -> None:
+    """Compare on all subjects, and write each report as soon as it is measured.
+
+    Raises:
+        InputError: An option, experiment, plan or data directory is unusable.
+    """
+    with_data = [args.exp_dir, args.whisper, args.plan]
+    if not any(with_data) and not args.random:
+        raise InputError("no subject; give --random, --exp_dir, --whisper or --plan")
+    if any(with_data) != (args.data_dir is not None):
+        raise InputError("--data_dir: goes with --exp_dir, --whisper or --plan; give both")
+    if args.whisper and args.device != "cpu":
+        raise InputError(f"--device {args.device}; allowed with --whisper: cpu")
+    folder = args.results / (args.machine or machine_name(args.device))
+    if args.output is not None:
+        args.output = args.output.resolve()
+    if args.plan:
+        compare_plan(args, folder.resolve())
     if args.whisper:
-        with tempfile.TemporaryDirectory() as subject_folder:
-            transcribe_with_whisper(args, Path(subject_folder), folder)
-    if not args.exp_dir and not args.random:
-        return
-    measured = folder / "machine.json"
-    if not measured.exists():
-        write_json(measured, measure_machine(args.device, args.threads))
-    if args.exp_dir:
-        with tempfile.TemporaryDirectory() as subject_folder:
-            compare_trained(args, Path(subject_folder), folder)
-    for shape in args.random:
-        with tempfile.TemporaryDirectory() as subject_folder:
-            compare_random(args, shape, Path(subject_folder), folder)
+        compare_speech(args, folder.resolve())
+    exp_dir = args.exp_dir and args.exp_dir.resolve()
+    for shape in [*([None] if exp_dir else []), *args.random]:
+        with tempfile.TemporaryDirectory() as path:
+            compare_memories(args, shape, Path(path), folder.resolve())
+
+
+# Subjects
+
+
+def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, folder: Path) -> None:
+    """Compare decoders on a random decoder, or, if ``shape`` is None, on --exp_dir."""
+    journal = Journal(args.journal)
+    if shape is None:
+        subject, inputs = make_trained(args, path)
+        setup = Setup(args.device, args.threads)
+    else:
+        subject = random_subject(path, shape, args.tokens, args.num_memories)
+        inputs = Inputs(MEMORIES, subject.inputs, end_symbol=False)
+        setup = Setup(args.device, args.threads, read_acceptance(args.replay, folder))
+
+    def connect(way: Way) -> Client:
+        if way.contestant == "ctranslate2":
+            convert_to_ctranslate2(subject, way.weights)
+        return Client(subject.folder, *way.process, setup)
+
+    ways = make_ways(subject, args, journal.left_out, setup.acceptance)
+    rounds = args.rounds or 3
+    with Session(connect, journal) as session:
+        turns = subject.turns(args.batch_sizes or [1, 8])
+        measure(session, ways, turns, rounds, args.way_seconds)
+        seconds, frames = time_calls(session, args.nodes, rounds)
+    single = [way for way in ways if way.batch_size == 1 and journal.of(way)]
+    memory = {}
+    if not args.no_memory:
+        memory = peak_memory(connect, single, subject.inputs[0], journal.left_out)
+    rows = make_rows(journal, ways, inputs)
+    for way, row in zip([way for way in ways if journal.of(way)], rows, strict=True):
+        row |= memory.get(way, {})
+    sizes = asdict(subject.sizes)
+    details = (
+        f"{sizes['layers']} decoder layers of {sizes['hidden_size']}, vocabulary "
+        f"{sizes['vocab_size']}, {len(subject.inputs)} "
+    )
+    random_inputs = f"random memories, {subject.fixed_tokens} tokens each"
+    details += random_inputs if subject.fixed_tokens else "utterances"
+    report = make_report(args, inputs, subject.name, details, rows, journal.left_out) | {
+        "sizes": sizes,
+        "fixed_tokens": subject.fixed_tokens,
+        "frames": frames,
+        "calls": [
+            {"weights": weights, "nodes": nodes, "ms": quartiles([MILLI * one for one in times])}
+            for (weights, nodes), times in seconds.items()
+        ],
+        "acceptance": acceptance(journal, ways),
+    }
+    slug = subject.name.replace(",", "").replace(" ", "_")
+    write_report(report, folder / f"{slug}.md")
     print(folder / "comparison.md")
 
 
-def transcribe_with_whisper(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:
-    """A real Whisper: samples to text."""
-    from inputs import enter_experiment, read_utterances
-    from real_whisper import Asked, compare_real_whisper
-
-    exp_dir, data_dir, draft_model = args.whisper.resolve(), args.data_dir.resolve(), None
-    if args.draft_model is not None:
-        draft = Path(args.draft_model)
-        draft_model = str(draft.resolve()) if draft.exists() else args.draft_model
-    enter_experiment(exp_dir)
-    asked = Asked(
-        [one for one in TRANSCRIBERS if one in (args.contestants or TRANSCRIBERS)],
-        args.weights,
-        searches(args),
-        args.drafters,
-    )
-    name = args.name or exp_dir.name
-    output = folder / f"real_whisper_{name}.md"
-    compare_real_whisper(
-        subject_folder, exp_dir, name, draft_model,
-        read_utterances(data_dir, args.num_utterances), asked,
-        Setup(args.device, args.threads), output, describe_machine(args.device, args.threads),
-    )  # fmt: skip
-    print(output)
-
-
-def searches(args: argparse.Namespace) -> list[str]:
-    """Names of the searches that are asked for."""
-    return [SEARCHES[name] for name in args.searches or SEARCHES]
-
-
-def compare_trained(args: argparse.Namespace, subject_folder: Path, folder: Path) -> None:
-    """An experiment: real acceptance, text scored."""
-    from inputs import enter_recipe, load_model, read_utterances
-    from peers.make_subject import trained_subject
-
+def make_trained(args: argparse.Namespace, path: Path) -> tuple[MemorySubject, Inputs]:
+    """Make the subject of --exp_dir."""
     exp_dir, data_dir = args.exp_dir.resolve(), args.data_dir.resolve()
     enter_recipe(data_dir)
     model = load_model(exp_dir / f"asr_{args.heads}")
     draft = load_model(exp_dir / "asr_draft") if (exp_dir / "asr_draft").is_dir() else None
     utterances = read_utterances(data_dir, args.num_utterances)
     name = f"{exp_dir.parents[1].name}, {args.heads} heads"
-    subject = trained_subject(subject_folder, name, model, draft, utterances)
+    subject = trained_subject(path, name, model, draft, utterances)
 
     def to_text(tokens: list[int]) -> str:
-        kept = [token for token in tokens if token not in model.model.writer.hidden_ids]
-        return model.tokenizer.tokens2text(model.converter.ids2tokens(kept))
+        shown = [token for token in tokens if token not in model.writer.hidden_ids]
+        return model.tokenizer.tokens2text(model.converter.ids2tokens(shown))
 
-    scoring = Scoring(
-        to_text,
-        {utterance.id: utterance.text for utterance in utterances},
-        {utterance.id: utterance.seconds for utterance in utterances},
+    texts = {utterance.id: utterance.text for utterance in utterances}
+    seconds = {utterance.id: utterance.seconds for utterance in utterances}
+    return subject, Inputs(MEMORIES, subject.inputs, texts, seconds, "none", to_text=to_text)
+
+
+def compare_speech(args: argparse.Namespace, folder: Path) -> None:
+    """Compare programs with a real Whisper, on utterances or on long recordings."""
+    exp_dir, data_dir = args.whisper.resolve(), args.data_dir.resolve()
+    kind = RECORDINGS if args.long else SPEECH
+    name, suffix = args.name or exp_dir.name, "_fallback" * args.fallback
+    prefix = ["long_audio", "long_texts"][args.no_seconds] if args.long else "real_whisper"
+    output = args.output or folder / f"{prefix}_{name}{suffix}.md"
+    draft_model = args.draft_model
+    if draft_model is not None and Path(draft_model).exists():
+        draft_model = str(Path(draft_model).resolve())
+    machine = describe_machine("cpu", args.threads)
+    setup = Setup("cpu", args.threads, None, args.word_timestamps, args.fallback)
+    weights = find_weights(exp_dir, "whisper")
+    about = {
+        "weights": str(weights), "changed": weights.stat().st_mtime, "data_dir": str(data_dir),
+        "draft_model": draft_model, "setup": asdict(setup), "versions": machine["versions"],
+    }  # fmt: skip
+    journal = Journal(journal_path(args, output, args.long), about)
+    utterances = read_utterances(data_dir, args.num_utterances)
+    enter_experiment(exp_dir)
+    with tempfile.TemporaryDirectory() as path:
+        subject = speech_subject(Path(path), name, exp_dir, draft_model, utterances, args.long)
+        ways = make_ways(subject, args, journal.left_out)
+        with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
+            sizes = (args.batch_sizes or [1, 8]) if args.long else [1]
+            turns = subject.turns(sizes)
+            measure(session, ways, turns, args.rounds or 1, warm_up=not args.long)
+    names = finished(journal, ways, subject.inputs)
+    inputs = Inputs(
+        kind,
+        names,
+        {one.id: one.text for one in utterances},
+        {one.id: one.seconds for one in utterances},
+        args.cleaner,
     )
-    finish(args, subject, compare(subject, make_plan(args, None)), folder, scoring)
+    if any(drafter in (args.drafters or DRAFTERS) for drafter in DRAFTERS):
+        journal.left_out |= {f"{OURS}, drafts": reason for reason in subject.left_out}
+    seconds = sum(inputs.seconds[name] for name in names)
+    average = f"{len(names)} utterances of {seconds / len(names):.1f} s on average, one by one"
+    details = f"{len(names)} recordings, {seconds / 3600:.2f} h" if args.long else average
+    title = f"Whisper {name}, {'long recordings' if args.long else 'samples to text'}"
+    rows = make_rows(journal, ways, inputs)
+    report = make_report(args, inputs, title, details, rows, journal.left_out)
+    if args.long:
+        report["differences"] = differences(journal, ways, inputs)
+        report["notes"] = [
+            "Failed windows are decoded again, up to temperature 1" if args.fallback
+            else "Windows are decoded at temperature 0"
+        ]  # fmt: skip
+    write_report(report, output)
+    print(output)
 
 
-def compare_random(
-    args: argparse.Namespace, shape: str, subject_folder: Path, folder: Path
-) -> None:
-    """A random decoder: stated acceptance."""
-    from peers.make_subject import random_subject
+def compare_plan(args: argparse.Namespace, folder: Path) -> None:
+    """Compare the rows of a plan."""
+    torch.set_num_threads(args.threads)
+    plan = read_plan(args.plan)
+    rows, left_out = plan.rows(args.searches, args.drafters)
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}")
+    sizes = args.batch_sizes or [1]
+    ways = {row.way(size): row for row in rows for size in sizes}
+    machine, output = describe_machine("cpu", args.threads), args.output
+    output = output or folder / f"{args.plan.stem}.md"
+    about = {"data": str(args.data_dir.resolve())}
+    if not args.no_seconds:  # texts do not depend on the machine
+        about |= {name: machine[name] for name in ("processor", "threads")}
+    journal = Journal(journal_path(args, output, True), about, left_out=dict(left_out))
+    subject = PlanSubject(args.data_dir.name, list_utterances(args.data_dir, args.num_utterances))
+    client = PlanClient(subject, ways)
+    too_long = subject.leave_out(client.window_s)
+    with Session(lambda _: client, journal) as session:
+        measure(
+            session, [*ways], subject.turns(sizes), args.rounds or 1, warm_up=not args.no_seconds
+        )
+    references = {name: one.text for name, one in subject.listed.items()}
+    greedy = [row.search for row in rows if row.greedy]
+    inputs = Inputs(PLAN, subject.inputs, references, cleaner=args.cleaner, greedy=greedy)
+    figures = make_rows(journal, [*ways], inputs)
+    for figure, row in zip(figures, ways.values(), strict=True):
+        figure |= {"curve": row.drafter.curve, "hours": row.drafter.hours}
+    together = "one by one" if sizes == [1] else f"{' and '.join(map(str, sizes))} together"
+    details = f"{len(subject.inputs)} utterances of {subject.name}, {together}"
+    report = make_report(args, inputs, plan.title, details, figures, journal.left_out)
+    report["notes"] = [f"WER after the cleaner {args.cleaner}"]
+    if too_long:
+        report["notes"].append(f"Longer than the models' window: {', '.join(too_long)}")
+    write_report(report, output)
+    print(output)
 
-    tokens = args.tokens or TOKENS[shape]
-    subject = random_subject(subject_folder, shape, tokens, args.num_memories)
-    acceptance = read_acceptance(args.replay, folder)
-    finish(args, subject, compare(subject, make_plan(args, acceptance)), folder, None)
 
-
-def make_plan(args: argparse.Namespace, acceptance: dict[str, list[int]] | None) -> Plan:
-    """What shall be measured; ``acceptance``: of replayed drafts."""
-    return Plan(
-        setup=Setup(args.device, args.threads, acceptance),
-        contestants=[one for one in CONTESTANTS if one in (args.contestants or CONTESTANTS)],
-        weights=args.weights,
-        searches=searches(args),
-        batch_sizes=args.batch_sizes,
-        rounds=args.rounds,
-        way_seconds=args.way_seconds,
-        nodes=args.nodes,
-        with_memory=not args.no_memory,
-        tokens_per_call=args.tokens_per_call,
-        drafters=args.drafters,
-    )
+# Parts of all subjects
 
 
 def read_acceptance(path: Path | None, folder: Path) -> dict[str, list[int]] | None:
-    """Tokens per call as measured on trained heads, call by call, by search; None: not measured.
+    """Read the tokens of each call with trained heads, by search; None: not measured.
 
     Raises:
-        InputError: The file has no such counts.
+        InputError: The file has no acceptance.
     """
-    paths = [path] if path else sorted(folder.glob("*.json"))
-    for candidate in paths:
-        result = json.loads(candidate.read_text(encoding="utf-8"))
-        found = result.get("tokens_per_call") if isinstance(result, dict) else None
-        if found:
+    for candidate in [path] if path else sorted(folder.glob("*.json")):
+        report = json.loads(candidate.read_text(encoding="utf-8"))
+        if isinstance(report, dict) and report.get("acceptance"):
             return {
                 search: [int(tokens) for tokens, count in calls.items() for _ in range(count)]
-                for search, calls in found.items()
+                for search, calls in report["acceptance"].items()
             }
     if path:
-        raise InputError(f"{path}: no tokens_per_call; give the result of an experiment")
+        raise InputError(f"{path}: no acceptance; give the JSON report of --exp_dir")
     return None
 
 
-def finish(
+def journal_path(args: argparse.Namespace, output: Path, default: bool) -> Path | None:
+    """Return the journal's path; None: measurements are not kept."""
+    if args.journal:
+        return args.journal.resolve()
+    return output.with_suffix(".jsonl") if default else None
+
+
+def finished(journal: Journal, ways: Sequence[Way], names: Sequence[str]) -> list[str]:
+    """Return the inputs that all measured ways have.
+
+    Raises:
+        InputError: There is none.
+    """
+    measured = [{name for row in journal.of(way) for name in row.names} for way in ways]
+    names = [name for name in names if all(name in done for done in measured if done)]
+    if not names or not any(measured):
+        reasons = "; ".join(f"{who}: {why}" for who, why in journal.left_out.items())
+        raise InputError(f"nothing was transcribed: {reasons or 'no contestant is left'}")
+    return names
+
+
+def make_report(
     args: argparse.Namespace,
-    subject: Subject,
-    comparison: Comparison,
-    folder: Path,
-    scoring: Scoring | None,
-) -> None:
-    """Write one subject's files, and the report over all."""
-    result = make_result(subject, comparison, scoring)
-    result["machine"] = describe_machine(args.device, args.threads)
-    slug = subject.name.replace(",", "").replace(" ", "_")
-    write_json(folder / f"{slug}.json", result)
-    if subject.fixed_tokens is None or any(row.way.drafts == REPLAYED for row in comparison.rows):
-        write_json(folder / f"{slug}_tokens.json", tokens_file(comparison))
-    write_report(folder)
-
-
-def write_json(path: Path, value: object) -> None:
-    """One value, readable in a diff."""
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    inputs: Inputs,
+    title: str,
+    details: str,
+    rows: list[dict],
+    left_out: dict[str, str],
+) -> Report:
+    """Return the report without what its kind adds."""
+    machine = describe_machine(args.device, args.threads)
+    if inputs.kind != MEMORIES and not args.no_seconds:
+        details += f"; {machine['processor']}, {args.threads} threads"
+    return {
+        "kind": inputs.kind,
+        "title": title,
+        "details": details,
+        "timed": not args.no_seconds,
+        "machine": machine,
+        "left_out": dict(left_out),
+        "rows": rows,
+    }
 
 
 if __name__ == "__main__":

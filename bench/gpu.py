@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from contestants.make_subjects import WHISPER_SHAPES
+from contestants.ways import BFLOAT16, FLOAT16, FLOAT32
 from gpu_parts.audio_to_text import CONTESTANTS as PROGRAMS
 from gpu_parts.part import FAILED, Kept
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import CONTESTANTS
 from machine import describe_gpu, describe_machine, machine_name
-from peers.contestant import BFLOAT16, FLOAT16, FLOAT32
-from peers.make_subject import WHISPER_SHAPES
 
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.convert.experiment import CONFIG

@@ -1,4 +1,4 @@
-"""Utterances and trained models, as the benchmarks read them."""
+"""Read utterances and trained models."""
 
 import os
 from dataclasses import dataclass
@@ -36,23 +36,23 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Listed:
-    """The same before it is read; ``entry`` is its value in wav.scp."""
+    """An utterance before its audio is read; ``entry`` is its value in wav.scp."""
 
     id: str
     entry: str
     text: str
 
     def read(self) -> Utterance:
-        """With its audio."""
+        """Read the audio."""
         speech, rate_hz = read_audio(self.entry)
         return Utterance(self.id, speech, len(speech) / rate_hz, self.text)
 
 
 def enter_recipe(data_dir: Path) -> None:
-    """Change to the recipe's folder, from which wav.scp and model configs name their files.
+    """Change to the recipe's folder, to which paths in wav.scp and configs are relative.
 
     Raises:
-        InputError: No parent of ``data_dir`` has the files of wav.scp.
+        InputError: No parent folder of ``data_dir`` has the files of wav.scp.
     """
     entry = next(iter(read_table(data_dir / "wav.scp").values()))
     for folder in (Path.cwd(), *data_dir.resolve().parents):
@@ -63,30 +63,30 @@ def enter_recipe(data_dir: Path) -> None:
 
 
 def enter_experiment(exp_dir: Path) -> None:
-    """Change to the folder from which an experiment's config names files: this one or one above it.
+    """Change to the folder to which paths in an experiment's config are relative.
 
     Raises:
-        InputError: There is no config, or none of these folders has its tokenizer.
+        InputError: There is no config, or no parent folder has its tokenizer.
     """
     exp_dir = exp_dir.resolve()
-    named = read_config(exp_dir / "config.yaml", "give an experiment's folder").get("bpemodel")
+    tokenizer = read_config(exp_dir / "config.yaml", "give an experiment's folder").get("bpemodel")
     for folder in (Path.cwd(), *exp_dir.parents):
-        if named is None or (folder / named).exists():
+        if tokenizer is None or (folder / tokenizer).exists():
             os.chdir(folder)
             return
-    raise InputError(f"{exp_dir}: no parent folder has {named}; run from the recipe")
+    raise InputError(f"{exp_dir}: no parent folder has {tokenizer}; run from the recipe")
 
 
 def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]:
-    """Audio and references of ``count`` utterances spread over a data directory; None: of all."""
+    """Read ``count`` utterances, spread over a data directory; None: all."""
     return [listed.read() for listed in list_utterances(data_dir, count)]
 
 
 def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
-    """The same without their audio.
+    """List utterances as ``read_utterances``, without their audio.
 
     Raises:
-        InputError: An utterance has no reference, or recordings have to be cut.
+        InputError: An utterance has no reference, or the directory has segments.
     """
     if (data_dir / "segments").is_file():
         raise InputError(
@@ -101,12 +101,12 @@ def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
 
 
 def load_model(exp_dir: Path) -> Speech2Text:
-    """The averaged model of an experiment, with CTC at hand.
+    """Open the averaged model of an experiment, with its CTC branch.
 
     Raises:
-        InputError: There is none.
+        InputError: The experiment has no averaged model.
     """
-    found = [exp_dir / name for name in MODELS if (exp_dir / name).exists()]
-    if not found:
+    paths = [exp_dir / name for name in MODELS if (exp_dir / name).exists()]
+    if not paths:
         raise InputError(f"{exp_dir}: none of {', '.join(MODELS)}; train the model first")
-    return Speech2Text(exp_dir / "config.yaml", found[0], ctc_weight=0.3, lm_weight=0.0)
+    return Speech2Text(exp_dir / "config.yaml", paths[0], ctc_weight=0.3, lm_weight=0.0)

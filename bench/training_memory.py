@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import torch
 import yaml
+from contestants.worker import forget_peak, peak_bytes
 from espnet2.asr.ctc import CTC
-from peers.worker import forget_peak, peak_bytes
 from transformers.optimization import Adafactor
 from whole_logits import WholeLogitsModel
 

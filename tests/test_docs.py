@@ -279,8 +279,8 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
         "python -m espnet_medusa.bin.nothing",
         "espnet-medusa-nothing",
         "espnet-medusa-convert a b --to c",
-        "python bench/drafting.py --exp_dir exp",
-        "cd egs/librispeech/asr1 && python ../../../bench/who_drafts.py plan.yaml --limt 3 ...",
+        "python bench/compare.py --exp_dri exp",
+        "cd egs/librispeech/asr1 && python ../../../bench/compare.py --plan plan.yaml --limt 3 ...",
         "cd egs/mini_synth/asr1 && ./run.sh --haeds block",
         "cd egs/mini_synth/asr1 && ./run_drafters.sh --heads block",
         "cd egs/mini_synth/asr1 && ./run.sh --heads nothing",
@@ -295,7 +295,7 @@ def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
 def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
-    modules |= {name: importlib.import_module(name) for name in (*MADE.values(), "who_drafts")}
+    modules |= {name: importlib.import_module(name) for name in MADE.values()}
     return {name: parser_of(module) for name, module in modules.items()}
 
 

@@ -3,22 +3,18 @@
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
-from compare_rows import MILLI
+from contestants.base import Result, Setup, Timed, as_counts
+from contestants.hugging_face import HuggingFace
+from contestants.subjects import SpeechSubject
+from contestants.ways import BASELINE, DRAFTERS, FLOAT32, HEADS, MODEL
+from figures import MILLI, word_errors
 from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
-from machine import wait_for
-from peers.contestant import FLOAT32, Setup
-from peers.transcribe_hugging_face import HuggingFace
-from peers.transcriber import Transcribed
-from peers.way import DRAFTERS, HEADS, MODEL, PLAIN
-from peers.whisper_subject import WhisperSubject
-from word_errors import word_errors
 
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.convert.experiment import CONFIG, read_experiment
@@ -35,8 +31,8 @@ from gpu_parts.part import Part, forget_peak, free_memory, open_part, part_parse
 OURS, TRANSFORMERS = "ours", "transformers"
 CONTESTANTS = (OURS, TRANSFORMERS)
 WARM_UP_UTTERANCES = 16  # calls of all usual sizes come among so many
-# U utterances (samples,) to what is written of each, seconds shared out.
-Transcribe = Callable[[Sequence[np.ndarray]], list[Transcribed]]
+# U utterances (samples,) to their texts.
+Transcribe = Callable[[Sequence[np.ndarray]], Timed]
 
 
 def main(cmd: Sequence[str] | None = None) -> int:
@@ -55,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
         raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
     there = available(model, args.drafters, [])
     part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
-    drafters = [PLAIN, *there.kinds]
+    drafters = [BASELINE, *there.kinds]
     language = model.whisper.language or "en"  # English models have no choice
     del model, there
     free_memory()
@@ -66,14 +62,14 @@ def main(cmd: Sequence[str] | None = None) -> int:
                 measure(part, args, kept, (OURS, weights, drafts), begin)
     if TRANSFORMERS in args.contestants:
         with tempfile.TemporaryDirectory() as folder:
-            subject = WhisperSubject(Path(folder), "", "", "", language, None, [], [])
+            subject = SpeechSubject(Path(folder), "", [], "", "", language)
             subject.hugging_face.mkdir()
             checkpoint = read_experiment(args.whisper, find_weights(args.whisper, "whisper"))
             write_hugging_face(checkpoint, subject.hugging_face)
             del checkpoint
             for weights in args.weights:
                 begin = partial(transformers, subject, args, weights)
-                measure(part, args, kept, (TRANSFORMERS, weights, PLAIN), begin, peer=True)
+                measure(part, args, kept, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
     return part.status
 
 
@@ -104,8 +100,7 @@ def measure(
     def row(batch_size: int) -> dict:
         if not opened:  # its failure is the row's
             opened.append(begin())
-        found, figures = transcribe(opened[0], utterances, batch_size, args.device)
-        texts = [one.text for one in found]
+        texts, figures = transcribe(opened[0], utterances, batch_size, args.device)
         reference = part.find({"reference": True})
         if reference is None and who[0] == OURS:
             figures |= {"reference": True, "texts": texts}
@@ -122,36 +117,39 @@ def measure(
 
 def transcribe(
     work: Transcribe, utterances: Sequence[Utterance], batch_size: int, device: str
-) -> tuple[list[Transcribed], dict]:
-    """What is written of N utterances, those of about the same length together, and figures.
+) -> tuple[list[str], dict]:
+    """Transcribe N utterances, similar lengths together; return texts and figures.
 
-    Milliseconds are of an utterance, medians over the batches that are full.
+    Milliseconds are per utterance, medians over full batches.
     """
     batches = make_batches([len(one.speech) for one in utterances], batch_size)
     speeches = [[utterances[index].speech for index in batch] for batch in batches]
     forget_peak(device)
     for batch in speeches[: -(-WARM_UP_UTTERANCES // batch_size)]:
         work(batch)
-    written: dict[int, Transcribed] = {}
-    for batch, speech in zip(batches, speeches, strict=True):
-        written |= zip(batch, work(speech), strict=True)
-    found = [written[index] for index in range(len(utterances))]
-    full = [written[batch[0]] for batch in batches if len(batch) == len(batches[0])]
-    errors = word_errors([one.text for one in utterances], [one.text for one in found])
+    timed = [*map(work, speeches)]
+    results: dict[int, Result] = {}
+    for batch, one in zip(batches, timed, strict=True):
+        results |= zip(batch, one.results, strict=True)
+    texts = [results[index].text for index in range(len(utterances))]
+    size = len(batches[0])
+    full = [one for one in timed if len(one.results) == size]
+    errors = word_errors([one.text for one in utterances], texts)
     figures = {
-        "utterances": len(found),
+        "utterances": len(texts),
         "audio_seconds": sum(one.seconds for one in utterances),
-        "encoder_ms": MILLI * median(one.encoder_seconds for one in full),
-        "decoder_ms": MILLI * median(one.decoder_seconds for one in full),
-        "ms": MILLI * median(one.seconds for one in full),
+        "encoder_ms": MILLI * median(one.encoder_seconds for one in full) / size,
+        "decoder_ms": MILLI * median(one.decoder_seconds for one in full) / size,
+        "ms": MILLI * median(one.seconds for one in full) / size,
         "wer": sum(errors, Counts()).error_percent,
         "peak_bytes": peak_bytes(device),
     }
-    if found[0].calls is not None:
-        calls = sum(one.calls for one in found)
-        figures["calls"] = mean(one.calls for one in found)
-        figures["tokens_per_call"] = sum(one.tokens for one in found) / calls if calls else 0.0
-    return found, figures
+    if results[0].counts is not None:
+        calls = [result.counts["decoder_calls"] for result in results.values()]
+        tokens = sum(result.counts["tokens"] for result in results.values())
+        figures["calls"] = mean(calls)
+        figures["tokens_per_call"] = tokens / sum(calls) if any(calls) else 0.0
+    return texts, figures
 
 
 def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
@@ -166,42 +164,30 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
 
 def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
     """With encoder and decoder in one type of numbers."""
-    drafting = {"draft_depth": 0} if drafts == PLAIN else {"drafter": drafts}
+    drafting = {"draft_depth": 0} if drafts == BASELINE else {"drafter": drafts}
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
     model = open_whisper(args.whisper, args.device, **drafting | numbers)
     model.release_weights()
 
-    def work(speeches: Sequence[np.ndarray]) -> list[Transcribed]:
-        counts = [(one.results, one.statistics) for one in model.decode(speeches)]
-        return [
-            Transcribed(
-                (results[0][0] or "") if results else "",
-                one.total_seconds - one.decoder_seconds,
-                one.decoder_seconds,
-                one.decoder_calls,
-                one.tokens,
+    def work(speeches: Sequence[np.ndarray]) -> Timed:
+        decodings = model.decode(speeches)
+        results = [
+            Result(
+                (one.results[0][0] or "") if one.results else "", counts=as_counts(one.statistics)
             )
-            for results, one in counts
+            for one in decodings
         ]
+        decoder = sum(one.statistics.decoder_seconds for one in decodings)
+        total = sum(one.statistics.total_seconds for one in decodings)
+        return Timed(results, total - decoder, decoder)
 
     return work
 
 
-def transformers(subject: WhisperSubject, args: argparse.Namespace, weights: str) -> Transcribe:
-    """transformers' ``generate``, not compiled."""
+def transformers(subject: SpeechSubject, args: argparse.Namespace, weights: str) -> Transcribe:
+    """Open transformers' ``generate``, not compiled."""
     model = HuggingFace(subject, weights, Setup(args.device, args.threads))
-
-    def work(speeches: Sequence[np.ndarray]) -> list[Transcribed]:
-        started = time.perf_counter()
-        memory = model.encode(speeches)
-        wait_for(args.device)
-        encoded = time.perf_counter()
-        texts = model.write(memory, beam_size=1)
-        ended, count = time.perf_counter(), len(speeches)
-        shares = (encoded - started) / count, (ended - encoded) / count
-        return [Transcribed(text, *shares) for text in texts]
-
-    return work
+    return partial(model.transcribe_batch, beam_size=1)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from contestants.ways import DRAFTS
 from matplotlib import pyplot
-from peers.way import DRAFTS
-from table_cells import cells
 
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.report.style import COLORS, STYLE, legend_above, save
@@ -95,9 +94,15 @@ def text_table(kept: Kept) -> str:
         peak = row["peak_bytes"]
         row = row | {"peak_bytes": None if peak is None else peak / GIGA}
         way = _label(row), row["weights"], str(row["batch_size"])
-        table.append([*way, *cells(row, TEXT_COLUMNS)])
+        table.append([*way, *_cells(row)])
     titles = ["contestant", "weights", "batch", *TEXT_COLUMNS]
     return markdown_table(titles, table, text_columns=2)
+
+
+def _cells(row: Mapping) -> list[str]:
+    """Cells of ``TEXT_COLUMNS``; empty where the row has no such figure."""
+    figures = ((row.get(name), form) for name, form in TEXT_COLUMNS.values())
+    return ["" if value is None else form.format(value) for value, form in figures]
 
 
 def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from compare_rows import MILLI, quartiles
+from contestants.make_subjects import MEMORY_FRAMES, WHISPER_SHAPES, random_decoder
 from decoder_calls import CachedCalls, Calls, CompiledCalls, TreeCalls, call_seconds
-from peers.make_subject import MEMORY_FRAMES, WHISPER_SHAPES, random_decoder
+from figures import MILLI, quartiles
 
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder

@@ -1,4 +1,4 @@
-"""The command for a GPU, on a CPU: all parts, what is kept, what fails, what is said of it."""
+"""The command for a GPU, on a CPU: all parts, interrupted runs, failures, the report."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from contestants import make_subjects
 from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls, call_seconds
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
@@ -17,7 +18,6 @@ from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Kept, Part
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import COMPILED, CONTESTANTS
 from heads_folders import pack, with_heads
-from peers import make_subject
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import convert
@@ -31,14 +31,14 @@ MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions"
 @pytest.fixture(scope="module")
 def decoder():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(make_subject.WHISPER_SHAPES, "tiny", (2, 32, 2))
-        patch.setattr(make_subject, "VOCAB_SIZE", 96)
-        return make_subject.random_decoder("tiny", heads="none").requires_grad_(False)
+        patch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
+        patch.setattr(make_subjects, "VOCAB_SIZE", 96)
+        return make_subjects.random_decoder("tiny", heads="none").requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
 def whisper(tmp_path_factory):
-    """An experiment with heads, of a random Whisper that soon comes to its longest text."""
+    """An experiment with heads, of a random Whisper with a short longest text."""
     path = tmp_path_factory.mktemp("whisper")
     folder = save_tiny_whisper(path / "tiny", hidden_size=16, max_target_positions=100)
     base = read_whisper(str(folder), TextOptions())
@@ -75,7 +75,7 @@ def fail(error):
     return work
 
 
-def test_rows_are_kept_and_gone_on_with(part, tmp_path):
+def test_rows_are_written_at_once_and_not_repeated(part, tmp_path):
     part.measure({"a": 1}, lambda: {"ms": 1.0})
     part.measure({"a": 2}, fail(ValueError("no\nmore")))
     part.measure({"a": 3}, fail(torch.OutOfMemoryError("CUDA out of memory")))
@@ -92,47 +92,47 @@ def test_rows_are_kept_and_gone_on_with(part, tmp_path):
     assert Part.open(part.path, {"of": "others"}, 60.0).kept.rows == []
 
 
-def test_nothing_begins_when_the_time_is_over(tmp_path):
+def test_no_row_begins_after_the_time_limit(tmp_path):
     part = Part.open(tmp_path / "one.json", {}, 0.0)
     part.measure({"a": 1}, fail(AssertionError("begun")))
     assert part.status == 0 and Kept.read(part.path).left_out == {"1": NO_TIME}
 
 
-def test_calls_of_both_programs_say_the_same(decoder):
-    """What a call evaluates stands behind the same context, and is dropped again."""
+def test_calls_of_both_programs_return_equal_logits(decoder):
+    """Every call evaluates its nodes after the same context and drops them again."""
     memory = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(0))
-    said = {}
+    logits_of = {}
 
-    def listen(name, function):
+    def record(name, function):
         def call(*args):
             result = function(*args)
             logits = result[0] if isinstance(result, tuple) else result
-            said.setdefault(name, []).append(logits.flatten(0, -2))
+            logits_of.setdefault(name, []).append(logits.flatten(0, -2))
             return result
 
         return call
 
     runtime = build_runtime(decoder, "float32")
-    runtime.logits = listen("ours", runtime.logits)
+    runtime.logits = record("ours", runtime.logits)
     calls = {"ours": TreeCalls(runtime, memory)}
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "compile", lambda function, **_: function)
         calls["eager"] = CachedCalls(decoder.whisper, memory)
         calls["static"] = CompiledCalls(decoder.whisper, memory, 3)
     for name in ("eager", "static"):
-        calls[name]._extend = listen(name, calls[name]._extend)
+        calls[name]._extend = record(name, calls[name]._extend)
     for one in calls.values():
         assert len(call_seconds(one, 3, 2, "cpu")) == 2
     assert CONTEXT_TOKENS > 3
-    first = said["ours"][0]
+    first = logits_of["ours"][0]
     assert first.shape == (2 * 3, 96)
-    for name, rows in said.items():
+    for name, rows in logits_of.items():
         assert len(rows) == 2 + 5, name
         for row in rows:
             torch.testing.assert_close(row, first, rtol=1e-4, atol=1e-3)
 
 
-def test_tests_by_outcome(tmp_path):
+def test_counts_of_test_outcomes(tmp_path):
     (tmp_path / "r.xml").write_text(
         "<testsuites><testsuite><testcase classname='a' name='b'/>"
         "<testcase classname='a' name='c'><skipped/></testcase>"
@@ -143,14 +143,14 @@ def test_tests_by_outcome(tmp_path):
     assert counts == {"passed": 1, "skipped": 1, "failed": 2} and failed == ["a.d", "a.e"]
 
 
-def test_files_with_the_mark_are_found():
+def test_marked_files_contain_the_mark():
     found = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
     assert "test_cuda_graph.py" in found and "test_greedy.py" not in found
 
 
-def test_all_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
-    monkeypatch.setitem(make_subject.WHISPER_SHAPES, "tiny", (2, 32, 2))
-    monkeypatch.setattr(make_subject, "VOCAB_SIZE", 96)
+def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
+    monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
+    monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
     monkeypatch.setattr(shape_calls, "MEMORY_FRAMES", 20)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     output = tmp_path / "gpu_calls_tiny.json"
@@ -164,7 +164,7 @@ def test_all_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
     assert all(row["ms"][0] > 0 and row["peak_bytes"] is None for row in rows)
 
 
-def test_all_of_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
+def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
     monkeypatch.setattr(audio_to_text, "WARM_UP_UTTERANCES", 1)
     output = tmp_path / "gpu_texts_x.json"
     command = ["--output", output, "--device", "cpu", "--threads", 1, "--weights", "float32"]
@@ -198,7 +198,7 @@ PROCESSES = {
 }
 
 
-def test_parts_that_fail_or_take_too_long(tmp_path, monkeypatch, capsys):
+def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     (tmp_path / "gpu_parts").mkdir()
     for name, text in PROCESSES.items():
         (tmp_path / "gpu_parts" / f"{name}.py").write_text(SLEEPER + text)
@@ -218,11 +218,11 @@ def test_parts_that_fail_or_take_too_long(tmp_path, monkeypatch, capsys):
     tests, calls, texts = found.values()
     assert tests.failed == {} and tests.rows == [{"tests": 2, "skipped": 1}]
     assert calls.failed == {"calls_tiny": "last words; see gpu_calls_tiny.log"}
-    assert calls.rows == tests.rows, "what was written stays"
+    assert calls.rows == tests.rows
     assert texts.failed["z"] == "why" and "had not ended after" in [*texts.failed.values()][1]
     assert Kept.read(tmp_path / "here" / f"gpu_texts_{tmp_path.name}.json") == texts
     assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
-    # Who ends before it begins has no rows of an earlier run.
+    # A process that ends before it writes has no rows of an earlier run.
     (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
     with pytest.raises(SystemExit):
         gpu.main([*map(str, command), "--parts", "calls"])
@@ -241,14 +241,14 @@ def test_parts_that_fail_or_take_too_long(tmp_path, monkeypatch, capsys):
         (["--device", "cpu", "--whisper", "x", "--data_dir", "y"], "--whisper x: no config.yaml"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(command, message, capsys, monkeypatch):
+def test_unusable_options_are_refused(command, message, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as end:
         gpu.main(command)
     assert end.value.code == 1 and message in capsys.readouterr().err
 
 
-def test_shares_of_the_time():
+def test_parts_and_their_shares_of_the_time():
     args = gpu.get_parser().parse_args(["--device", "cpu", "--shapes", "tiny", "base"])
     gpu.check(args)
     assert [part.name for part in gpu.plan(args)] == ["tests", "calls_tiny", "calls_base"]
@@ -289,8 +289,8 @@ def test_report(tmp_path):
         assert f"]({name})" in text
 
 
-def test_the_gpu_is_asked_for_one_fact_after_the_other(tmp_path, monkeypatch):
-    """A driver that does not know a name says all the others; without nvidia-smi CUDA is known."""
+def test_each_fact_of_the_gpu_is_a_query(tmp_path, monkeypatch):
+    """A name that the driver lacks leaves the other facts; without nvidia-smi CUDA remains."""
     smi = tmp_path / "nvidia-smi"
     smi.write_text(
         '#!/bin/sh\ncase "$*" in *id=GPU-u-1*driver_version*) echo 550.1;;\n'

@@ -1,0 +1,98 @@
+"""Choose the rows of a comparison from the options of ``compare.py``."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, SPEECH
+from contestants.subjects import MemorySubject, SpeechSubject
+from contestants.ways import (
+    BASELINE,
+    BEAM5,
+    BFLOAT16,
+    DRAFTERS,
+    DRAFTS,
+    GREEDY,
+    HEADS,
+    OURS,
+    REPLAYED,
+    Way,
+)
+
+from espnet_medusa.errors import InputError
+
+SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
+
+
+def make_ways(
+    subject: MemorySubject | SpeechSubject,
+    args: argparse.Namespace,
+    left_out: dict[str, str],
+    measured: dict[str, list[int]] | None = None,
+) -> list[Way]:
+    """Return all ways in the order of tables; reasons for missing ones go to ``left_out``.
+
+    Args:
+        subject: What is decoded.
+        args: Options of the command.
+        left_out: Reasons by contestant.
+        measured: Acceptance to replay, by search.
+
+    Raises:
+        InputError: A search or drafter is unknown.
+    """
+    for given, known, option in (
+        (args.searches, SEARCHES, "--searches"), (args.drafters, DRAFTERS, "--drafters")
+    ):  # fmt: skip
+        for name in given or ():
+            if name not in known:
+                raise InputError(f"{option} {name}; allowed: {', '.join(known)}")
+    sizes = [1] if subject.kind == SPEECH else args.batch_sizes or [1, 8]
+    drafters = [name for name in DRAFTERS if args.drafters is None or name in args.drafters]
+    ways = []
+    for search in [SEARCHES[name] for name in args.searches or SEARCHES]:
+        for name, entry in CONTESTANTS[subject.kind].items():
+            if name not in (args.contestants or [name]) or search not in entry.searches:
+                continue
+            if name == "transformers assisted" and subject.draft_conf is None:
+                left_out[name] = "no draft model; it needs EXP_DIR/asr_draft"
+                continue
+            offered = entry.weights if args.device == "cpu" else entry.cuda_weights
+            weights = [one for one in offered if one in (args.weights or offered)]
+            if not weights and subject.kind == RECORDINGS:
+                weights = offered  # openai-whisper is the reference of all
+            ways += [
+                way
+                for one in weights
+                for size in sizes
+                if size == 1 or search in entry.batched
+                for way in _with_drafts(
+                    Way(name, one, search, size), subject, args, drafters, measured
+                )
+            ]
+    trained = subject.kind == MEMORIES and subject.fixed_tokens is None
+    if trained and OURS in (args.contestants or [OURS]):
+        missing = [name for name in drafters if name not in subject.drafters]
+        left_out |= {f"{OURS}, {DRAFTS[name]}": "the model lacks what it needs" for name in missing}
+    return ways
+
+
+def _with_drafts(
+    way: Way,
+    subject: MemorySubject | SpeechSubject,
+    args: argparse.Namespace,
+    drafters: Sequence[str],
+    measured: dict[str, list[int]] | None,
+) -> Iterable[Way]:
+    """Return a baseline, and if it is ours its ways with drafts."""
+    if way.contestant != OURS:
+        return [way]
+    key = way.contestant, way.weights, way.search, way.batch_size
+    if subject.kind == MEMORIES and subject.fixed_tokens is not None:
+        stated = [*args.tokens_per_call] if way.batch_size == 1 else []
+        if way.search in (measured or {}):
+            stated.insert(0, 0.0)
+        return [way, *(Way(*key, REPLAYED, tokens) for tokens in stated)]
+    drafters = [name for name in drafters if name in subject.drafters]
+    if subject.kind == MEMORIES and way.weights == BFLOAT16 and not args.weights:
+        drafters = [name for name in drafters if name == HEADS]  # keeps tables short
+    return [Way(*key, drafts) for drafts in (BASELINE, *drafters)]

@@ -1,0 +1,257 @@
+"""The interface of contestants, their results, and the table of all contestants."""
+
+import importlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from contestants.ways import BEAM5, BFLOAT16, FLOAT16, FLOAT32, GREEDY, INT8, OURS, Way
+
+MEMORIES, SPEECH, RECORDINGS, PLAN = "memories", "speech", "recordings", "plan"  # subject kinds
+FASTER_WHISPER, OPENAI_WHISPER = "faster-whisper", "openai-whisper"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where a contestant runs.
+
+    Attributes:
+        device: cpu or cuda.
+        threads: CPU threads.
+        acceptance: By search, tokens of each call measured on trained heads, for replayed drafts.
+        words: Whether word times of long recordings are computed.
+        fallback: Whether failed windows of long recordings are decoded again at higher
+            temperatures, by the defaults of each program.
+    """
+
+    device: str = "cpu"
+    threads: int = 2
+    acceptance: dict[str, list[int]] | None = None
+    words: bool = False
+    fallback: bool = False
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a recording.
+
+    Attributes:
+        start_s, end_s: Times in the recording.
+        text: Text as the program wrote it.
+        average_log_probability: Mean over the tokens of its window.
+        words: Each word with start and end in s, if word times were computed.
+        temperature: Temperature at which its window was decoded.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    average_log_probability: float
+    words: list[tuple[str, float, float]] = field(default_factory=list)
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The output for one input.
+
+    Attributes:
+        text: Best text, for contestants that write text.
+        tokens: Best tokens without start and end symbol, for contestants that decode memories.
+        nbest: Tokens and score of each hypothesis.
+        segments: Segments of a recording.
+        counts: ``DecodingStatistics`` as a dict, for contestants that count.
+    """
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    nbest: list[tuple[list[int], float]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    counts: dict[str, Any] | None = None
+
+    @classmethod
+    def of_segments(cls, segments: list[Segment], counts: dict | None = None) -> "Result":
+        """Build the result of a recording."""
+        text = " ".join(segment.text.strip() for segment in segments)
+        return cls(text, segments=segments, counts=counts)
+
+    @classmethod
+    def read(cls, fields: dict) -> "Result":
+        """Read ``dataclasses.asdict`` after a round trip through JSON."""
+        segments = [
+            Segment(**segment | {"words": [(*word,) for word in segment["words"]]})
+            for segment in fields["segments"]
+        ]
+        nbest = [(tokens, score) for tokens, score in fields["nbest"]]
+        return cls(**fields | {"segments": segments, "nbest": nbest})
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Results of a batch with its times.
+
+    Attributes:
+        results: One for each input.
+        encoder_seconds: Features and encoders; 0 where inputs are memories.
+        decoder_seconds: Everything else.
+    """
+
+    results: list[Result]
+    encoder_seconds: float
+    decoder_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Input to output."""
+        return self.encoder_seconds + self.decoder_seconds
+
+    @classmethod
+    def read(cls, fields: dict) -> "Timed":
+        """Read ``dataclasses.asdict`` after a round trip through JSON."""
+        return cls(**fields | {"results": [*map(Result.read, fields["results"])]})
+
+
+class Contestant:
+    """One program or decoder with one type of weights.
+
+    Args:
+        subject: What it decodes.
+        weights: Type of the weights.
+        setup: Where it runs.
+    """
+
+    def __init__(self, subject, weights: str, setup: Setup):
+        self.subject, self.weights, self.setup = subject, weights, setup
+
+
+class MemoryDecoder(Contestant, ABC):
+    """Decodes encoder outputs.
+
+    Attributes:
+        excluded_seconds: Time of the last ``decode`` that the measurement itself took.
+    """
+
+    excluded_seconds = 0.0
+
+    @abstractmethod
+    def decode(
+        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
+    ) -> list[Result]:
+        """Decode float32 memories (S, D) together."""
+
+
+class Transcriber(Contestant, ABC):
+    """Transcribes samples with its own features and encoder."""
+
+    @abstractmethod
+    def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
+        """Transcribe one utterance (samples,), 16 kHz, float32."""
+
+    def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
+        """Transcribe a recording with timestamps, ``way.batch_size`` windows together."""
+        raise NotImplementedError(f"{type(self).__name__}: transcribes single windows only")
+
+
+class Stopwatch:
+    """Adds up the seconds of functions."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def timed(self, function: Callable) -> Callable:
+        """Wrap a function."""
+
+        def call(*args, **options):
+            started = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                self.seconds += time.perf_counter() - started
+
+        return call
+
+
+def pad_memories(memories: Sequence[np.ndarray]) -> np.ndarray:
+    """Pad U memories (S, D) with zeros to (U, S, D)."""
+    longest = max(map(len, memories))
+    padded = np.zeros((len(memories), longest, memories[0].shape[1]), np.float32)
+    for row, memory in zip(padded, memories, strict=True):
+        row[: len(memory)] = memory
+    return padded
+
+
+def until_end(tokens: Sequence[int], eos: int) -> list[int]:
+    """Return the tokens before the end symbol."""
+    tokens = [*tokens]
+    return tokens[: tokens.index(eos)] if eos in tokens else tokens
+
+
+def as_counts(statistics) -> dict[str, Any]:
+    """Return ``DecodingStatistics`` as a dict that JSON can hold."""
+    return asdict(statistics)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant.
+
+    Attributes:
+        path: Module and class in this package, imported only in the contestant's process.
+        weights: Types of weights on a CPU.
+        cuda_weights: Types on a GPU; empty: it does not run there.
+        searches: Searches that it has.
+        batched: Searches that decode several inputs (of long recordings: windows) together.
+        long: Whether it transcribes long recordings.
+    """
+
+    path: str
+    weights: tuple[str, ...]
+    cuda_weights: tuple[str, ...] = ()
+    searches: tuple[str, ...] = (GREEDY, BEAM5)
+    batched: tuple[str, ...] = ()
+    long: bool = False
+
+    def build(self, subject, weights: str, setup: Setup) -> Contestant:
+        """Load the contestant."""
+        module, name = self.path.split(".")
+        kind = getattr(importlib.import_module(f"contestants.{module}"), name)
+        return kind(subject, weights, setup)
+
+
+BOTH = (GREEDY, BEAM5)
+CONTESTANTS = {
+    MEMORIES: {
+        "transformers": Entry(
+            "hugging_face.MemoryHuggingFace", (FLOAT32, BFLOAT16), (FLOAT16, BFLOAT16), batched=BOTH
+        ),
+        "transformers compiled": Entry("hugging_face.Compiled", (), (BFLOAT16,), (GREEDY,)),
+        "transformers assisted": Entry(
+            "hugging_face.Assisted", (FLOAT32, BFLOAT16), searches=(GREEDY,)
+        ),
+        "ctranslate2": Entry("faster_whisper.CTranslate2", (FLOAT32, INT8), batched=BOTH),
+        OPENAI_WHISPER: Entry("openai_whisper.MemoryOpenAI", (FLOAT32,), batched=(GREEDY,)),
+        "espnet uncached": Entry("espnet.ESPnetUncached", (FLOAT32,)),
+        OURS: Entry(
+            "ours.MemoryOurs", (FLOAT32, BFLOAT16, INT8), (FLOAT16, BFLOAT16), batched=BOTH
+        ),
+    },
+    SPEECH: {
+        "transformers": Entry("hugging_face.HuggingFace", (FLOAT32,)),
+        OPENAI_WHISPER: Entry("openai_whisper.OpenAIWhisper", (FLOAT32,), long=True),
+        FASTER_WHISPER: Entry(
+            "faster_whisper.FasterWhisper", (FLOAT32, INT8), batched=BOTH, long=True
+        ),
+        OURS: Entry("ours.Ours", (FLOAT32, BFLOAT16, INT8), batched=BOTH, long=True),
+    },
+}
+CONTESTANTS[RECORDINGS] = {name: entry for name, entry in CONTESTANTS[SPEECH].items() if entry.long}
+# The contestant and weights whose speed the other rows of a table are divided by.
+REFERENCE = {
+    MEMORIES: ("ctranslate2", INT8),
+    SPEECH: (FASTER_WHISPER, INT8),
+    RECORDINGS: (FASTER_WHISPER, INT8),
+}

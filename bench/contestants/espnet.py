@@ -1,0 +1,54 @@
+"""ESPnet's ``BatchBeamSearch`` over a decoder without cache, as in ESPnet's own Whisper decoder."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from contestants.base import MemoryDecoder, Result, Setup, until_end
+from contestants.ours import load_decoder, max_length_ratio
+from contestants.subjects import MemorySubject
+from contestants.ways import BEAM_SIZES, Way
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface
+
+
+class UncachedScorer(BatchScorerInterface):
+    """Evaluates whole prefixes with the teacher-forced decoder at each step."""
+
+    def __init__(self, decoder: WhisperMedusaDecoder):
+        self.decoder = decoder
+
+    def batch_score(self, ys, states, xs):
+        lengths = torch.full((len(ys),), xs.size(1))
+        logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
+        return logits[:, -1].log_softmax(-1), [None] * len(ys)
+
+
+class ESPnetUncached(MemoryDecoder):
+    """Beam search, with beam 1 for greedy; one input at a time."""
+
+    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        decoder = load_decoder(subject, with_heads=False)
+        sizes = subject.sizes.vocab_size, subject.eos, subject.eos
+        self.searches = {
+            name: BatchBeamSearch(
+                {"decoder": UncachedScorer(decoder)}, {"decoder": 1.0}, beam_size, *sizes,
+                pre_beam_score_key="full",
+            ).eval()
+            for name, beam_size in BEAM_SIZES.items()
+        }  # fmt: skip
+
+    @torch.no_grad()
+    def decode(
+        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
+    ) -> list[Result]:
+        (memory,) = memories
+        search, memory = self.searches[way.search], torch.from_numpy(memory)
+        try:
+            nbest = search(x=memory, maxlenratio=max_length_ratio(self.subject))
+        except RuntimeError:
+            # ESPnet decodes up to as many tokens as frames; the decoder has fewer positions.
+            nbest = search(x=memory, maxlenratio=-float(self.subject.max_tokens))
+        return [Result(tokens=until_end(nbest[0].yseq.tolist()[1:], self.subject.eos))]

@@ -1,0 +1,132 @@
+"""faster-whisper, and its engine CTranslate2, on converted weights."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+
+from contestants.base import (
+    MemoryDecoder,
+    Result,
+    Segment,
+    Setup,
+    Stopwatch,
+    Timed,
+    Transcriber,
+    pad_memories,
+)
+from contestants.subjects import MemorySubject, SpeechSubject
+from contestants.ways import Way
+
+END = "<|endoftext|>"
+
+
+def convert(hugging_face: Path, eos: int, weights: str, folder: Path) -> None:
+    """Convert a decoder in Hugging Face format.
+
+    The vocabulary names no special symbol but the end symbol. CTranslate2 then uses it as start
+    symbol and as ``<|notimestamps|>``, which turns its timestamp rules off.
+
+    Args:
+        hugging_face: Folder to convert.
+        eos: Start and end symbol.
+        weights: Type to convert to.
+        folder: Folder to write, in an existing one.
+    """
+    from ctranslate2.converters.transformers import WhisperLoader
+    from transformers import WhisperForConditionalGeneration
+
+    model = WhisperForConditionalGeneration.from_pretrained(hugging_face)
+    spec = WhisperLoader().get_model_spec(model)
+    names = [str(token) for token in range(model.config.vocab_size)]
+    names[eos] = END
+    spec.register_vocabulary(names)
+    for name in ("suppress_ids", "suppress_ids_begin", "alignment_heads", "lang_ids"):
+        setattr(spec.config, name, [])
+    spec.validate()
+    spec.optimize(quantization=None if weights == "float32" else weights)
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+class CTranslate2(MemoryDecoder):
+    """``Whisper.generate``, which faster-whisper calls; batches are padded without a mask."""
+
+    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        self.model = ctranslate2.models.Whisper(
+            str(subject.ctranslate2(weights)),
+            device=setup.device,
+            compute_type=weights,
+            intra_threads=setup.threads,
+        )
+
+    def decode(
+        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
+    ) -> list[Result]:
+        results = self.model.generate(
+            ctranslate2.StorageView.from_array(pad_memories(memories)),
+            [[self.subject.eos]] * len(memories),
+            beam_size=way.beam_size,
+            max_length=2 * self.subject.max_tokens,  # it writes at most half of that
+            length_penalty=0.0,  # rank by score alone, as all others here
+            suppress_tokens=[],
+            suppress_blank=False,
+        )
+        return [Result(tokens=result.sequences_ids[0]) for result in results]
+
+
+class FasterWhisper(Transcriber):
+    """``WhisperModel.transcribe`` without timestamps, at temperature 0."""
+
+    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        from faster_whisper import WhisperModel
+        from faster_whisper.feature_extractor import FeatureExtractor
+
+        self.stopwatch = Stopwatch()
+        # Patch the classes: this process has no other instances.
+        FeatureExtractor.__call__ = self.stopwatch.timed(FeatureExtractor.__call__)
+        WhisperModel.encode = self.stopwatch.timed(WhisperModel.encode)
+        self.model = WhisperModel(
+            str(subject.ctranslate2), "cpu", compute_type=weights, cpu_threads=setup.threads
+        )
+
+    def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
+        options = {"without_timestamps": True, "condition_on_previous_text": False}
+        segments, *seconds = self._run(self.model, way, samples, temperature=0.0, **options)
+        return Timed([Result(" ".join(segment.text for segment in segments))], *seconds)
+
+    def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
+        """Transcribe with the program's defaults, except for the temperatures."""
+        from faster_whisper import BatchedInferencePipeline
+
+        options = {"word_timestamps": self.setup.words}
+        program = self.model
+        if not self.setup.fallback:
+            options["temperature"] = 0.0
+        if way.batch_size > 1:
+            program = BatchedInferencePipeline(self.model)
+            options["batch_size"] = way.batch_size
+        segments, *seconds = self._run(program, way, samples, **options)
+        segments = [
+            Segment(
+                segment.start, segment.end, segment.text, segment.avg_logprob,
+                [(word.word, word.start, word.end) for word in segment.words or ()],
+                segment.temperature or 0.0,
+            )
+            for segment in segments
+        ]  # fmt: skip
+        return Timed([Result.of_segments(segments)], *seconds)
+
+    def _run(self, program, way: Way, samples: np.ndarray, **options) -> tuple[list, float, float]:
+        """Segments, and seconds of the encoder and of everything else."""
+        self.stopwatch.seconds, started = 0.0, time.perf_counter()
+        segments, _ = program.transcribe(
+            samples, language=self.subject.language, beam_size=way.beam_size, **options
+        )
+        segments = [*segments]  # a generator: decoding happens here
+        seconds, encoder = time.perf_counter() - started, self.stopwatch.seconds
+        return segments, encoder, seconds - encoder

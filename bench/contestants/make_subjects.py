@@ -1,0 +1,275 @@
+"""Make subjects: random decoders, trained decoders and real Whispers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from inputs import Utterance
+from safetensors.torch import save_file
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+from contestants.subjects import (
+    CTC_FILE,
+    DRAFT_FILE,
+    ENCODER_FILE,
+    OURS_FILE,
+    MemorySubject,
+    Sizes,
+    SpeechSubject,
+)
+from contestants.ways import DRAFTERS, FLOAT32
+from espnet_medusa.convert.experiment import CONFIG, read_experiment
+from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
+from espnet_medusa.convert.write_whisper import write_hugging_face
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import encode_alike
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.tuning.available import DraftModelFiles, available
+from espnet_medusa.whisper.tokens import DETECT
+
+WHISPER_SHAPES = {  # layers, hidden size, attention heads
+    "tiny": (4, 384, 6),
+    "base": (6, 512, 8),
+    "small": (12, 768, 12),
+    "large-v2": (32, 1280, 20),
+}
+VOCAB_SIZE, MEMORY_FRAMES, MAX_POSITIONS = 51865, 1500, 448
+LOGIT_SPREAD = 4.0  # standard deviation of random logits: peaked enough that none tie
+END_LOGIT = -60.0  # far below them: the end symbol never wins
+RANDOM_HEADS = {"heads": "recurrent", "heads_conf": {"num_heads": 8}}
+
+
+def trained_subject(
+    folder: Path,
+    name: str,
+    model: Speech2Text,
+    draft: Speech2Text | None,
+    utterances: list[Utterance],
+) -> MemorySubject:
+    """Write the decoder, encoder and CTC branch of a trained model; inputs are audio.
+
+    Args:
+        folder: Folder to write.
+        name: Name for tables.
+        model: The model, with heads.
+        draft: A model with a smaller decoder on the same encoder; None: no draft model.
+        utterances: Utterances to decode.
+
+    Raises:
+        InputError: The model has more parts than an encoder and a decoder, or the draft model has
+            another encoder or vocabulary.
+    """
+    asr = model.asr_model
+    for part in ("frontend", "normalize", "preencoder", "postencoder"):
+        if getattr(asr, part, None) is not None:
+            raise InputError(f"the model has a {part}; allowed: hf_whisper on waveforms alone")
+    conf = model.asr_train_args.decoder_conf
+    has_heads = asr.decoder.heads is not None
+    heads = {key: conf[key] for key in ("heads", "heads_conf") if has_heads and key in conf}
+    subject = _write_decoder(folder, name, asr.decoder, asr.eos, heads)
+    save_file(asr.encoder.state_dict(), folder / ENCODER_FILE)
+    longest_first = sorted(utterances, key=lambda utterance: -utterance.seconds)
+    subject = replace(
+        subject,
+        encoder_conf=asr.encoder.conf | {"subsampling": asr.encoder.subsampling},
+        inputs=[utterance.id for utterance in longest_first],
+    )
+    if getattr(asr, "ctc", None) is not None:
+        save_file(asr.ctc.ctc_lo.state_dict(), folder / CTC_FILE)
+        subject = replace(subject, ctc_blank=asr.blank_id)
+    if draft is not None:
+        _check_draft(model, draft)
+        decoder = draft.asr_model.decoder
+        _write_hugging_face(subject.draft, decoder, asr.eos)
+        subject = replace(subject, draft_conf=_write_ours(folder / DRAFT_FILE, decoder, {}))
+    subject.save({utterance.id: utterance.speech for utterance in utterances})
+    return subject
+
+
+def _check_draft(model: Speech2Text, draft: Speech2Text) -> None:
+    """Refuse a draft model with another encoder or vocabulary."""
+    if not encode_alike(model.encoder, draft.encoder):
+        raise InputError(
+            "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
+        )
+    if draft.asr_model.token_list != model.asr_model.token_list:
+        raise InputError("the draft model's tokens are not the base's; train it with the same")
+
+
+@torch.no_grad()
+def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> MemorySubject:
+    """Write random weights of a Whisper's shape, and random memories.
+
+    The last hidden dimension is 1 after the last normalization and contributes only to the end
+    symbol, so every contestant writes the same number of tokens.
+
+    Args:
+        folder: Folder to write.
+        shape: A name in ``WHISPER_SHAPES``.
+        tokens: Number of tokens that every contestant writes.
+        num_inputs: Number of memories.
+    """
+    decoder, eos = random_decoder(shape, **RANDOM_HEADS), VOCAB_SIZE - 1
+    decoder.count_tokens(torch.arange(VOCAB_SIZE))  # the draft vocabulary needs counts
+    subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
+    names = [f"random{index}" for index in range(num_inputs)]
+    subject = replace(subject, fixed_tokens=tokens, inputs=names)
+    size = subject.sizes.hidden_size
+    subject.save({name: torch.randn(MEMORY_FRAMES, size).numpy() for name in names})
+    return subject
+
+
+@torch.no_grad()
+def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
+    """Build a decoder with the same random weights each time; the last token never wins.
+
+    Args:
+        shape: A name in ``WHISPER_SHAPES``.
+        heads: Options of the heads.
+    """
+    torch.manual_seed(0)
+    layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
+    decoder = WhisperMedusaDecoder(
+        vocab_size=VOCAB_SIZE,
+        encoder_output_size=hidden_size,
+        num_blocks=layers,
+        attention_heads=attention_heads,
+        linear_units=4 * hidden_size,
+        max_target_positions=MAX_POSITIONS,
+        **heads,
+    ).eval()
+    make_lively(decoder, VOCAB_SIZE - 1)
+    return decoder
+
+
+@torch.no_grad()
+def make_lively(decoder: WhisperMedusaDecoder, eos: int) -> None:
+    """Scale random weights: logits without ties, varied texts, no end symbol."""
+    whisper, hidden_size = decoder.whisper, decoder.whisper.config.d_model
+    for embedding in (whisper.embed_tokens, whisper.embed_positions):
+        torch.nn.init.normal_(embedding.weight, std=LOGIT_SPREAD / math.sqrt(hidden_size))
+    # With random signs a token does not predict itself through the tied embedding.
+    whisper.layer_norm.weight.copy_(torch.randint(0, 2, (hidden_size,)) * 2.0 - 1.0)
+    whisper.layer_norm.weight[-1], whisper.layer_norm.bias[-1] = 0.0, 1.0
+    whisper.embed_tokens.weight[:, -1] = 0.0
+    whisper.embed_tokens.weight[eos] = 0.0
+    whisper.embed_tokens.weight[eos, -1] = END_LOGIT
+
+
+def speech_subject(
+    folder: Path,
+    name: str,
+    exp_dir: Path,
+    draft_model: str | None,
+    utterances: Sequence[Utterance],
+    long: bool = False,
+) -> SpeechSubject:
+    """Write a real Whisper in all formats, and speech.
+
+    Args:
+        folder: Folder to write.
+        name: Name for tables.
+        exp_dir: A Whisper as ``espnet-medusa-convert`` makes it, or a trained experiment.
+        draft_model: Value of the decode option.
+        utterances: Speech; utterances longer than the model's window are left out.
+        long: Whether utterances of any length are kept.
+
+    Raises:
+        InputError: The experiment is no Whisper, or no utterance is short enough.
+    """
+    config, weights = exp_dir / CONFIG, find_weights(exp_dir, "whisper")
+    speech2text = Speech2Text(config, weights, draft_depth=0, ctc_weight=0.0, lm_weight=0.0)
+    if speech2text.whisper is None:
+        raise InputError(f"{exp_dir}: no Whisper; convert one with espnet-medusa-convert")
+    language = speech2text.whisper.language or "en"  # English models have no language prompt
+    if language == DETECT:
+        raise InputError(f"{exp_dir}: language: {DETECT}; allowed: a code, for all programs")
+    models = [] if draft_model is None else [DraftModelFiles(draft_model)]
+    drafters = available(speech2text, DRAFTERS, models)
+    windows = (speech2text.window_s, drafters.window_s)
+    window = min(seconds for seconds in windows if seconds is not None)
+    speeches = {one.id: one.speech for one in utterances if long or one.seconds <= window}
+    if not speeches:
+        raise InputError(f"no utterance of at most {window:g} s; give others with --data_dir")
+    checkpoint = read_experiment(exp_dir, weights)
+    subject = SpeechSubject(
+        folder, name, [*speeches], str(config), str(weights), language, draft_model,
+        drafters.kinds, drafters.left_out, long,
+    )  # fmt: skip
+    for target in (subject.hugging_face, subject.ctranslate2):
+        target.mkdir(parents=True)
+    write_hugging_face(checkpoint, subject.hugging_face)
+    write_ctranslate2(checkpoint, subject.ctranslate2, FLOAT32)
+    subject.save(speeches)
+    return subject
+
+
+def convert_to_ctranslate2(subject: MemorySubject, weights: str) -> None:
+    """Write the weights that CTranslate2 reads, unless they exist.
+
+    Raises:
+        ImportError: CTranslate2 is not installed.
+    """
+    from contestants.faster_whisper import convert
+
+    if not subject.ctranslate2(weights).exists():
+        convert(subject.hugging_face, subject.eos, weights, subject.ctranslate2(weights))
+
+
+def _write_decoder(
+    folder: Path, name: str, decoder: WhisperMedusaDecoder, eos: int, heads: dict
+) -> MemorySubject:
+    folder.mkdir(parents=True, exist_ok=True)
+    conf, config = _write_ours(folder / OURS_FILE, decoder, heads), decoder.whisper.config
+    sizes = Sizes(
+        config.decoder_layers,
+        config.d_model,
+        config.decoder_attention_heads,
+        config.vocab_size,
+        config.max_target_positions,
+    )
+    subject = MemorySubject(folder, name, [], sizes, eos, None, conf)
+    _write_hugging_face(subject.hugging_face, decoder, eos)
+    return subject
+
+
+def _write_ours(path: Path, decoder: WhisperMedusaDecoder, heads: dict) -> dict:
+    """Write a decoder's weights, with heads if any; return the options that rebuild it."""
+    left_out = ("original_last_layer.", *([] if heads else ["heads.", TOKEN_COUNTS]))
+    weights = decoder.state_dict()
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in weights.items()
+        if not name.startswith(left_out)
+    }
+    save_file(weights, path)
+    return decoder.conf | heads
+
+
+def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -> None:
+    """Write the base decoder in Hugging Face format, with an encoder layer that is never run."""
+    config = decoder.whisper.config
+    symbols = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    model = WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            decoder_layers=config.decoder_layers,
+            decoder_attention_heads=config.decoder_attention_heads,
+            decoder_ffn_dim=config.decoder_ffn_dim,
+            max_target_positions=config.max_target_positions,
+            encoder_layers=1,
+            encoder_attention_heads=config.decoder_attention_heads,
+            encoder_ffn_dim=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+            **dict.fromkeys(symbols, eos),
+        )
+    )
+    model.model.decoder.load_state_dict(decoder.whisper.state_dict())
+    model.save_pretrained(folder)

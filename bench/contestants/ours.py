@@ -1,0 +1,269 @@
+"""Our searches and runtime on memories, and ``Speech2Text`` on speech."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from decoder_calls import TreeCalls, call_seconds
+from espnet2.asr.ctc import CTC as CTCBranch
+
+from contestants.base import (
+    MemoryDecoder,
+    Result,
+    Segment,
+    Setup,
+    Timed,
+    Transcriber,
+    as_counts,
+    pad_memories,
+    until_end,
+)
+from contestants.replay import Recorder, Replayer, measured_steps, stated_steps
+from contestants.shared_weights import SharedWeights
+from contestants.subjects import CTC_FILE, DRAFT_FILE, OURS_FILE, MemorySubject, SpeechSubject
+from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, REPLAYED, Way
+from espnet_medusa.draft.model import DraftModelProposer
+from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.process import keep_freed_memory
+from espnet_medusa.search.beam import BeamSearch, BeamState
+from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.drafters import DraftSources
+from espnet_medusa.search.greedy import GreedySearch, GreedyState
+from espnet_medusa.search.options import LengthLimits, SearchOptions
+
+DRAFT_VOCAB_SIZE = 4096  # with random weights; the trained model's vocabulary is smaller
+BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
+
+
+def load_decoder(subject: MemorySubject, with_heads: bool = True) -> WhisperMedusaDecoder:
+    """Load the decoder that ESPnet trains."""
+    conf, weights = subject.decoder_conf, load_weights(subject.folder / OURS_FILE)
+    if not with_heads:
+        conf = conf | {"heads": "none", "heads_conf": {}}
+        weights = {
+            name: tensor
+            for name, tensor in weights.items()
+            if not name.startswith(("heads.", TOKEN_COUNTS))
+        }
+    return _build_decoder(subject, conf, weights)
+
+
+def _build_decoder(
+    subject: MemorySubject, conf: dict, weights: dict[str, torch.Tensor]
+) -> WhisperMedusaDecoder:
+    decoder = WhisperMedusaDecoder(subject.sizes.vocab_size, subject.sizes.hidden_size, **conf)
+    decoder.load_state_dict(weights)
+    return decoder.eval()
+
+
+def max_length_ratio(subject: MemorySubject) -> float:
+    """Return ESPnet's maxlenratio: the fixed number of tokens, or 0 for end detection."""
+    return -float(subject.fixed_tokens or 0)
+
+
+class MemoryOurs(MemoryDecoder):
+    """Greedy and beam search, with and without drafts."""
+
+    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        torch.set_num_threads(setup.threads)
+        self.decoder = load_decoder(subject).to(setup.device)
+        keep_freed_memory()  # as asr_inference does
+        self.searches: dict[tuple[str, str], GreedySearch | BeamSearch] = {}
+        self.replayers: dict[tuple[str, float], Replayer] = {}
+        self.recorders: dict[str, Recorder] = {}
+
+    def search(self, way: Way) -> GreedySearch | BeamSearch:
+        """Return the search of a way, which is built on first use."""
+        key = way.search, way.drafts
+        if key not in self.searches:
+            self.searches[key] = self._build(way)
+        return self.searches[key]
+
+    def _build(self, way: Way) -> GreedySearch | BeamSearch:
+        greedy = way.beam_size == 1
+        drafter = HEADS if way.drafts == REPLAYED else way.drafts or None
+        options = SearchOptions(
+            search="greedy" if greedy else "beam",
+            drafter=drafter,
+            draft_depth=0 if way.drafts == BASELINE else None,
+            draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
+        )
+        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
+        runtime, sources = build_runtime(self.decoder, self.weights), self._sources(drafter)
+        if greedy:
+            return build_greedy(options, runtime, *sizes, torch.device(device), sources)
+        return build_beam(
+            *(options, runtime, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
+            *(torch.device(device), sources, 1),
+        )
+
+    def _sources(self, drafter: str | None) -> DraftSources:
+        """Collect what a drafter needs besides heads."""
+        frequent = self.decoder.draft_vocabulary
+        if drafter == MODEL:
+            return DraftSources(model=self._draft_model)
+        if drafter in (CTC, CTC_HEADS):
+            ctc = self.ctc.log_softmax
+            return DraftSources(ctc, self.subject.ctc_blank, frequent_tokens=frequent)
+        return DraftSources(frequent_tokens=frequent)
+
+    @cached_property
+    def ctc(self) -> CTCBranch:
+        """The CTC branch in float32."""
+        ctc = CTCBranch(self.subject.sizes.vocab_size, self.subject.sizes.hidden_size)
+        ctc.ctc_lo.load_state_dict(load_weights(self.subject.folder / CTC_FILE))
+        return ctc.eval().to(self.setup.device)
+
+    def _draft_model(self) -> DraftModelProposer:
+        """Build the draft model with the decoder's type of weights."""
+        weights = load_weights(self.subject.folder / DRAFT_FILE)
+        decoder = _build_decoder(self.subject, self.subject.draft_conf, weights)
+        runtime = build_runtime(decoder.to(self.setup.device), self.weights)
+        return DraftModelProposer(runtime, self.subject.eos)
+
+    def decode(
+        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
+    ) -> list[Result]:
+        self.excluded_seconds = 0.0
+        if way.drafts == REPLAYED:
+            return self._replay(way, names, memories)
+        return self._results(self._run(self.search(way), memories))
+
+    @torch.no_grad()
+    def _run(
+        self, search: GreedySearch | BeamSearch, memories: Sequence[np.ndarray]
+    ) -> list[GreedyState] | list[BeamState]:
+        device = self.setup.device
+        memory = torch.from_numpy(pad_memories(memories)).to(device)
+        frames = torch.tensor([*map(len, memories)], device=device)
+        prompt = torch.full((len(memories), 1), self.subject.eos, device=device)
+        limits = LengthLimits(max_length_ratio(self.subject))
+        return search(memory, frames, prompt, limits)
+
+    def _results(self, states: Sequence[GreedyState | BeamState]) -> list[Result]:
+        return [
+            Result(
+                tokens=until_end(_tokens(state), self.subject.eos),
+                counts=as_counts(state.statistics),
+            )
+            for state in states
+        ]
+
+    def _replay(
+        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
+    ) -> list[Result]:
+        """Decode with a stated acceptance; new inputs are recorded first."""
+        started = time.perf_counter()
+        recorder = self.recorders.get(way.search)
+        if recorder is None:
+            baseline = self._build(replace(way, drafts=BASELINE))
+            recorder = self.recorders[way.search] = Recorder(baseline, {})
+        for name, memory in zip(names, memories, strict=True):
+            if name not in recorder.records:
+                recorder.expect([name])
+                self._run(recorder.search, [memory])
+        replayer = self._replayer(way, recorder)
+        replayer.expect(names)
+        recorded = time.perf_counter() - started
+        results = self._results(self._run(replayer.search, memories))
+        self.excluded_seconds = recorded + replayer.seconds
+        return results
+
+    def _replayer(self, way: Way, recorder: Recorder) -> Replayer:
+        key = way.search, way.stated_tokens
+        if key not in self.replayers:
+            if way.stated_tokens:
+                steps = stated_steps(way.stated_tokens)
+            else:
+                steps = measured_steps(self.setup.acceptance[way.search])
+            self.replayers[key] = Replayer(
+                self._build(way), recorder.records, steps, self.subject.sizes.vocab_size
+            )
+        return self.replayers[key]
+
+    @torch.no_grad()
+    def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:
+        """Return seconds of decoder calls with a chain of new nodes and their logits."""
+        decoder = self.search(Way("ours", self.weights, "greedy")).decoder
+        calls = TreeCalls(decoder, torch.from_numpy(memory)[None].to(self.setup.device))
+        return call_seconds(calls, nodes, repeats, self.setup.device)
+
+
+def _tokens(state: GreedyState | BeamState) -> list[int]:
+    if isinstance(state, GreedyState):
+        return state.tokens
+    return state.ended[0].tokens if state.ended else []
+
+
+class Ours(Transcriber):
+    """``Speech2Text`` with one set of weights for all its searches."""
+
+    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
+        super().__init__(subject, weights, setup)
+        keep_freed_memory()  # as asr_inference does
+        self.shared = SharedWeights()
+        self.models: dict[tuple[str, str], Speech2Text] = {}
+
+    def model(self, way: Way) -> Speech2Text:
+        """Return the model of a way, which is opened on first use."""
+        key = way.search, way.drafts
+        if key not in self.models:
+            # Word times need weights that SharedWeights releases.
+            open_model = Speech2Text if self.subject.long else self.shared.open
+            paths = Path(self.subject.config), Path(self.subject.weights)
+            self.models[key] = open_model(*paths, **self.options(way))
+        return self.models[key]
+
+    def options(self, way: Way) -> dict[str, object]:
+        """Return the decode options; beams end as openai-whisper's do."""
+        beam = {"beam_size": way.beam_size, "patience": 1.0}
+        search = {"search": "greedy"} if way.beam_size == 1 else beam
+        drafts = {"draft_depth": 0} if way.drafts == BASELINE else {"drafter": way.drafts}
+        if way.drafts == MODEL:
+            drafts["draft_model"] = self.subject.draft_model
+        if way.drafts == HEADS and way.beam_size > 1:
+            drafts["draft_depth"] = BEAM_DEPTH
+        options = {"ctc_weight": 0.0, "lm_weight": 0.0, "decoder_precision": self.weights}
+        return options | search | drafts
+
+    def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
+        model = self.model(way)
+        started = time.perf_counter()
+        results = model(samples)
+        seconds = time.perf_counter() - started
+        text = (results[0][0] or "") if results else ""
+        return self._timed(Result(text, counts=as_counts(model.statistics)), seconds)
+
+    def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
+        """Transcribe with openai-whisper's defaults, in batches with faster-whisper's."""
+        model = self.model(way)
+        batched = {"vad_filter": True, "without_timestamps": True, "batch_size": way.batch_size}
+        started = time.perf_counter()
+        segments = [
+            Segment(
+                segment.start_s, segment.end_s, segment.text, segment.average_log_probability,
+                [(word.text, word.start_s, word.end_s) for word in segment.words],
+                segment.temperature,
+            )
+            for segment in model.transcribe(
+                samples,
+                **({} if self.setup.fallback else {"temperature_increment_on_fallback": None}),
+                word_timestamps=self.setup.words,
+                **(batched if way.batch_size > 1 else {}),
+            )
+        ]  # fmt: skip
+        seconds = time.perf_counter() - started
+        return self._timed(Result.of_segments(segments, as_counts(model.statistics)), seconds)
+
+    def _timed(self, result: Result, seconds: float) -> Timed:
+        decoder = result.counts["decoder_seconds"]
+        return Timed([result], seconds - decoder, decoder)

@@ -1,0 +1,141 @@
+"""Decode the drafters of a plan in one process; each encoder runs once per batch."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from inputs import Listed, Utterance
+from plan import Row
+
+from contestants.base import Result, Timed, as_counts
+from contestants.shared_weights import SharedWeights
+from contestants.ways import Way
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import AudioBatch
+from espnet_medusa.inference.draft_material import draft_inputs
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.runtime.process import keep_freed_memory
+from espnet_medusa.search.options import LengthLimits
+
+
+class PlanSubject:
+    """Utterances for the rows of a plan.
+
+    Args:
+        name: Name of the data directory.
+        listed: Utterances, which are read when they are decoded.
+    """
+
+    def __init__(self, name: str, listed: list[Listed]):
+        self.name, self.listed = name, {one.id: one for one in listed}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Ids of the utterances."""
+        return [*self.listed]
+
+    def leave_out(self, window_s: float | None) -> list[str]:
+        """Leave out utterances that are longer than a window; return their ids."""
+        if window_s is None:
+            return []
+        too_long = [name for name, one in self.listed.items() if one.read().seconds > window_s]
+        for name in too_long:
+            del self.listed[name]
+        return too_long
+
+    def turns(self, batch_sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+        """Yield each batch size with each batch of utterances."""
+        names = self.inputs
+        for size in batch_sizes:
+            for start in range(0, len(names), size):
+                yield size, names[start : start + size]
+
+
+class PlanClient:
+    """Decodes utterances with all rows of a plan, from the output of shared encoders.
+
+    Args:
+        subject: The utterances.
+        rows: Rows by way.
+
+    Raises:
+        InputError: An experiment is unusable, or ESPnet's own search decodes it.
+    """
+
+    def __init__(self, subject: PlanSubject, rows: Mapping[Way, Row]):
+        self.subject, shared = subject, SharedWeights()
+        self.models: dict[tuple[str, str], Speech2Text] = {}
+        for way, row in rows.items():
+            key = way.search, way.contestant
+            if key in self.models:  # another batch size
+                continue
+            drafter = row.drafter
+            weights = drafter.experiment_file or find_weights(
+                Path(drafter.experiment), "experiment"
+            )
+            self.models[key] = shared.open(
+                drafter.config, Path(weights), drafter.window, **row.options
+            )
+            if self.models[key].search is None:
+                raise InputError(f"{row.name}: ESPnet's own search decodes {drafter.experiment}")
+        keep_freed_memory()  # as asr_inference does
+        self.names: list[str] = []
+        self.audio: AudioBatch | None = None
+        self.encoded: dict[int, tuple[torch.Tensor, torch.Tensor, float]] = {}
+
+    @cached_property
+    def window_s(self) -> float | None:
+        """The shortest window of all models; None: any length."""
+        windows = [model.window_s for model in self.models.values()]
+        return min((window for window in windows if window is not None), default=None)
+
+    @torch.no_grad()
+    def decode(self, way: Way, names: list[str]) -> Timed:
+        """Decode utterances together; the draft model's encoder counts as drafting."""
+        model = self.models[way.search, way.contestant]
+        memory, frames, encoder_seconds = self._encode(model, names)
+        prompt = model.prompts(memory, frames, [None] * len(frames))
+        started = time.perf_counter()
+        inputs = draft_inputs(model, self.audio.branch(), prompt.tolist())
+        reading = (time.perf_counter() - started) / len(names)
+        limits = LengthLimits(model.maxlenratio, model.minlenratio)
+        states = model.search(memory, frames, prompt, limits, inputs)
+        seconds = time.perf_counter() - started
+        for state in states:
+            state.statistics.draft_seconds += reading
+        scorers = model.search.strategy.scoring.names
+        results = []
+        for state, tokens in zip(states, prompt.tolist(), strict=True):
+            nbest = model.writer.write(state, tokens, scorers).results
+            results.append(
+                Result(
+                    (nbest[0][0] or "") if nbest else "",
+                    nbest=[([*ids], float(hypothesis.score)) for _, _, ids, hypothesis in nbest],
+                    counts=as_counts(state.statistics),
+                )
+            )
+        return Timed(results, encoder_seconds, seconds)
+
+    def _encode(
+        self, model: Speech2Text, names: list[str]
+    ) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Memory, frames and seconds of a batch; computed once for each encoder."""
+        if names != self.names:
+            speeches = [utterance.speech for utterance in map(self._read, names)]
+            self.names, self.encoded = names, {}
+            self.audio = model.batch(speeches)
+        key = id(model.encoder)
+        if key not in self.encoded:
+            started = time.perf_counter()
+            memory, frames = model.encode(self.audio)
+            self.encoded[key] = memory, frames, time.perf_counter() - started
+        return self.encoded[key]
+
+    def _read(self, name: str) -> Utterance:
+        return self.subject.listed[name].read()
+
+    def end(self) -> None:
+        """End nothing: there is no process."""

@@ -1,0 +1,226 @@
+"""Replay drafts with a stated acceptance, for heads with random weights, which accept nothing.
+
+All work of drafting is done. Then the drafted nodes are replaced by recorded nodes that the
+baseline search visited, for as many steps as the call should take. Wrong nodes fill up the number
+of drafted nodes. For recorded prefixes the recorded logits replace the decoder's. In bfloat16 those
+round differently with other nodes in the call, and random weights would leave the recorded path.
+"""
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from espnet_medusa.search.ahead.run_ahead import RunAhead
+from espnet_medusa.search.beam import BeamSearch
+from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.state import SearchState, Strategy
+from espnet_medusa.tree.prefix import Prefix
+
+Tokens = tuple[int, ...]
+PATTERN_LENGTH = 1000
+
+
+@dataclass
+class Record:
+    """The baseline search of one input.
+
+    Attributes:
+        beams: By step, the tokens of the running hypotheses.
+        logits: By prefix, the decoder's logits.
+    """
+
+    beams: dict[int, list[Tokens]] = field(default_factory=dict)
+    logits: dict[Tokens, torch.Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def visited(self) -> set[Tokens]:
+        """All prefixes of the ended search."""
+        return {tokens for beam in self.beams.values() for tokens in beam}
+
+
+class Hooked:
+    """Wraps the drafter and the strategy of a search; its own time is counted separately.
+
+    Args:
+        search: The search.
+
+    Attributes:
+        seconds: Time of the wrappers.
+    """
+
+    def __init__(self, search: GreedySearch | BeamSearch):
+        self.search = search
+        self.seconds = 0.0
+        self.names: dict[int, str] = {}
+        self.judge = search.strategy.judge
+        self.drafter: RunAhead = search.drafter
+        search.strategy.judge, search.drafter = self._judge, self
+        self.expected: list[str] = []
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Set the names of the next inputs, in order."""
+        self.expected, self.names, self.seconds = [*names], {}, 0.0
+
+    @property
+    def strategy(self) -> Strategy:
+        """The drafter's."""
+        return self.drafter.strategy
+
+    @property
+    def shape(self):
+        """The drafter's."""
+        return self.drafter.shape
+
+    @property
+    def needs_head_input(self) -> bool:
+        """The drafter's."""
+        return self.drafter.needs_head_input
+
+    def begin(self, *utterances) -> "Hooked":
+        """Begin the drafter as ``Drafter.begin``."""
+        self.drafter = self.drafter.begin(*utterances)
+        return self
+
+    def name(self, state: SearchState) -> str:
+        """Return the input of a state; states first appear in the order of the inputs."""
+        if id(state) not in self.names:
+            self.names[id(state)] = self.expected[len(self.names)]
+        return self.names[id(state)]
+
+    def draft_prompt(self, states: Sequence[SearchState]) -> None:
+        """Draft before the first call, as ``Drafter.draft_prompt``."""
+        self.drafter.draft_prompt(states)
+
+    def draft(self, states: Sequence[SearchState]) -> None:
+        """Draft, then call ``drafted`` for each state."""
+        self.drafter.draft(states)
+        started = time.perf_counter()
+        for state in states:
+            self.drafted(state)
+        self.seconds += time.perf_counter() - started
+
+    def _judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
+        started = time.perf_counter()
+        prefixes = [(state, prefix) for state in states for prefix in state.draft.nodes]
+        logits = self.evaluated(prefixes, logits)
+        self.seconds += time.perf_counter() - started
+        self.judge(states, logits)
+
+    def drafted(self, state: SearchState) -> None:
+        """Handle the draft of a state."""
+
+    def evaluated(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the logits (R, V) that the search receives for these prefixes."""
+        return logits
+
+
+class Recorder(Hooked):
+    """Records a baseline search.
+
+    Args:
+        search: Without drafts.
+        records: Records by input, which this extends.
+    """
+
+    def __init__(self, search: GreedySearch | BeamSearch, records: dict[str, Record]):
+        super().__init__(search)
+        self.records = records
+
+    def drafted(self, state: SearchState) -> None:
+        record = self.records.setdefault(self.name(state), Record())
+        record.beams[state.steps] = [_tokens(hypothesis.prefix) for hypothesis in state.running]
+
+    def evaluated(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
+        for (state, prefix), row in zip(prefixes, logits, strict=True):
+            record = self.records.setdefault(self.name(state), Record())
+            record.logits[_tokens(prefix)] = row.clone()
+        return logits
+
+
+class Replayer(Hooked):
+    """Replaces drafts so that calls of a drafted search take a stated number of steps.
+
+    Args:
+        search: With drafts.
+        records: Records of the baseline search, by input.
+        steps: Number of steps of each call, in turn; at most the number of drafted steps.
+        vocab_size: Size of the vocabulary.
+    """
+
+    def __init__(
+        self,
+        search: GreedySearch | BeamSearch,
+        records: dict[str, Record],
+        steps: Sequence[int],
+        vocab_size: int,
+    ):
+        super().__init__(search)
+        self.records, self.steps, self.vocab_size = records, steps, vocab_size
+        self.counts: dict[str, Iterator[int]] = {}
+
+    def expect(self, names: Sequence[str]) -> None:
+        super().expect(names)
+        for name in names:
+            start = random.Random(name).randrange(len(self.steps))
+            self.counts[name] = itertools.islice(itertools.cycle(self.steps), start, None)
+
+    def drafted(self, state: SearchState) -> None:
+        name, draft = self.name(state), state.draft
+        record, room = self.records[name], len(draft.nodes)
+        nodes = [h.prefix for h in state.running if not h.prefix.evaluated]
+        known = {_tokens(hypothesis.prefix): hypothesis.prefix for hypothesis in state.running}
+        last = state.steps + next(self.counts[name])
+        for step in range(state.steps + 1, last):
+            for tokens in record.beams.get(step, []):
+                if tokens not in known and tokens[:-1] in known:
+                    known[tokens] = known[tokens[:-1]].child(tokens[-1])
+                    nodes.append(known[tokens])
+        nodes += self._wrong(nodes, record.visited, room - len(nodes))
+        draft.nodes = dict.fromkeys(nodes[:room], 0.0)
+        draft.ends = {}
+
+    def _wrong(self, nodes: Sequence[Prefix], visited: set[Tokens], count: int) -> list[Prefix]:
+        """Return a chain of ``count`` unvisited prefixes after the last node."""
+        prefix, wrong = nodes[-1], []
+        tokens = _tokens(prefix)
+        for _ in range(count):
+            token = next(
+                token for token in range(self.vocab_size) if (*tokens, token) not in visited
+            )
+            prefix, tokens = prefix.child(token), (*tokens, token)
+            wrong.append(prefix)
+        return wrong
+
+    def evaluated(
+        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
+    ) -> torch.Tensor:
+        for row, (state, prefix) in enumerate(prefixes):
+            recorded = self.records[self.name(state)].logits.get(_tokens(prefix))
+            if recorded is not None:
+                logits[row] = recorded
+        return logits
+
+
+def stated_steps(mean: float) -> list[int]:
+    """Return numbers of steps per call with this mean, evenly mixed."""
+    ends = [math.floor((call + 1) * mean) for call in range(PATTERN_LENGTH)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def measured_steps(calls: Sequence[int]) -> list[int]:
+    """Return the steps of measured calls in random order."""
+    return random.Random(0).sample([*calls], len(calls))
+
+
+def _tokens(prefix: Prefix) -> Tokens:
+    return tuple(prefix.tokens())

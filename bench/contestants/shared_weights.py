@@ -1,0 +1,67 @@
+"""Open many searches over the same models in one process, with each weight in memory once."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.inference.audio_batch import SpeechEncoder, encode_alike
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.espnet_transformer import searchable
+from espnet_medusa.tree.tree_decoder import TreeDecoder
+
+
+@dataclass
+class SharedWeights:
+    """Opens searches.
+
+    Attributes:
+        encoders: Opened encoders with their precisions and windows, each once.
+        decoders: Decoder runtimes by config, weights and precisions.
+    """
+
+    encoders: list[tuple[tuple, SpeechEncoder]] = field(default_factory=list)
+    decoders: dict[tuple, TreeDecoder] = field(default_factory=dict)
+
+    def open(
+        self, config: Path, weights: Path, window: str | None = None, **options: Any
+    ) -> Speech2Text:
+        """Build a ``Speech2Text`` that can only decode.
+
+        Args:
+            config: ``config.yaml`` of the experiment.
+            weights: Weights of the experiment.
+            window: Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
+            options: ESPnet's options and decode options.
+
+        Raises:
+            InputError: The experiment or an option is unusable.
+        """
+        speech2text = Speech2Text(config, weights, **options)
+        if window is not None:
+            speech2text.encoder.whisper.window = window
+        chosen = speech2text.search_options
+        speech2text.encoder = self._known(speech2text.encoder, chosen.encoding)
+        if speech2text.encoder.whisper is not None:
+            speech2text.asr_model.encoder = speech2text.encoder.whisper
+        draft = speech2text.draft_model
+        if draft is not None:
+            speech2text.draft_model = replace(
+                draft, encoder=self._known(draft.encoder, chosen.draft_encoding)
+            )
+        search = speech2text.search
+        if search is not None:
+            precisions = options.get("dtype"), options.get("decoder_precision")
+            key = config.resolve(), weights.resolve(), *precisions
+            search.decoder = self.decoders.setdefault(key, search.decoder)
+            # Encoders keep their weights, which later encoders are compared with.
+            searchable(speech2text.asr_model.decoder).release()
+        return speech2text
+
+    def _known(self, encoder: SpeechEncoder, precision: str | None) -> SpeechEncoder:
+        """Return an equal encoder that was opened before, or this one."""
+        key = precision, encoder.whisper and encoder.whisper.window
+        for known_key, known in self.encoders:
+            if known is encoder or (known_key == key and encode_alike(known, encoder)):
+                return known
+        self.encoders.append((key, encoder))
+        return encoder

@@ -1,0 +1,60 @@
+"""Configurations that are compared: contestant, weights, search, batch size and drafter."""
+
+from dataclasses import dataclass
+
+FLOAT32, BFLOAT16, FLOAT16, INT8 = "float32", "bfloat16", "float16", "int8"
+GREEDY, BEAM5 = "greedy", "beam 5"
+BEAM_SIZES = {GREEDY: 1, BEAM5: 5}
+OURS = "ours"
+# Values of the decode option ``drafter``.
+HEADS, CTC, CTC_HEADS, MODEL = "heads", "ctc", "ctc+heads", "model"
+DRAFTERS = (HEADS, CTC, CTC_HEADS, MODEL)
+BASELINE, REPLAYED = "", "replayed"
+DRAFTS = {
+    HEADS: "drafts by heads",
+    CTC: "drafts by CTC",
+    CTC_HEADS: "drafts by CTC + heads",
+    MODEL: "drafts by the draft model",
+    REPLAYED: "drafts replayed",
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row of a table.
+
+    Attributes:
+        contestant: A name in ``base.CONTESTANTS``, or the name of a plan's drafter.
+        weights: float32, bfloat16, float16 or int8; empty for a plan's drafter.
+        search: ``GREEDY``, ``BEAM5`` or the name of a plan's search.
+        batch_size: Inputs (of long recordings: windows) decoded together.
+        drafts: Of ours: ``BASELINE``, one of ``DRAFTERS``, or ``REPLAYED``.
+        stated_tokens: Stated acceptance of ``REPLAYED``; 0: the measured acceptance.
+        made_with: Weights and options of a plan's drafter, which the journal compares.
+    """
+
+    contestant: str
+    weights: str
+    search: str
+    batch_size: int = 1
+    drafts: str = BASELINE
+    stated_tokens: float = 0.0
+    made_with: str = ""
+
+    @property
+    def beam_size(self) -> int:
+        """Number of hypotheses; 1: greedy."""
+        return BEAM_SIZES[self.search]
+
+    @property
+    def process(self) -> tuple[str, str]:
+        """Key of the process that decodes it."""
+        return self.contestant, self.weights
+
+    @property
+    def label(self) -> str:
+        """Contestant and drafts in words."""
+        if self.drafts == BASELINE:
+            return self.contestant
+        stated = f" at {self.stated_tokens:g} tokens a call" if self.stated_tokens else ""
+        return f"{self.contestant}, {DRAFTS[self.drafts]}{stated}"

@@ -1,0 +1,343 @@
+"""The figures of a table's row, from the measurements of its way."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median, quantiles
+
+import numpy as np
+from contestants.base import MEMORIES, OPENAI_WHISPER, PLAN, RECORDINGS, REFERENCE, Result, Timed
+from contestants.ways import BASELINE, FLOAT32, HEADS, OURS, Way
+from runner import Journal
+from segments import common_segments, first_difference, same_segments, word_time_difference
+
+from espnet_medusa.recipe.tokens import make_cleaner
+from espnet_medusa.report.measures.bootstrap import ratio_of_sums
+from espnet_medusa.scoring.alignment import align_pairs
+from espnet_medusa.scoring.sclite import Counts
+from espnet_medusa.search.statistics import DecodingStatistics
+
+MILLI, HOUR_S = 1000.0, 3600.0
+WHISPER_CLEANER = "whisper_en"
+TIE = 1e-3  # smaller differences of scores come from the order of summation
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the inputs of a table contain.
+
+    Attributes:
+        kind: ``MEMORIES``, ``SPEECH``, ``RECORDINGS`` or ``PLAN``.
+        names: Ids of the inputs that are reported.
+        references: Texts by id; empty: texts are not scored.
+        seconds: Length of the audio by id.
+        cleaner: ESPnet's cleaner of references and texts.
+        end_symbol: Whether the decoder evaluates the end symbol of each text.
+        greedy: Searches of a plan with one hypothesis.
+        to_text: Converts tokens to text, for contestants that write tokens.
+    """
+
+    kind: str
+    names: Sequence[str]
+    references: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    cleaner: str = WHISPER_CLEANER
+    end_symbol: bool = True
+    greedy: Sequence[str] = ()
+    to_text: Callable[[list[int]], str] | None = None
+
+
+class Group:
+    """The measurements of one way, by batch; seconds are medians over the rounds."""
+
+    def __init__(self, journal: Journal, way: Way, names: Sequence[str]):
+        rounds: dict[tuple[str, ...], list[Timed]] = {}
+        wanted = {*names}
+        for row in journal.of(way):
+            if wanted.issuperset(row.names):
+                rounds.setdefault(row.names, []).append(row.timed)
+        self.batches = [*rounds]
+        self.encoder = np.array([_median(timed, "encoder_seconds") for timed in rounds.values()])
+        self.decoder = np.array([_median(timed, "decoder_seconds") for timed in rounds.values()])
+        self.seconds = np.array([_median(timed, "seconds") for timed in rounds.values()])
+        self.sizes = np.array([*map(len, rounds)])
+        self.results: dict[str, Result] = {}
+        for batch, timed in rounds.items():
+            self.results.update(zip(batch, timed[0].results, strict=True))
+
+    @property
+    def counts(self) -> list[DecodingStatistics] | None:
+        """Statistics of each input; None: the contestant counts nothing."""
+        results = self.results.values()
+        if any(result.counts is None for result in results):
+            return None
+        return [DecodingStatistics(**result.counts) for result in results]
+
+
+def _median(rounds: Sequence[Timed], name: str) -> float:
+    return median(getattr(timed, name) for timed in rounds)
+
+
+def make_rows(journal: Journal, ways: Sequence[Way], inputs: Inputs) -> list[dict]:
+    """Return a dict of figures for each way that was measured."""
+    groups = {way: Group(journal, way, inputs.names) for way in ways}
+    groups = {way: group for way, group in groups.items() if group.results}
+    return [_row(way, groups, inputs) for way in groups]
+
+
+def _row(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
+    group = groups[way]
+    row = {name: value for name, value in asdict(way).items() if name != "made_with"}
+    row |= {"label": _label(way, inputs.kind), "inputs": len(group.results)}
+    row |= _times(group, inputs) | _counts(group, inputs)
+    if inputs.references:
+        row["wer"] = _wer(group, inputs)
+    row |= _speed(way, groups, inputs) | _agreement(way, groups, inputs)
+    if inputs.kind == RECORDINGS:
+        row |= _recordings(way, groups)
+    return row
+
+
+def _label(way: Way, kind: str) -> str:
+    """The row's first cell: contestant, weights (memories have a column for them) and drafts."""
+    name, _, drafts = way.label.partition(", ")
+    if kind == MEMORIES:
+        return way.label
+    if kind == PLAN:
+        together = f", {way.batch_size} together" if way.batch_size > 1 else ""
+        return way.contestant + together
+    batches = f"in batches of {way.batch_size}" if way.batch_size > 1 else ""
+    return ", ".join(filter(None, [name, way.weights, drafts, batches]))
+
+
+def _times(group: Group, inputs: Inputs) -> dict:
+    """Milliseconds per input (medians over batches), and seconds of all inputs."""
+    row = {
+        "encoder_ms": MILLI * float(median(group.encoder / group.sizes)),
+        "decoder_ms": MILLI * float(median(group.decoder / group.sizes)),
+        "ms": MILLI * float(median(group.seconds / group.sizes)),
+        "seconds": float(group.seconds.sum()),
+        "decoder_seconds": float(group.decoder.sum()),
+    }
+    if inputs.kind == MEMORIES:
+        written = [
+            max(sum(len(group.results[name].tokens) + inputs.end_symbol for name in batch), 1)
+            for batch in group.batches
+        ]
+        row["ms_per_token"] = quartiles(MILLI * group.decoder / np.array(written))
+        row["ms_per_input"] = quartiles(MILLI * group.seconds / group.sizes)
+    if inputs.kind == MEMORIES and not inputs.seconds:
+        del row["encoder_ms"]  # the inputs are encoder outputs
+    if inputs.seconds:
+        audio = sum(inputs.seconds[name] for name in group.results)
+        row["rtf"] = float(group.seconds.sum()) / audio
+        per_hour = HOUR_S / audio
+        row["encoder_s"] = float(group.encoder.sum()) * per_hour
+        row["decoder_s"] = float(group.decoder.sum()) * per_hour
+        row["seconds_per_hour"] = float(group.seconds.sum()) * per_hour
+    return row
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    """Return lower quartile, median and upper quartile."""
+    values = [float(value) for value in values]
+    return quantiles(values, n=4, method="inclusive") if len(values) > 1 else 3 * values
+
+
+def _counts(group: Group, inputs: Inputs) -> dict:
+    """Calls, tokens and nodes; empty for contestants that count nothing."""
+    counts = group.counts
+    if counts is None:
+        return {}
+    total, number = sum(counts, DecodingStatistics()), len(counts)
+    summary = total.summary()
+    calls = np.array([one.decoder_calls for one in counts])
+    return {
+        "calls": total.decoder_calls,
+        "calls_per_input": ratio_of_sums(calls, np.ones(number)).__dict__,
+        "tokens_per_call": _estimate(
+            ratio_of_sums(np.array([one.tokens for one in counts]), calls)
+        ),
+        "nodes_per_call": summary["nodes_per_call"],
+        "no_call": 100 * float(np.mean(calls == 0)),
+        "accepted": [100 * share for share in summary["acceptance_per_head"]],
+        "draft_calls": total.draft_calls / number if total.draft_calls else None,
+        "draft_ms": MILLI * total.draft_seconds / number if total.drafted else None,
+    }
+
+
+def _estimate(estimate) -> dict | None:
+    return None if estimate is None else dict(estimate.__dict__)
+
+
+def word_errors(
+    references: Sequence[str], texts: Sequence[str], cleaner: str = WHISPER_CLEANER
+) -> list[Counts]:
+    """Count the word errors of each of N texts.
+
+    Args:
+        references: N references.
+        texts: N texts of a model.
+        cleaner: ESPnet's name of the cleaner of both, or ``none``.
+
+    Raises:
+        ValueError: ESPnet has no such cleaner.
+    """
+    clean = make_cleaner(cleaner)
+    pairs = [
+        (clean(reference).split(), clean(text).split())
+        for reference, text in zip(references, texts, strict=True)
+    ]
+    return [Counts.of_operations(operations) for operations in align_pairs(pairs)]
+
+
+def _wer(group: Group, inputs: Inputs) -> dict | None:
+    """Word error rate in percent with its interval."""
+    names = [*group.results]
+    texts = [group.results[name].text for name in names]
+    if inputs.to_text is not None:
+        texts = [inputs.to_text(group.results[name].tokens) for name in names]
+    errors = word_errors([inputs.references[name] for name in names], texts, inputs.cleaner)
+    return _estimate(
+        ratio_of_sums(
+            np.array([100 * counts.errors for counts in errors]),
+            np.array([counts.words for counts in errors]),
+        )
+    )
+
+
+def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
+    """Seconds of the reference row over these: medians of ratios, or the ratio of sums.
+
+    The reference of a plan is the first row of the search, of which the decoder's seconds count; of
+    other tables it is the row of ``REFERENCE``, of recordings without batches.
+    """
+    if inputs.kind == PLAN:
+        first = baseline(way, groups)
+        if first == way or groups[first].batches != groups[way].batches:
+            return {}
+        calls = [groups[key].counts for key in (first, way)]
+        fewer = [sum(one.decoder_calls for one in counts) for counts in calls]
+        speed = ratio_of_sums(groups[first].decoder, groups[way].decoder)
+        return {"speed": _estimate(speed), "fewer_calls": fewer[0] / fewer[1] if fewer[1] else None}
+    size = 1 if inputs.kind == RECORDINGS else way.batch_size
+    reference = groups.get(Way(*REFERENCE[inputs.kind], way.search, size))
+    if reference is None or reference.batches != groups[way].batches:
+        return {}
+    if inputs.kind == RECORDINGS:
+        return {"speed": {"value": float(reference.seconds.sum() / groups[way].seconds.sum())}}
+    return {"speed": {"value": quartiles(reference.seconds / groups[way].seconds)[1]}}
+
+
+def baseline(way: Way, groups: Mapping[Way, Group]) -> Way | None:
+    """Return the first way of a search in a plan with the same batch size."""
+    same = (other for other in groups if (other.search, other.batch_size) == _place(way))
+    return next(same, None)
+
+
+def _place(way: Way) -> tuple[str, int]:
+    return way.search, way.batch_size
+
+
+def _agreement(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
+    """Number of inputs with the output of the baseline without drafts."""
+    results = groups[way].results
+    if inputs.kind == MEMORIES:  # ours in float32, one by one
+        expected = groups.get(Way(OURS, FLOAT32, way.search))
+        if expected is None:
+            return {"same_tokens": None}
+        pairs = [(result, expected.results.get(name)) for name, result in results.items()]
+        return {"same_tokens": sum(b is not None and a.tokens == b.tokens for a, b in pairs)}
+    if inputs.kind == PLAN:
+        first = next(other for other in groups if other.search == way.search)
+        greedy = way.search in inputs.greedy
+        expected = groups[first].results
+        same = sum(
+            agree(results[name], expected[name], greedy) for name in results if name in expected
+        )
+        return {"same" if greedy else "same_nbest": f"{same}/{len(results)}"}
+    plain = groups.get(Way(way.contestant, way.weights, way.search, way.batch_size))
+    if way.drafts == BASELINE or plain is None:
+        return {}
+    compare = same_segments if inputs.kind == RECORDINGS else _same_text
+    same = sum(compare(plain.results[name], result) for name, result in results.items())
+    return {"same": f"{same}/{len(results)}"}
+
+
+def _same_text(one: Result, other: Result) -> bool:
+    return one.text == other.text
+
+
+def agree(result: Result, expected: Result, greedy: bool) -> bool:
+    """Return whether texts (greedy search), or n-best lists up to ties, are equal."""
+    if greedy:
+        return result.text == expected.text
+    scores, wanted = (
+        {tuple(tokens): score for tokens, score in one.nbest} for one in (result, expected)
+    )
+    return (
+        len(result.nbest) == len(expected.nbest)
+        and scores.keys() == wanted.keys()
+        and all(abs(score - wanted[tokens]) < TIE for tokens, score in scores.items())
+    )
+
+
+def acceptance(journal: Journal, ways: Sequence[Way]) -> dict[str, dict[str, int]]:
+    """Count, by search, the calls of trained heads by the number of tokens that they wrote."""
+    counted: dict[str, dict[str, int]] = {}
+    for way in ways:
+        if way != Way(OURS, FLOAT32, way.search, drafts=HEADS):
+            continue
+        calls = counted.setdefault(way.search, {})
+        for row in journal.of(way):
+            for result in row.timed.results if row.number == 0 else ():
+                for tokens, count in calls_by_tokens(DecodingStatistics(**result.counts)).items():
+                    calls[str(tokens)] = calls.get(str(tokens), 0) + count
+    return counted
+
+
+def calls_by_tokens(statistics: DecodingStatistics) -> dict[int, int]:
+    """Count the calls that verified drafts by the number of steps that they took."""
+    taken = [*statistics.drafted[:1], *statistics.accepted, 0]
+    steps = enumerate(zip(taken, taken[1:], strict=False))
+    return {step + 1: more - fewer for step, (more, fewer) in steps if more > fewer}
+
+
+def openai_reference(way: Way) -> Way | None:
+    """Return openai-whisper's way with which this one's segments are compared."""
+    theirs = Way(OPENAI_WHISPER, FLOAT32, way.search)
+    return theirs if way.weights == FLOAT32 and way.batch_size == 1 and way != theirs else None
+
+
+def _recordings(way: Way, groups: Mapping[Way, Group]) -> dict:
+    """Segments, and how many of them equal openai-whisper's."""
+    results = groups[way].results
+    segments = [segment for result in results.values() for segment in result.segments]
+    row: dict = {"segments": len(segments)}
+    if drawn := sum(segment.temperature > 0 for segment in segments):
+        row["drawn"] = drawn
+    reference = groups.get(openai_reference(way))
+    if reference is not None:
+        pairs = [(reference.results[name], result) for name, result in results.items()]
+        equal = sum(same_segments(*pair) for pair in pairs)
+        row["as_openai"] = f"{equal}/{len(pairs)}"
+        count = sum(len(theirs.segments) for theirs, _ in pairs)
+        row["segments_as_openai"] = f"{sum(common_segments(*pair) for pair in pairs)}/{count}"
+        if (difference := word_time_difference(pairs)) is not None:
+            row["word_times_differ_s"] = difference
+    return row
+
+
+def differences(journal: Journal, ways: Sequence[Way], inputs: Inputs) -> list[dict]:
+    """Describe, for each recording, the first segment that differs from openai-whisper's."""
+    groups = {way: Group(journal, way, inputs.names) for way in ways}
+    found = []
+    for way, group in groups.items():
+        reference = groups.get(openai_reference(way))
+        if reference is None or not reference.results:
+            continue
+        for name, result in group.results.items():
+            difference = first_difference(reference.results[name], result)
+            if difference is not None:
+                label = _label(way, inputs.kind)
+                found.append({"label": label, "search": way.search, "recording": name} | difference)
+    return found

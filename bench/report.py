@@ -1,0 +1,326 @@
+"""The report: tables in Markdown, figures as JSON, and a plot.
+
+    python bench/report.py bench/results/MACHINE/*.json     # writes the Markdown and plots anew
+
+A report is a dict: its kind, title, circumstances, and the rows of ``figures.py``. ``COLUMNS`` has
+the columns of each kind. Reports of memories share one page, ``comparison.md``.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contestants.base import MEMORIES, PLAN, RECORDINGS, SPEECH
+from plots import plot_bars, plot_calls, plot_curves, plot_saved_calls
+
+from espnet_medusa.report.measures.bootstrap import Estimate
+from espnet_medusa.report.tables.columns import estimate_cell, milliseconds
+from espnet_medusa.report.tables.markdown import markdown_table
+
+MEGA = 1e6
+FIRST_STEPS = 8  # steps whose acceptance is shown
+Report = dict[str, Any]
+
+
+def _median(row: Mapping, name: str) -> str:
+    return "" if name not in row else f"{row[name][1]:.1f}"
+
+
+def _spread(row: Mapping, name: str) -> str:
+    """Median (lower to upper quartile)."""
+    low, middle, high = (f"{value:.2f}" for value in row[name])
+    return f"{middle} ({low}-{high})"
+
+
+def _value(row: Mapping, name: str, form: str = "{:.2f}") -> str:
+    """A number or the value of an estimate; empty where there is none."""
+    value = row.get(name)
+    value = value["value"] if isinstance(value, dict) else value
+    return "" if value is None else form.format(value)
+
+
+def _interval(row: Mapping, name: str) -> str:
+    """Value [lower, upper] of an estimate."""
+    return estimate_cell(Estimate(**row[name])) if row.get(name) else ""
+
+
+def _whole(row: Mapping, name: str) -> str:
+    return _value(row, name, "{:.0f}")
+
+
+def _short(row: Mapping, name: str) -> str:
+    return _value(row, name, "{:.1f}")
+
+
+def _as_is(row: Mapping, name: str) -> str:
+    return _value(row, name, "{}")
+
+
+def _milliseconds(row: Mapping, name: str) -> str:
+    return "-" if row.get(name) is None else milliseconds(row[name])
+
+
+def _speed(row: Mapping, name: str) -> str:
+    return _interval(row, name) if name in row else "1.00"
+
+
+def _fewer(row: Mapping, name: str) -> str:
+    return _value(row, name) or "1.00"
+
+
+def _steps(row: Mapping, name: str) -> str:
+    return " ".join(f"{share:.0f}" for share in row.get(name, ())[:FIRST_STEPS]) or "-"
+
+
+def _tokens_and_nodes(row: Mapping, name: str) -> str:
+    tokens = _value(row, name)
+    return tokens and f"{tokens}, {_short(row, 'nodes_per_call')}"
+
+
+def _same_tokens(row: Mapping, name: str) -> str:
+    return "" if row.get(name) is None else f"{row[name]}/{row['inputs']}"
+
+
+def _megabytes(row: Mapping, name: str) -> str:
+    """Peak (before the decoder was loaded)."""
+    if name not in row:
+        return ""
+    return f"{row[name] / MEGA:.0f} ({row['start_bytes'] / MEGA:.0f})"
+
+
+SPEED = "times faster-whisper int8's speed"
+# By kind and title: the figure of a row, and the function that formats it. A column without any
+# cell is left out, unless ``ALWAYS`` has it.
+COLUMNS = {
+    MEMORIES: {
+        "contestant": ("label", _as_is),
+        "weights": ("weights", _as_is),
+        "ms a token": ("ms_per_token", _spread),
+        "ms an input": ("ms_per_input", _median),
+        "tokens, nodes a call": ("tokens_per_call", _tokens_and_nodes),
+        "times ctranslate2 int8's speed": ("speed", _value),
+        "encoder ms": ("encoder_ms", _short),
+        "RTF": ("rtf", lambda row, name: _value(row, name, "{:.4f}")),
+        "WER": ("wer", _short),
+        "same tokens": ("same_tokens", _same_tokens),
+        "MB": ("peak_bytes", _megabytes),
+    },
+    SPEECH: {
+        "": ("label", _as_is),
+        "encoder and features [ms]": ("encoder_ms", _whole),
+        "decoder [ms]": ("decoder_ms", _whole),
+        "all [ms]": ("ms", _whole),
+        SPEED: ("speed", _value),
+        "calls": ("calls_per_input", _short),
+        "tokens a call": ("tokens_per_call", _value),
+        "WER [%]": ("wer", _short),
+        "same text": ("same", _as_is),
+    },
+    RECORDINGS: {
+        "": ("label", _as_is),
+        "encoder and features [s]": ("encoder_s", _short),
+        "decoder [s]": ("decoder_s", _short),
+        "all [s]": ("seconds_per_hour", _short),
+        SPEED: ("speed", _value),
+        "calls": ("calls", _as_is),
+        "tokens a call": ("tokens_per_call", _value),
+        "WER [%]": ("wer", _value),
+        "segments": ("segments", _as_is),
+        "of them above temperature 0": ("drawn", _as_is),
+        "recordings as openai-whisper's": ("as_openai", _as_is),
+        "of its segments": ("segments_as_openai", _as_is),
+        "word times differ by [s] (median)": (
+            "word_times_differ_s", lambda row, name: _value(row, name, "{:.3f}"),
+        ),
+        "recordings as without drafts": ("same", _as_is),
+    },
+    PLAN: {
+        "who drafts": ("label", _as_is),
+        "WER [%]": ("wer", _interval),
+        "calls an utterance": ("calls_per_input", _interval),
+        "times fewer calls": ("fewer_calls", _fewer),
+        "no call [%]": ("no_call", _whole),
+        "tokens a call": ("tokens_per_call", _interval),
+        "nodes a call": ("nodes_per_call", _short),
+        f"accepted, steps 1 .. {FIRST_STEPS} [%]": ("accepted", _steps),
+        "draft model's calls": ("draft_calls", lambda row, name: _short(row, name) or "-"),
+        "encoder ms (median)": ("encoder_ms", _milliseconds),
+        "decoder ms (median)": ("decoder_ms", _milliseconds),
+        "decoder s (all)": ("decoder_seconds", _short),
+        "drafting ms": ("draft_ms", _milliseconds),
+        "times no drafts' speed": ("speed", _speed),
+        "same text": ("same", _as_is),
+        "same n-best": ("same_nbest", _as_is),
+    },
+}  # fmt: skip
+ALWAYS = {MEMORIES: ("tokens, nodes a call", "same tokens", "MB"), SPEECH: (*COLUMNS[SPEECH],)}
+UNTIMED = {"encoder_ms", "decoder_ms", "ms", "seconds", "decoder_seconds", "draft_ms", "speed",
+           "encoder_s", "decoder_s", "seconds_per_hour"}  # fmt: skip
+NOTES = {
+    MEMORIES: """\
+- Each contestant and type of weights has a process of its own. They take turns on each input while
+  the others sleep. Figures are medians (quartiles) over inputs, or batches, of medians over rounds.
+  *ms a token*: decoder, with the end symbol where it is decoded. *ms an input*: with the encoder.
+- *tokens, nodes a call*: tokens written, and tokens evaluated, by a call of the main decoder. The
+  CTC projection and the draft model's calls count as time of the decoder. The draft model is the
+  assistant of *transformers assisted*.
+- *times ctranslate2 int8's speed*: its seconds over these, median over inputs.
+- *same tokens*: inputs with the tokens of ours in float32 without drafts.
+- *MB*: peak memory (resident set size) of a process that decodes one input, without imports; in
+  brackets the memory before it loaded its decoder.
+- CTranslate2 is the engine of faster-whisper. *espnet uncached* is ESPnet's BatchBeamSearch over a
+  decoder that recomputes its prefixes, as ESPnet's Whisper decoder does.
+- Scores are not normalized by length, and have no CTC or language model. Each contestant ends a
+  beam by its own rule.
+- Trained models: all contestants decode the float32 output of our encoder. Decoders of others have
+  no mask for padded memories, so in batches they attend to zeros after shorter memories.
+- Random weights: memories of 1500 random frames, the same number of tokens from every contestant.
+  *drafts replayed*: heads with random weights accept nothing. All work of drafting is done. Then
+  tokens of the baseline replace the drafts, as many as calls of trained heads took, or the stated
+  number. These rows show the speed at a stated acceptance. Heads draft from 4096 tokens.
+""",
+    SPEECH: """\
+- Each program and type of weights has a process of its own, with its own features and its own
+  encoder over 30 s. They take turns on each utterance. Milliseconds are medians over utterances;
+  the encoder of a draft model counts as encoder.
+- *Times faster-whisper int8's speed*: its seconds over these in the same search, samples to text,
+  median over utterances. *Calls*: decoder calls, mean. *Same text*: utterances with the text of the
+  same program, weights and search without drafts.
+- All weights are converted from one experiment. faster-whisper runs `WhisperModel.transcribe`,
+  openai-whisper `decode`, transformers `generate`, without timestamps, at temperature 0, otherwise
+  with their own defaults. Each ranks and ends a beam by its own rule, ours by openai-whisper's.
+""",
+    RECORDINGS: """\
+- Programs take turns on each recording. Seconds are of an hour of audio, samples to segments.
+  *Times faster-whisper int8's speed*: compared with its windows one after the other.
+- *In batches*: chunks that voice activity detection finds are decoded together, one segment each.
+  Otherwise each program has its own defaults; ours ends and ranks a beam as openai-whisper.
+- *As openai-whisper's*: all segments have its start, end and text (same search, float32).
+""",
+    PLAN: """\
+- *Accepted*: percentage of the drafts of this step that needed no further call. In square brackets:
+  95% bootstrap interval over utterances.
+- *Same text*, *same n-best*: utterances with the output of the first row in the same search. N-best
+  lists are the same if they have the same token sequences and scores that differ by less than 0.001.
+- *Decoder*: search without encoder, with drafting. *Drafting*, the mean, includes a draft model's
+  own encoder and the CTC projection. *Times no drafts' speed*: decoder seconds of the first row
+  over these, all utterances. Rows with equal encoders share one run of it.
+""",
+}  # fmt: skip
+
+
+def write_report(report: Report, output: Path) -> None:
+    """Write ``output`` (Markdown) with its .json and .png; of memories, ``comparison.md`` anew."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    output.with_suffix(".json").write_text(text, encoding="utf-8")
+    if report["kind"] == MEMORIES:
+        write_comparison(output.parent)
+        return
+    image = output.with_suffix(".png")
+    plotted = plot(report, image)
+    output.write_text(page([report], image.name if plotted else None), encoding="utf-8")
+
+
+def write_comparison(folder: Path) -> None:
+    """Write the page and the plot of all reports of memories in a folder."""
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    reports = [one for one in reports if one.get("kind") == MEMORIES]
+    # Trained ones first, then random ones by size.
+    reports.sort(key=lambda one: (one["fixed_tokens"] or 0, one["sizes"]["hidden_size"]))
+    image = folder / "calls.png"
+    plot_calls(reports, image)
+    (folder / "comparison.md").write_text(page(reports, image.name), encoding="utf-8")
+
+
+def plot(report: Report, path: Path) -> bool:
+    """Write the plot of one report; False: nothing is plotted."""
+    searches = by_search(report)
+    if report["kind"] == PLAN:
+        if any(row.get("hours") is not None for row in report["rows"]):
+            plot_curves(searches, path)
+        else:
+            plot_saved_calls(searches, path)
+        return True
+    if not report["timed"]:
+        return False
+    if report["kind"] == SPEECH:
+        figures, unit = ("encoder_ms", "decoder_ms"), "ms an utterance (medians)"
+    else:
+        figures, unit = ("encoder_s", "decoder_s"), "s for an hour of audio"
+    plot_bars(searches, figures, unit, path)
+    return True
+
+
+def page(reports: Sequence[Report], image: str | None) -> str:
+    """Return the Markdown of reports of one kind, with a table for each search."""
+    first, many = reports[0], reports[0]["kind"] == MEMORIES
+    machine, parts = first["machine"], []
+    if many:
+        parts.append(f"# Whisper decoders compared: {machine['device']}, {machine['processor']}\n")
+    for report in reports:
+        title, details = report["title"], report["details"]
+        parts.append(f"## {title}: {details}\n" if many else f"# {title}\n\n{details}.\n")
+        for search, rows in by_search(report).items():
+            table = markdown_table(*cells(report, rows), text_columns=2 if many else 1)
+            parts.append(f"##{'#' * many} {search}\n\n{table}")
+        if report.get("differences"):
+            parts.append("## First differences from openai-whisper's segments\n")
+            parts.append("".join(map(_difference, report["differences"])))
+        if many and report["left_out"]:
+            parts.append("".join(_left_out(report)))
+    if image:
+        parts.append(f"![Plot]({image})\n")
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    notes = [NOTES[first["kind"]], *(f"- {note}.\n" for note in first.get("notes", ()))]
+    notes.append(f"- {machine['threads']} threads; {versions}.\n")
+    return "\n".join([*parts, "".join(notes + ([] if many else _left_out(first)))])
+
+
+def _left_out(report: Report) -> list[str]:
+    return [f"- Left out: {name}: {reason}.\n" for name, reason in report["left_out"].items()]
+
+
+def by_search(report: Report) -> dict[str, list[dict]]:
+    """Return the rows of each search, of memories of each search and batch size."""
+    groups: dict[str, list[dict]] = {}
+    for row in report["rows"]:
+        batch = f", batch {row['batch_size']}" if report["kind"] == MEMORIES else ""
+        groups.setdefault(row["search"] + batch, []).append(row)
+    return groups
+
+
+def cells(report: Report, rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
+    """Return titles and cells of the columns that have any figures."""
+    titles, columns = [], []
+    for title, (name, form) in COLUMNS[report["kind"]].items():
+        if not report["timed"] and name in UNTIMED:
+            continue
+        if name == "no_call" and not any(row.get(name) for row in rows):
+            continue
+        column = [form(row, name) for row in rows]
+        if title in ALWAYS.get(report["kind"], ()) or any(cell not in ("", "-") for cell in column):
+            titles.append(title)
+            columns.append(column)
+    return titles, [[*row] for row in zip(*columns, strict=True)]
+
+
+def _difference(one: dict) -> str:
+    theirs, ours = (
+        f"«{text.strip()}» ({'-' if score is None else f'{score:.5f}'})"
+        for text, score in zip(one["texts"], one["average_log_probabilities"], strict=True)
+    )
+    where = f"{one['recording']}, {one['search']}, {one['label']}, {one['start_s']:.2f} s"
+    return f"- {where}: {theirs} and {ours}; in brackets the window's mean log-probability.\n"
+
+
+def main() -> None:
+    """Write pages and plots anew from the JSON files of the command line."""
+    for path in map(Path, sys.argv[1:]):
+        write_report(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".md"))
+
+
+if __name__ == "__main__":
+    main()

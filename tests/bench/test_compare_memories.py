@@ -1,0 +1,339 @@
+"""Decoders on memories: equal tokens from equal weights, stated acceptance, the whole command."""
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+
+import choose_ways
+import compare
+import numpy as np
+import pytest
+import torch
+from contestants import make_subjects, worker
+from contestants.base import CONTESTANTS, MEMORIES, Result, Setup, Timed
+from contestants.subjects import load_subject
+from contestants.ways import (
+    BASELINE,
+    BEAM5,
+    CTC,
+    CTC_HEADS,
+    DRAFTERS,
+    GREEDY,
+    HEADS,
+    MODEL,
+    REPLAYED,
+    Way,
+)
+from experiment import make_experiment, training_config
+from figures import Inputs, acceptance, calls_by_tokens, make_rows
+from inputs import Utterance, load_model
+from report import write_report
+from runner import Journal, Measurement
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.search import options as search_options
+from espnet_medusa.search.statistics import DecodingStatistics
+
+TOKENS = 14
+REQUIRED = {"ctranslate2": "ctranslate2", "openai-whisper": "whisper"}
+ACCEPTANCE = {GREEDY: [1, 3, 4], BEAM5: [2, 3]}
+MACHINE = {"device": "cpu", "processor": "P", "threads": 1, "versions": {"torch": "2"}}
+
+
+@pytest.fixture(scope="module")
+def small_shapes():
+    """Make the shape ``tiny`` smaller."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
+        patch.setattr(make_subjects, "VOCAB_SIZE", 96)
+        patch.setattr(make_subjects, "MEMORY_FRAMES", 20)
+        yield
+
+
+@pytest.fixture(scope="module")
+def random_subject(tmp_path_factory, small_shapes):
+    return make_subjects.random_subject(tmp_path_factory.mktemp("random"), "tiny", TOKENS, 2)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Random models with heads and different encoders; texts of the first end early."""
+    # openai-whisper's feed-forward is four times as wide as its hidden states.
+    sizes = {"heads": "recurrent", "linear_units": 128}
+    conf = {"decoder_conf": training_config()["decoder_conf"] | sizes}
+    models = []
+    for seed in (33, 0):
+        folder = tmp_path_factory.mktemp(f"exp{seed}")
+        experiment = make_experiment(folder, seed=seed, **conf)
+        experiment.model.rename(folder / "valid.acc_heads.ave.pth")
+        models.append(load_model(folder))
+    return models
+
+
+@pytest.fixture(scope="module")
+def utterances():
+    samples = np.random.default_rng(0).standard_normal((2, 16000)).astype(np.float32) / 10
+    return [
+        Utterance("long", samples[0], 1.0, "ab cd"),
+        Utterance("short", samples[1, :12000], 0.75, "ef"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained_subject(tmp_path_factory, models, utterances):
+    folder = tmp_path_factory.mktemp("trained")
+    return make_subjects.trained_subject(folder, "test", models[0], models[0], utterances)
+
+
+def build(subject, name):
+    """Build a contestant in this process."""
+    if name in REQUIRED:
+        pytest.importorskip(REQUIRED[name])
+    if name == "ctranslate2":
+        make_subjects.convert_to_ctranslate2(subject, "float32")
+    entry = CONTESTANTS[MEMORIES][name]
+    return entry.build(subject, "float32", Setup("cpu", 1, ACCEPTANCE))
+
+
+def memories(subject):
+    encode = worker.load_encoder(subject, Setup("cpu", 1))
+    inputs = [subject.read_input(name) for name in subject.inputs]
+    return inputs if encode is None else [encode(samples) for samples in inputs]
+
+
+def tokens(results):
+    return [result.tokens for result in results]
+
+
+def total(results):
+    return sum((DecodingStatistics(**one.counts) for one in results), DecodingStatistics())
+
+
+PEERS = [name for name in CONTESTANTS[MEMORIES] if name not in ("ours", "transformers compiled")]
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "transformers assisted"])
+@pytest.mark.parametrize("search", [GREEDY, BEAM5])
+def test_contestants_write_equal_tokens(random_subject, name, search):
+    ours, peer = build(random_subject, "ours"), build(random_subject, name)
+    for key, memory in zip(random_subject.inputs, memories(random_subject), strict=True):
+        (expected,) = tokens(ours.decode(Way("ours", "float32", search), [key], [memory]))
+        (written,) = tokens(peer.decode(Way(name, "float32", search), [key], [memory]))
+        assert written == expected and len(expected) == TOKENS
+        assert len({*expected}) > TOKENS // 3  # the text varies
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_greedy_search_stops_at_the_end_symbol(trained_subject, name):
+    ours, peer = build(trained_subject, "ours"), build(trained_subject, name)
+    for key, memory in zip(trained_subject.inputs, memories(trained_subject), strict=True):
+        (expected,) = tokens(ours.decode(Way("ours", "float32", GREEDY), [key], [memory]))
+        (written,) = tokens(peer.decode(Way(name, "float32", GREEDY), [key], [memory]))
+        assert written == expected and 0 < len(expected) < trained_subject.max_tokens
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2", "openai-whisper"])
+def test_a_batch_equals_single_inputs(random_subject, name):
+    peer, inputs = build(random_subject, name), memories(random_subject)
+    way = Way(name, "float32", GREEDY, 2)
+    together = peer.decode(way, random_subject.inputs, inputs)
+    alone = [peer.decode(way, ["any"], [memory])[0] for memory in inputs]
+    assert tokens(together) == tokens(alone)
+
+
+@pytest.mark.parametrize("search", [GREEDY, BEAM5])
+def test_replayed_calls_take_the_stated_number_of_steps(random_subject, search):
+    ours, inputs = build(random_subject, "ours"), memories(random_subject)
+
+    def decode(drafts, steps=0.0):
+        way = Way("ours", "float32", search, 2, drafts, steps)
+        return ours.decode(way, random_subject.inputs, inputs)
+
+    plain, drafted, measured = decode(BASELINE), decode(HEADS), decode(REPLAYED)
+    assert tokens(measured) == tokens(plain) == tokens(drafted)
+    assert ours.excluded_seconds > 0
+    counts = total(measured)
+    steps = {step for one in measured for step in calls_by_tokens(total([one]))}
+    assert steps <= {*ACCEPTANCE[search], 1, 2} and max(steps) == max(ACCEPTANCE[search])
+    assert counts.decoder_calls < total(plain).decoder_calls
+    # Calls keep the number of drafted nodes.
+    drafted = total(drafted)
+    share = counts.nodes / counts.decoder_calls / (drafted.nodes / drafted.decoder_calls)
+    assert share > 0.6
+    stated = decode(REPLAYED, 2.0)
+    assert tokens(stated) == tokens(plain)
+    assert {step for one in stated for step in calls_by_tokens(total([one]))} <= {1, 2}
+    assert total(stated).decoder_calls < total(plain).decoder_calls
+
+
+def test_drafters_have_the_names_of_the_decode_option():
+    assert sorted([*DRAFTERS, search_options.CTC_MODEL]) == sorted(search_options.DRAFTERS)
+
+
+@pytest.mark.parametrize("search", [GREEDY, BEAM5])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_drafts_change_no_tokens(trained_subject, search, drafter):
+    ours, inputs = build(trained_subject, "ours"), memories(trained_subject)
+    plain, drafted = (
+        ours.decode(Way("ours", "float32", search, 2, drafts), trained_subject.inputs, inputs)
+        for drafts in (BASELINE, drafter)
+    )
+    assert tokens(drafted) == tokens(plain)
+    plain, drafted = total(plain), total(drafted)
+    assert drafted.nodes / drafted.decoder_calls > plain.nodes / plain.decoder_calls
+    if drafter == MODEL:  # the same decoder: every draft is accepted
+        assert drafted.decoder_calls < 0.5 * plain.decoder_calls
+
+
+def test_ctc_drafts_come_from_the_models_ctc_branch(trained_subject, models):
+    """One call is enough where CTC predicts the text of greedy search."""
+    ours, (memory, _) = build(trained_subject, "ours"), memories(trained_subject)
+    plain, way = Way("ours", "float32", GREEDY), Way("ours", "float32", GREEDY, drafts=CTC)
+    encoded = torch.from_numpy(memory)[None]
+    expected = models[0].asr_model.ctc.log_softmax(encoded)
+    assert torch.equal(ours.ctc.log_softmax(encoded), expected)
+    (written,) = tokens(ours.decode(plain, ["long"], [memory]))
+    labels = [label for token in written for label in (token, trained_subject.ctc_blank)]
+
+    def log_softmax(memory):
+        ids = torch.tensor([labels])
+        return torch.nn.functional.one_hot(ids, trained_subject.sizes.vocab_size).log()
+
+    ours.ctc.log_softmax = log_softmax
+    assert total(ours.decode(way, ["long"], [memory])).decoder_calls == 1
+
+
+def ways_of(subject, left_out, *options):
+    args = compare.get_parser().parse_args(["--contestants", "ours", *options])
+    return choose_ways.make_ways(subject, args, left_out)
+
+
+def test_ways_with_drafts(trained_subject):
+    left_out = {}
+    ways = ways_of(trained_subject, left_out, "--searches", "greedy", "--batch_sizes", "1")
+    assert [(way.weights, way.drafts) for way in ways] == [
+        *(("float32", drafts) for drafts in (BASELINE, *DRAFTERS)),
+        ("bfloat16", BASELINE), ("bfloat16", HEADS),
+        *(("int8", drafts) for drafts in (BASELINE, *DRAFTERS)),
+    ]  # fmt: skip
+    ways = ways_of(trained_subject, left_out, "--drafters", MODEL, "--weights", "bfloat16")
+    assert {way.drafts for way in ways} == {BASELINE, MODEL} and not left_out
+
+
+def test_missing_drafters_are_reported(trained_subject):
+    lacking, left_out = replace(trained_subject, draft_conf=None, ctc_blank=None), {}
+    assert {way.drafts for way in ways_of(lacking, left_out)} == {BASELINE, HEADS}
+    names = ("by CTC", "by CTC + heads", "by the draft model")
+    assert sorted(left_out) == [f"ours, drafts {name}" for name in names]
+
+
+def measurement(contestant, weights, seconds, drafts=BASELINE):
+    """One input that took ``seconds`` in each of two rounds."""
+    way = Way(contestant, weights, GREEDY, drafts=drafts)
+    counts = DecodingStatistics(decoder_calls=2, nodes=6, tokens=4, drafted=[2, 1], accepted=[1, 1])
+    result = Result(tokens=[3, 4, 5], counts=vars(counts) if contestant == "ours" else None)
+    return [
+        Measurement(way, ("a",), number, Timed([result], 0.0, seconds + number - 0.5))
+        for number in range(2)
+    ]
+
+
+def test_rows_by_hand(tmp_path):
+    times = {"float32": (9.0, 4.0, 2.0, 5.0, 3.0), "int8": (8.0, 4.0, 2.0, 1.0, 3.0)}
+    journal = Journal()
+    for weights, seconds in times.items():
+        for drafts, second in zip((BASELINE, HEADS, CTC, CTC_HEADS, MODEL), seconds, strict=True):
+            journal.rows += measurement("ours", weights, second, drafts)
+    journal.rows += measurement("ctranslate2", "int8", 6.0)
+    ways = list(dict.fromkeys(row.way for row in journal.rows))
+    rows = make_rows(journal, ways, Inputs(MEMORIES, ["a"]))
+    by_way = {(row["contestant"], row["drafts"], row["weights"]): row for row in rows}
+    assert by_way["ours", CTC_HEADS, "int8"]["speed"]["value"] == 6
+    assert by_way["ctranslate2", "", "int8"]["speed"]["value"] == 1
+    assert by_way["ours", HEADS, "float32"]["ms_per_token"][1] == 1000  # with the end symbol
+    assert by_way["ours", HEADS, "float32"]["same_tokens"] == 1
+    assert acceptance(journal, ways) == {GREEDY: {"1": 1, "3": 1}}
+    sizes = {"layers": 1, "hidden_size": 2}
+    calls = [{"weights": "int8", "nodes": nodes, "ms": [1.0, 2.0, 3.0]} for nodes in (1, 2)]
+    report = {
+        "kind": MEMORIES, "title": "test", "details": "one", "timed": True, "machine": MACHINE,
+        "left_out": {"x": "y"}, "rows": rows, "sizes": sizes, "fixed_tokens": None, "calls": calls,
+    }  # fmt: skip
+    write_report(report, tmp_path / "test.md")
+    text = (tmp_path / "comparison.md").read_text()
+    for name in ("heads", "CTC", "CTC + heads", "the draft model"):
+        assert f"|ours, drafts by {name}|int8|" in text
+    assert "|2.00, 3.0|" in text and "- Left out: x: y." in text
+    assert "## test: one" in text and "### greedy, batch 1" in text
+    assert (tmp_path / "calls.png").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["random_subject", "trained_subject"])
+def test_a_subject_survives_saving(kind, request):
+    subject = request.getfixturevalue(kind)
+    assert load_subject(subject.folder) == subject
+    assert subject.drafters == ([HEADS] if subject.fixed_tokens else [*DRAFTERS])
+
+
+def test_the_encoder_is_the_models_encoder(trained_subject, models, utterances):
+    for memory, utterance in zip(memories(trained_subject), utterances, strict=True):
+        with torch.no_grad():
+            audio = models[0].batch([torch.from_numpy(utterance.speech)])
+            expected, _ = models[0].encode(audio)
+        assert np.array_equal(memory, expected[0].numpy())
+
+
+def test_a_draft_model_with_another_encoder_or_other_tokens_is_refused(
+    tmp_path, models, utterances
+):
+    with pytest.raises(InputError, match="encoder"):
+        make_subjects.trained_subject(tmp_path / "one", "test", *models, utterances)
+    token_list = [*reversed(models[0].asr_model.token_list)]
+    draft = Namespace(encoder=models[0].encoder, asr_model=Namespace(token_list=token_list))
+    with pytest.raises(InputError, match="tokens"):
+        make_subjects.trained_subject(tmp_path / "two", "test", models[0], draft, utterances)
+
+
+def test_the_command_with_random_weights(tmp_path, small_shapes):
+    measured = tmp_path / "measured.json"
+    measured.write_text(json.dumps({"acceptance": {GREEDY: {"1": 2, "3": 1}}}))
+    command = ["--random", "tiny", "--num_memories", 2, "--tokens", 6, "--threads", 1]
+    command += ["--contestants", "ours", "transformers assisted", "--rounds", 1, "--nodes", 1, 4]
+    command += ["--weights", "float32", "--searches", "greedy", "--batch_sizes", 1, "--no_memory"]
+    command += ["--replay", measured, "--tokens_per_call", 2, "--results", tmp_path]
+    compare.main([*map(str, command), "--machine", "test"])
+    report = json.loads((tmp_path / "test" / "random_tiny.json").read_text())
+    assert [row["drafts"] for row in report["rows"]] == [BASELINE, REPLAYED, REPLAYED]
+    assert all(row["same_tokens"] == row["inputs"] == 2 for row in report["rows"])
+    assert "transformers assisted" in report["left_out"]
+    assert [call["nodes"] for call in report["calls"]] == [1, 4]
+    text = (tmp_path / "test" / "comparison.md").read_text()
+    assert "drafts replayed at 2 tokens a call" in text and "random memories" in text
+
+
+def test_acceptance_is_required_in_a_named_file(tmp_path):
+    (tmp_path / "none.json").write_text("{}")
+    with pytest.raises(InputError, match="none.json: no acceptance"):
+        compare.read_acceptance(tmp_path / "none.json", tmp_path)
+    assert compare.read_acceptance(None, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([], "no subject"),
+        (["--whisper", "x"], "--data_dir"),
+        (["--random", "tiny", "--data_dir", "x"], "--data_dir"),
+        (["--whisper", "x", "--data_dir", "y", "--device", "cuda"], "--device cuda"),
+    ],
+)
+def test_unusable_options_are_refused(command, message, capsys):
+    with pytest.raises(SystemExit):
+        compare.main(command)
+    assert message in capsys.readouterr().err
+
+
+def test_unknown_searches_and_drafters_are_refused(random_subject):
+    for option in ("--searches", "--drafters"):
+        with pytest.raises(InputError, match=f"{option} nothing; allowed"):
+            ways_of(random_subject, {}, option, "nothing")

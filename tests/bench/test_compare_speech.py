@@ -1,0 +1,368 @@
+"""Programs on speech and on long recordings: figures by hand, journal, processes, formats."""
+
+import json
+import time
+from dataclasses import replace
+
+import compare
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from choose_ways import make_ways
+from contestants.base import (
+    CONTESTANTS,
+    FASTER_WHISPER,
+    OPENAI_WHISPER,
+    RECORDINGS,
+    SPEECH,
+    Result,
+    Segment,
+    Setup,
+    Stopwatch,
+    Timed,
+)
+from contestants.client import Client
+from contestants.subjects import SpeechSubject
+from contestants.ways import BASELINE, BEAM5, CTC, FLOAT32, GREEDY, HEADS, INT8, OURS, Way
+from experiment import make_experiment, training_config
+from figures import Inputs, differences, make_rows
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from report import write_report
+from runner import Journal, Measurement, Session, measure
+from segments import first_difference
+from tiny_whisper import save_tiny_whisper
+from transformers import WhisperModel
+
+from espnet_medusa.bin import convert
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.search.statistics import DecodingStatistics
+
+MACHINE = {"device": "cpu", "processor": "P", "threads": 2, "versions": {"torch": "2"}}
+A = Segment(0.0, 2.0, " Red.", -0.1, [(" Red.", 0.5, 1.0)])
+B = Segment(2.0, 4.5, " Blue.", -0.2)
+
+
+def journal_of(results):
+    """A journal with (result, encoder seconds, decoder seconds, calls, tokens) by way and input."""
+    journal = Journal()
+    for way, inputs in results.items():
+        for name, (result, encoder, decoder, *counts) in inputs.items():
+            if counts:
+                statistics = DecodingStatistics(decoder_calls=counts[0], tokens=counts[1])
+                result = replace(result, counts=vars(statistics))
+            timed = Timed([result], encoder, decoder)
+            journal.rows.append(Measurement(way, (name,), 0, timed))
+    return journal
+
+
+def report_of(journal, inputs, title, **more):
+    ways = list(dict.fromkeys(row.way for row in journal.rows))
+    return {
+        "kind": inputs.kind, "title": title, "details": "2 inputs", "timed": True,
+        "machine": MACHINE, "left_out": {"x": "gone"}, "rows": make_rows(journal, ways, inputs),
+        **more,
+    }  # fmt: skip
+
+
+def test_rows_of_speech_by_hand(tmp_path):
+    plain, drafted = Way(OURS, INT8, GREEDY), Way(OURS, INT8, GREEDY, drafts=HEADS)
+    journal = journal_of(
+        {
+            Way(FASTER_WHISPER, INT8, GREEDY): {
+                "a": (Result("a b"), 3.0, 1.0), "b": (Result("C"), 6.0, 2.0)
+            },
+            plain: {"a": (Result("A b."), 1.5, 0.5, 4, 4), "b": (Result("D"), 3.0, 1.0, 2, 2)},
+            drafted: {"a": (Result("a b"), 0.8, 0.2, 1, 4), "b": (Result("D"), 1.6, 0.4, 1, 2)},
+            Way("transformers", FLOAT32, BEAM5): {
+                "a": (Result(""), 1.0, 1.0), "b": (Result("d"), 1.0, 1.0)
+            },
+        }
+    )  # fmt: skip
+    inputs = Inputs(SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
+    report = report_of(journal, inputs, "Whisper base, samples to text")
+    first, ours, heads, other = report["rows"]
+    assert [row["label"] for row in report["rows"]] == [
+        "faster-whisper, int8", "ours, int8", "ours, int8, drafts by heads",
+        "transformers, float32",
+    ]  # fmt: skip
+    assert (first["encoder_ms"], first["decoder_ms"], first["ms"]) == (4500, 1500, 6000)
+    speeds = [row.get("speed") for row in report["rows"]]
+    assert speeds == [{"value": 1.0}, {"value": 2.0}, {"value": 4.0}, None]
+    assert first["wer"]["value"] == pytest.approx(100 / 3)
+    assert other["wer"]["value"] == pytest.approx(200 / 3)
+    assert ours["wer"]["value"] == 0  # case and stops do not count
+    assert (heads["same"], heads["calls"], heads["tokens_per_call"]["value"]) == ("1/2", 2, 3.0)
+    assert "same" not in ours and "calls" not in first
+    write_report(report, tmp_path / "real_whisper_base.md")
+    text = (tmp_path / "real_whisper_base.md").read_text()
+    assert "|ours, int8, drafts by heads|1200|300|1500|4.00|1.0|3.00|0.0|1/2|" in text
+    assert "|faster-whisper, int8|4500|1500|6000|1.00|||33.3||" in text
+    assert "## beam 5\n" in text and "Left out: x: gone." in text
+    assert json.loads((tmp_path / "real_whisper_base.json").read_text()) == report
+    image = matplotlib.image.imread(tmp_path / "real_whisper_base.png")
+    assert min(image.shape[:2]) > 150
+
+
+def segments(*parts):
+    return Result.of_segments([*parts])
+
+
+def test_rows_of_recordings_by_hand(tmp_path):
+    moved, drawn = replace(A, words=[(" Red.", 0.52, 1.04)]), replace(A, temperature=0.4)
+    journal = journal_of(
+        {
+            Way(OPENAI_WHISPER, FLOAT32, GREEDY): {
+                "r": (segments(A, B), 1.0, 1.0), "q": (segments(A), 1.0, 1.0)
+            },
+            Way(FASTER_WHISPER, INT8, GREEDY): {
+                "r": (segments(A), 4.0, 2.0), "q": (segments(A), 4.0, 2.0)
+            },
+            Way(FASTER_WHISPER, INT8, GREEDY, 8): {
+                "r": (segments(A, B), 1.0, 1.0), "q": (segments(A), 1.0, 1.0)
+            },
+            Way(OURS, FLOAT32, GREEDY): {
+                "r": (segments(moved, B), 1.0, 1.0, 6, 6), "q": (segments(A), 1.0, 1.0, 2, 3)
+            },
+            Way(OURS, FLOAT32, GREEDY, drafts=HEADS): {
+                "r": (segments(A, replace(B, end_s=4.52)), 1.0, 1.0, 2, 6),
+                "q": (segments(drawn), 1.0, 1.0, 1, 3),
+            },
+        }
+    )  # fmt: skip
+    ways = list(dict.fromkeys(row.way for row in journal.rows))
+    references = {"r": "red blue", "q": "red"}
+    inputs = Inputs(RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
+    found = differences(journal, ways, inputs)
+    report = report_of(journal, inputs, "Whisper base, long recordings", differences=found)
+    openai, faster, batched, ours, drafted = report["rows"]
+    assert [row["seconds_per_hour"] for row in report["rows"]] == [4, 12, 4, 4, 4]
+    assert [row["speed"]["value"] for row in report["rows"]] == [3, 1, 3, 3, 3]
+    assert faster["wer"]["value"] == pytest.approx(100 / 3) and openai["wer"]["value"] == 0
+    assert batched["label"] == "faster-whisper, int8, in batches of 8"
+    assert "as_openai" not in openai and "as_openai" not in faster
+    assert (ours["as_openai"], ours["segments_as_openai"]) == ("2/2", "3/3")
+    assert ours["word_times_differ_s"] == pytest.approx(0.01)  # 0.02, 0.04, 0, 0
+    assert (drafted["as_openai"], drafted["segments_as_openai"]) == ("1/2", "2/3")
+    assert drafted["drawn"] == 1 and "drawn" not in ours
+    assert drafted["same"] == "1/2" and drafted["tokens_per_call"]["value"] == 3
+    (difference,) = found
+    assert difference["recording"] == "r" and difference["segment"] == 1
+    assert difference["average_log_probabilities"] == [-0.2, -0.2]
+    write_report(report, tmp_path / "long.md")
+    text = (tmp_path / "long.md").read_text()
+    assert "Left out: x: gone." in text
+    assert "- r, greedy, ours, float32, drafts by heads, 2.00 s: «Blue.» (-0.20000)" in text
+    assert min(matplotlib.image.imread(tmp_path / "long.png").shape[:2]) > 150
+    write_report(report | {"timed": False}, tmp_path / "counts.md")
+    counted = (tmp_path / "counts.md").read_text()
+    assert "[s]|" not in counted.replace("differ by [s] (median)|", "") and ".png" not in counted
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "segment"),
+    [([A, B], [A, B], None), ([A, B], [A], 1), ([], [A], 0), ([A], [replace(A, text="one")], 0),
+     ([A], [replace(A, start_s=0.004)], None), ([A], [replace(A, start_s=0.01)], 0)],
+)  # fmt: skip
+def test_the_first_difference(theirs, ours, segment):
+    difference = first_difference(segments(*theirs), segments(*ours))
+    assert (difference and difference["segment"]) == segment
+
+
+def test_the_journal_keeps_measurements(tmp_path):
+    path, about = tmp_path / "journal.jsonl", {"threads": 2}
+    way = Way(OURS, FLOAT32, GREEDY)
+    measured = Measurement(way, ("r",), 0, Timed([segments(A, B)], 2.0, 3.0))
+    Journal(path, about).add(measured)
+    with path.open("a") as stream:
+        stream.write('{"way": {"con')  # a process that ended within a line
+    journal = Journal(path, about)
+    assert journal.rows == [measured]
+    journal.add(replace(measured, names=("s",)))
+    assert Journal(path, about).has(way, ["s"], 0)
+    assert journal.has(way, ["r"], 0) and not journal.has(way, ["q"], 0)
+    assert not journal.has(way, ["r"], 1) and not journal.has(replace(way, drafts=HEADS), ["r"], 0)
+    with pytest.raises(InputError, match="journal.jsonl: of other circumstances"):
+        Journal(path, {"threads": 1})
+
+
+class Recorder:
+    """A contestant that records what it decodes."""
+
+    def __init__(self):
+        self.decoded = []
+
+    def decode(self, way, names):
+        self.decoded.append((way, *names))
+        return Timed([Result("x")], 0.0, 1.0)
+
+    def end(self):
+        pass
+
+
+def test_turns_are_random_within_an_input():
+    ways = [Way(OURS, weights, GREEDY) for weights in "abcdef"]
+    client, turns = Recorder(), [(1, ["r"]), (1, ["q"])]
+    with Session(lambda _: client, Journal()) as session:
+        measure(session, ways, turns)
+    assert {way for way, _ in client.decoded[:6]} == {*ways}  # warm-up
+    measured = client.decoded[6:]
+    assert [name for _, name in measured] == [*"rrrrrrqqqqqq"]
+    first, second = ([way for way, one in measured if one == name] for name in "rq")
+    assert {*first} == {*second} == {*ways} and first != second
+
+
+def test_slow_ways_skip_later_rounds_and_measurements_are_not_repeated():
+    way, client = Way(OURS, FLOAT32, GREEDY), Recorder()
+    with Session(lambda _: client, Journal()) as session:
+        measure(session, [way], [(1, ["r"]), (1, ["q"])], rounds=3, way_seconds=3.5)
+        assert client.decoded == [(way, name) for name in "rrqrq"]
+        measure(session, [way], [(1, ["r"]), (1, ["q"])], rounds=2)
+        assert len(client.decoded) == 5
+
+
+@pytest.fixture(scope="module")
+def utterances(tmp_path_factory):
+    """Block heads and CTC on a random base, without formats of other programs; two utterances."""
+    folder = tmp_path_factory.mktemp("subject")
+    experiment = make_experiment(folder / "exp", **training_config())
+    speech = np.random.default_rng(0).standard_normal((2, 16000)) / 10
+    files = str(experiment.config), str(experiment.model)
+    subject = SpeechSubject(
+        folder, "tiny", ["one", "two"], *files, "en", None, [HEADS, CTC]
+    )  # fmt: skip
+    subject.save({"one": speech[0], "two": speech[1, :12000]})
+    return subject
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """A random Whisper, without formats of other programs; 35 s of noise."""
+    folder = tmp_path_factory.mktemp("subject")
+    path = save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
+    convert.main([str(path), str(folder / "exp"), "--language", "en"])
+    files = [str(folder / "exp" / name) for name in ("config.yaml", "model.pth")]
+    subject = SpeechSubject(folder, "tiny", ["one"], *files, "en", None, [HEADS], long=True)
+    subject.save({"one": noise_and_silence(35, 0)})
+    return subject
+
+
+def ways_of(subject, *options):
+    return make_ways(subject, compare.get_parser().parse_args(options), {})
+
+
+def test_ways_of_speech(utterances):
+    options = "--contestants", FASTER_WHISPER, OURS, "--weights", INT8
+    ways = [(way.contestant, way.search, way.drafts) for way in ways_of(utterances, *options)]
+    assert ways == [
+        one
+        for search in (GREEDY, BEAM5)
+        for one in (
+            (FASTER_WHISPER, search, BASELINE), (OURS, search, BASELINE),
+            (OURS, search, HEADS), (OURS, search, CTC),
+        )
+    ]  # fmt: skip
+    everything = ways_of(utterances, "--searches", "greedy", "--drafters")
+    assert len(everything) == sum(len(entry.weights) for entry in CONTESTANTS[SPEECH].values())
+
+
+def test_ways_of_recordings(recording):
+    ways = ways_of(recording, "--searches", "greedy", "--weights", "int8")
+    assert [*CONTESTANTS[RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
+    assert {(way.contestant, way.batch_size, way.drafts) for way in ways} == {
+        (OPENAI_WHISPER, 1, BASELINE),
+        *((FASTER_WHISPER, size, BASELINE) for size in (1, 8)),
+        *((OURS, size, drafts) for size in (1, 8) for drafts in (BASELINE, HEADS)),
+    }
+    assert {way.weights for way in ways if way.contestant != OPENAI_WHISPER} == {INT8}
+    assert [way.weights for way in ways if way.contestant == OPENAI_WHISPER] == [FLOAT32]
+
+
+def run(subject, ways, **options):
+    journal, setup = Journal(), Setup(threads=1, **options)
+    with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
+        measure(session, ways, subject.turns([1]), warm_up=False)
+    return journal
+
+
+def test_processes_write_the_texts_of_speech2text(utterances):
+    options = "--contestants", FASTER_WHISPER, OURS, "--weights", FLOAT32
+    ways = ways_of(utterances, *options)
+    journal = run(utterances, ways)
+    assert [*journal.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]  # it cannot load
+    searches = {GREEDY: {"search": "greedy"}, BEAM5: {"beam_size": 5, "patience": 1.0}}
+    for search, options in searches.items():
+        alone = Speech2Text(
+            utterances.config, utterances.weights, draft_depth=0, ctc_weight=0.0, lm_weight=0.0,
+            **options,
+        )  # fmt: skip
+        for name in utterances.inputs:
+            expected = alone(utterances.read_input(name))[0][0]
+            timed = {
+                row.way.drafts: row.timed
+                for row in journal.rows
+                if row.way.search == search and row.names == (name,)
+            }
+            assert {*timed} == {BASELINE, HEADS, CTC}
+            results = {drafts: one.results[0] for drafts, one in timed.items()}
+            assert {result.text for result in results.values()} == {expected}
+            plain, heads = (results[drafts].counts for drafts in (BASELINE, HEADS))
+            assert plain["decoder_calls"] == alone.statistics.decoder_calls
+            assert plain["decoder_calls"] >= heads["decoder_calls"]
+            assert plain["tokens"] == heads["tokens"]
+            assert timed[BASELINE].encoder_seconds > 0 < timed[BASELINE].decoder_seconds
+
+
+def test_processes_write_the_segments_of_transcribe(recording):
+    (way,) = ways_of(
+        recording,
+        *("--searches", "greedy", "--weights", FLOAT32, "--batch_sizes", "1", "--drafters"),
+        *("--contestants", OURS),
+    )
+    (row,) = run(recording, [way], fallback=True).rows
+    alone = Speech2Text(
+        recording.config, recording.weights, search="greedy", draft_depth=0, ctc_weight=0.0,
+        lm_weight=0.0,
+    )  # fmt: skip
+    expected, (result,) = alone.transcribe(recording.read_input("one")), row.timed.results
+    names = ("start_s", "end_s", "text", "temperature")
+    expected, written = (
+        [[getattr(segment, name) for name in names] for segment in group]
+        for group in (expected, result.segments)
+    )
+    assert expected == written != []
+    assert any(temperature > 0 for *_, temperature in written)
+    assert result.counts["decoder_calls"] == alone.statistics.decoder_calls
+    assert row.timed.encoder_seconds > 0 < row.timed.decoder_seconds
+
+
+def test_weights_under_openais_names(tmp_path, utterances):
+    whisper = pytest.importorskip("whisper")
+    subject = SpeechSubject(tmp_path, "tiny", [], "", "", "en")
+    save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)  # as all of OpenAI's
+    transcriber = CONTESTANTS[SPEECH][OPENAI_WHISPER].build(subject, FLOAT32, Setup(threads=1))
+    samples = utterances.read_input("one")
+    features = whisper.log_mel_spectrogram(whisper.pad_or_trim(samples), 80)[None]
+    original = WhisperModel.from_pretrained(subject.hugging_face).eval()
+    tokens = torch.tensor([[50258, 50259, 50359, 50363, 11, 12]])
+    with torch.no_grad():
+        expected = original(features, decoder_input_ids=tokens).last_hidden_state
+        expected = expected @ original.decoder.embed_tokens.weight.T
+        logits = transcriber.model(features, tokens)
+    assert torch.allclose(logits, expected, atol=1e-4)
+
+
+def test_a_stopwatch_counts_functions_that_fail():
+    stopwatch = Stopwatch()
+
+    def work(seconds):
+        time.sleep(seconds)
+        if seconds > 0.01:
+            raise ValueError
+
+    timed = stopwatch.timed(work)
+    timed(0.005)
+    with pytest.raises(ValueError):
+        timed(0.02)
+    assert stopwatch.seconds >= 0.025
