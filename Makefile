@@ -1,11 +1,11 @@
 # Two commands: `make demo` runs the mini recipe, small, `make test` checks and tests everything.
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
-# `make bench` compares with other Whisper decoders, in an environment of its own; of a real one:
+# `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
 # `make test-cluster` tests the recipes' stages on a Slurm of several nodes, which it starts here.
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips; which, and
 #          more: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
-# `make gpu` tries a GPU out in ten minutes; a real Whisper, too, with GPU="--whisper EXP --data_dir DIR"
+# `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
 VENV ?= .venv
@@ -56,7 +56,7 @@ $(BENCH_VENV)/.installed: setup.py tools/setup_env.py tools/setup_bench.py
 	$(PYTHON) tools/setup_bench.py --venv $(BENCH_VENV) --torch $(TORCH)
 	@touch $@
 
-# The models that it compares on, where they are missing: the mini recipe's and a draft model.
+# The models of `make bench`, if missing: the mini recipe's, and a draft model.
 $(RECIPE)/exp/asr_recurrent/valid.acc_heads.ave.pth: | $(BENCH_VENV)/.installed
 	cd $(RECIPE) && PATH="$(BENCH_BIN):$$PATH" ./run.sh --heads recurrent
 
@@ -64,9 +64,9 @@ $(RECIPE)/exp/asr_draft/valid.acc.ave.pth: | $(RECIPE)/exp/asr_recurrent/valid.a
 	cd $(RECIPE) && PATH="$(BENCH_BIN):$$PATH" ./run.sh --stage 11 --stop_stage 11 \
 		--heads draft --ignore_init_mismatch true
 
-# A real Whisper needs none of them.
+# A real Whisper and plans need none of them.
 bench: $(BENCH_VENV)/.installed \
-		$(if $(findstring --whisper,$(BENCH)),,$(RECIPE)/exp/asr_draft/valid.acc.ave.pth)
+		$(if $(findstring --whisper,$(BENCH))$(findstring --plan,$(BENCH)),,$(RECIPE)/exp/asr_draft/valid.acc.ave.pth)
 	$(BENCH_BIN)/python bench/compare.py $(BENCH)
 
 gpu: setup

@@ -1,7 +1,6 @@
-"""Single decoder calls behind a sentence's first half: ours, and transformers' with its cache.
+"""Time single decoder calls in the middle of a sentence: ours, and transformers' with its cache.
 
-A call evaluates nodes that follow one another, and what the vocabulary projection says of each;
-what it has added is dropped again.
+A call evaluates a chain of nodes and their logits; afterwards the cache drops the nodes.
 """
 
 import copy
@@ -17,25 +16,25 @@ from espnet_medusa.runtime.cuda_graph import slot_bucket
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-CONTEXT_TOKENS = 36  # known before: half of a sentence
-WARM_UP_CALLS = 5  # who captures or compiles does so in the first ones
+CONTEXT_TOKENS = 36  # half of a sentence
+WARM_UP_CALLS = 5  # the first ones capture or compile
 
 
 class Calls(Protocol):
-    """U utterances of which a decoder knows ``CONTEXT_TOKENS``."""
+    """U utterances with ``CONTEXT_TOKENS`` in the cache."""
 
     def call(self, nodes: int) -> None:
-        """Evaluate so many more of each."""
+        """Evaluate ``nodes`` more tokens of each utterance."""
 
     def undo(self, nodes: int) -> None:
-        """Drop them."""
+        """Drop them from the cache."""
 
 
 class TreeCalls:
-    """Ours.
+    """Calls of our runtime.
 
     Args:
-        decoder: Any.
+        decoder: The runtime.
         memory: (U, S, D) encoder output.
     """
 
@@ -59,10 +58,10 @@ class TreeCalls:
 
 
 class CachedCalls:
-    """transformers'.
+    """Calls of transformers' decoder.
 
     Args:
-        whisper: Its decoder.
+        whisper: The decoder.
         memory: (U, S, D) encoder output.
     """
 
@@ -81,7 +80,7 @@ class CachedCalls:
     def _extend(
         self, tokens: torch.Tensor, cache: EncoderDecoderCache | None
     ) -> tuple[torch.Tensor, EncoderDecoderCache]:
-        """Logits, and the cache with the tokens (U, T)."""
+        """Return logits, and the cache extended by the tokens (U, T)."""
         outputs = self.whisper(
             tokens, encoder_hidden_states=self.memory, past_key_values=cache, use_cache=True
         )
@@ -91,19 +90,19 @@ class CachedCalls:
 
 
 class CompiledCalls(CachedCalls):
-    """The same with a cache of a fixed size and ``torch.compile``; the context is not compiled.
+    """Compiled calls with a static cache; the context is evaluated before compilation.
 
     Args:
-        whisper: Its decoder.
+        whisper: The decoder.
         memory: (U, S, D) encoder output.
-        nodes: Of a call.
-        mode: Of ``torch.compile``.
+        nodes: Number of nodes of a call.
+        mode: Mode of ``torch.compile``.
     """
 
     def __init__(
         self, whisper: WhisperDecoder, memory: torch.Tensor, nodes: int, mode: str | None = None
     ):
-        torch.compiler.reset()  # of each size it compiles anew, and refuses the ninth
+        torch.compiler.reset()  # each size compiles anew, up to eight of them
         config = copy.deepcopy(whisper.config)
         config.num_hidden_layers = config.decoder_layers
         sizes = slot_bucket(CONTEXT_TOKENS + nodes), memory.size(1)
@@ -119,7 +118,7 @@ class CompiledCalls(CachedCalls):
 
 @torch.no_grad()
 def call_seconds(calls: Calls, nodes: int, repeats: int, device: str) -> list[float]:
-    """Seconds of ``repeats`` calls, each waited for, after some to warm up."""
+    """Return seconds of ``repeats`` synchronized calls after warm-up."""
     seconds = []
     for _ in range(WARM_UP_CALLS + repeats):
         wait_for(device)

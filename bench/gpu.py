@@ -1,18 +1,18 @@
-"""A GPU tried out in ten minutes: do the tests that need one pass, and how fast is decoding?
+"""Test a GPU in ten minutes: run the tests that need one, and measure how fast decoding is.
 
 ``make gpu`` runs
 
 python bench/gpu.py
 python bench/gpu.py --whisper exp/base --data_dir egs/librispeech/asr1/data/test_clean
 
-Its parts, each a process of its own: the tests marked ``cuda``; decoder calls of Whisper's shapes
-with random weights, by nodes and batch, with transformers beside them, eager and compiled; with
---whisper a real one from audio to text, by precision and batch, with word errors. Each gets a share
-of --minutes; what was left out is said. A row that is measured stays: the same command goes on.
-Without --whisper nothing is read but the project, and nothing is downloaded.
+Each part is a process of its own: the tests marked ``cuda``; decoder calls of Whisper's shapes
+with random weights, by nodes and batch size, compared with transformers, eager and compiled; with
+--whisper a real Whisper from audio to text, by precision and batch size, with word errors. Each
+part gets a share of --minutes; the report names rows that are left out. The same command continues
+an interrupted run. Nothing is downloaded.
 
 Writes bench/results/GPU/{gpu.md,gpu_calls.png,gpu_batches.png} and gpu_PART.json for each part,
-with a log beside it. Exit status 3: something failed, which the report names. On a CPU, small:
+with a log. Exit status 3: something failed, which the report names. A small run on a CPU:
 
 python bench/gpu.py --device cpu --shapes tiny --nodes 1 3 --batch_sizes 1 2
 """
@@ -43,12 +43,12 @@ from espnet_medusa.errors import InputError
 BENCH = Path(__file__).resolve().parent
 TESTS, CALLS, TEXTS = "tests", "calls", "texts"
 MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
-# Of the time: the tests, the first shape, which compiles longest, each other one, audio to text.
+# Shares of the time: tests, first shape (it compiles longest), other shapes, audio to text.
 TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
 WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
 NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
 SECONDS = 60  # of a minute
-GRACE_SECONDS = 30.0  # to end a row that was begun in time
+GRACE_SECONDS = 30.0  # to finish a row after the time limit
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Planned:
     """A part.
 
     Attributes:
-        name: Of its files.
-        kind: What it measures.
-        options: Of its command.
-        share: Of the time, beside the others'.
+        name: Name of its files.
+        kind: ``TESTS``, ``CALLS`` or ``TEXTS``.
+        share: Share of the time.
+        options: Options of its command.
     """
 
     name: str
@@ -71,34 +71,38 @@ class Planned:
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--whisper", type=Path, help="an experiment of a real Whisper")
+    parser.add_argument("--whisper", type=Path, help="experiment of a real Whisper")
     parser.add_argument("--data_dir", type=Path, help="audio and texts for --whisper")
-    parser.add_argument("--num_utterances", type=positive, default=200, help="of --data_dir")
+    parser.add_argument(
+        "--num_utterances", type=positive, default=200, help="spread over --data_dir"
+    )
     parser.add_argument("--parts", nargs="+", choices=[*MODULES], default=[*MODULES])
     parser.add_argument(
         "--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=["large-v2", "base"]
     )
-    parser.add_argument("--weights", nargs="+", help="types; default: all of the device")
-    parser.add_argument("--nodes", nargs="+", type=positive, default=[1, 11], help="of a call")
+    parser.add_argument("--weights", nargs="+", help="default: all types of the device")
+    parser.add_argument(
+        "--nodes", nargs="+", type=positive, default=[1, 11], help="nodes of a call"
+    )
     parser.add_argument("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
     parser.add_argument(
         "--contestants", nargs="+", choices=[*dict.fromkeys([*CONTESTANTS, *PROGRAMS])],
         help="default: all",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
+    parser.add_argument("--minutes", type=float, default=10.0, help="time limit of all parts")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--threads", type=positive, default=2, help="of the CPU")
+    parser.add_argument("--threads", type=positive, default=2, help="CPU threads")
     parser.add_argument("--tests", nargs="+", help="files and folders; default: all tests")
-    parser.add_argument("--machine", help="name of the results' folder; default: the GPU's")
+    parser.add_argument("--machine", help="name of the results' folder; default: the GPU")
     parser.add_argument("--results", type=Path, default=BENCH / "results")
     return parser
 
 
 def work(args: argparse.Namespace) -> int:
-    """Measure, write; the exit status.
+    """Measure and write the report; return the exit status.
 
     Raises:
-        InputError: There is no GPU, or what is asked for cannot be measured.
+        InputError: There is no GPU, or an option is unusable.
     """
     check(args)
     folder = (args.results / (args.machine or machine_name(args.device))).resolve()
@@ -124,10 +128,10 @@ def work(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what cannot be measured; fill in what depends on the device.
+    """Check the options, and fill in the defaults of the device.
 
     Raises:
-        InputError: Says what is allowed.
+        InputError: An option is unusable.
     """
     if args.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, --shapes tiny")
@@ -145,11 +149,11 @@ def check(args: argparse.Namespace) -> None:
 
 
 def plan(args: argparse.Namespace) -> list[Planned]:
-    """The parts that are asked for and possible, in order."""
+    """Return the parts that are selected and possible, in order."""
     sizes = ["--weights", *args.weights, "--batch_sizes", *map(str, args.batch_sizes)]
-    asked = args.contestants or [*CONTESTANTS, *PROGRAMS]
-    callers = [one for one in CONTESTANTS if one in asked]
-    programs = [one for one in PROGRAMS if one in asked]
+    selected = args.contestants or [*CONTESTANTS, *PROGRAMS]
+    callers = [name for name in CONTESTANTS if name in selected]
+    programs = [name for name in PROGRAMS if name in selected]
     parts = []
     if TESTS in args.parts:
         named = ["--tests", *args.tests] if args.tests else []
@@ -169,7 +173,7 @@ def plan(args: argparse.Namespace) -> list[Planned]:
 
 
 def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: float) -> Kept:
-    """Run a part to its end or that of its time; what it has found, and why it failed."""
+    """Run a part until it ends or its time is over; return its rows and failures."""
     command = [sys.executable, "-m", f"gpu_parts.{MODULES[part.kind]}", "--output", str(output)]
     command += ["--seconds", f"{seconds:.1f}", "--device", args.device]
     command += ["--threads", str(args.threads), *part.options]
@@ -194,9 +198,9 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
                 reason = last_line(log) or f"ended with status {status}"
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                os.killpg(process.pid, signal.SIGKILL)  # with its children
                 process.wait()
-    begun = written(output) != before  # otherwise the rows are an earlier run's
+    begun = written(output) != before  # otherwise an earlier run wrote the rows
     kept = (Kept.read(output) if begun else None) or Kept({})
     if reason is not None:
         kept.failed[part.name] = f"{reason}; see {log.name}"
@@ -206,12 +210,12 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
 
 
 def written(path: Path) -> int | None:
-    """When a file was written, in ns; None: it is not there."""
+    """Return the time in ns when a file was written; None: it does not exist."""
     return path.stat().st_mtime_ns if path.exists() else None
 
 
 def last_line(log: Path) -> str:
-    """What a process said last."""
+    """Return the last line of a log that is not empty."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

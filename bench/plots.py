@@ -19,7 +19,11 @@ Rows = Mapping[str, Sequence[dict]]  # by search
 
 @contextmanager
 def panels(
-    titles: Sequence[str], path: Path, size: tuple[float, float] | None = None, **options
+    titles: Sequence[str],
+    path: Path,
+    size: tuple[float, float] | None = None,
+    legend: bool = True,
+    **options,
 ) -> Iterator[list[pyplot.Axes]]:
     """Open a panel for each title; write the figure with one legend."""
     width, height = size or (PANEL_INCHES, PANEL_INCHES + 0.6)
@@ -31,7 +35,8 @@ def panels(
         for axis, title in zip(axes[0], titles, strict=True):
             axis.set_title(title, fontsize="medium")
         yield [*axes[0]]
-        legend_above(figure, axes.flat)
+        if legend:
+            legend_above(figure, axes.flat)
         save(figure, path)
 
 

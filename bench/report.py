@@ -203,7 +203,7 @@ NOTES = {
 - *Accepted*: percentage of the drafts of this step that needed no further call. In square brackets:
   95% bootstrap interval over utterances.
 - *Same text*, *same n-best*: utterances with the output of the first row in the same search. N-best
-  lists are the same if they have the same token sequences and scores that differ by less than 0.001.
+  lists are the same if they have the same token sequences, with scores less than 0.001 apart.
 - *Decoder*: search without encoder, with drafting. *Drafting*, the mean, includes a draft model's
   own encoder and the CTC projection. *Times no drafts' speed*: decoder seconds of the first row
   over these, all utterances. Rows with equal encoders share one run of it.

@@ -1,8 +1,8 @@
-"""What a decoder call of a Speech-LLaMA costs with projection heads, latent heads, and none.
+"""Time a decoder call of a Speech-LLaMA with projection heads, latent heads and no heads.
 
-A call evaluates the known token and K - 1 drafts behind it, projects all of them onto the
-vocabulary, and has the heads draft behind one of them, as greedy search does. Random weights: time
-does not depend on them. Ways take turns, medians over rounds.
+A call evaluates the last token and K - 1 drafts, computes the logits of all of them, and lets the
+heads draft after one of them, as greedy search does. Weights are random: time does not depend on
+them. Head types take turns; figures are medians over rounds.
 
     python bench/speech_llama_heads.py --shapes mini paper --output_dir bench/results
 """
@@ -23,8 +23,8 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 ENCODER_SIZE = 64
-FRAMES = 250  # of 40 ms: 10 s
-SHAPES = {  # vocabulary, and the language model's sizes: those of the recipes
+FRAMES = 250  # 10 s in frames of 40 ms
+SHAPES = {  # vocabulary and sizes of the language model, as in the recipes
     "mini": (400, {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4,
                    "intermediate_size": 512}),
     "paper": (32000, {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -34,7 +34,7 @@ HEADS = ("none", "projection", "latent")
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
     parser.add_argument("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K")
@@ -47,13 +47,13 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Callable[[], None]:
-    """One iteration behind ten tokens."""
+    """Return a function that runs one iteration after ten tokens."""
     runtime, device = build_runtime(decoder, precision), decoder.projection.device
     proposer = runtime.proposer()
     memory = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
     state = runtime.start(memory, torch.tensor([FRAMES], device=device))
     runtime.extend(state, [[1] * 10], [chain_parents(10, ROOT, 0)])
-    known = [[*range(10)]]
+    context = [[*range(10)]]
 
     def call() -> None:
         outputs = runtime.extend(state, [[2] * tokens], [chain_parents(tokens, 9, 10)])
@@ -62,14 +62,14 @@ def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Calla
             states = proposer.advance(proposer.start_from(outputs.head_input[-1:]), best[-1:])
             proposer.logits(states)
         best.tolist()
-        runtime.keep(state, known)
+        runtime.keep(state, context)
 
     return call
 
 
 @torch.no_grad()
 def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
-    """Rows of the table."""
+    """Return the rows of the table."""
     vocab_size, sizes = SHAPES[shape]
     rows = []
     for precision in args.precisions:
@@ -87,7 +87,7 @@ def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
                 for heads, call in calls.items():
                     started = time.perf_counter()
                     call()
-                    if turn >= 2:  # the first ones are slower
+                    if turn >= 2:  # warm-up
                         seconds[heads].append(time.perf_counter() - started)
             none, projection, latent = (1e3 * statistics.median(seconds[heads]) for heads in HEADS)
             figures = (none, projection, latent, latent / projection)

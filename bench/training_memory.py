@@ -1,14 +1,13 @@
-"""Peak memory and seconds of a training step: plain fine-tuning against ten heads.
+"""Measure peak memory and seconds of a training step: plain fine-tuning and ten heads.
 
 python bench/training_memory.py
 python bench/training_memory.py --device cuda --hidden_sizes 1280 --layers 32
 
-What trains, and on which losses, is what conf/train/whisper_*.yaml say; sizes are the options',
-weights and data are random. Each row is a process of its own. "process": growth of its peak
-(VmHWM, or what torch allocated on the GPU) over the loaded model during two steps of forward,
-backward and optimizer; "s/step": of the second, on CPUs all threads' processor time. "tensors":
-most bytes that torch's CPU allocator gave during forward and backward of a third. "whole logits"
-is the same loss as its definition reads.
+Trained parameters and losses come from conf/train/whisper_*.yaml, weights and data are random. Each row is a process of its own. "process": growth of its peak (VmHWM, or
+torch's allocations on the GPU) over the loaded model during two steps of training.
+"s/step": seconds of the second step, on CPUs processor time of all threads. "tensors": peak of
+torch's CPU allocator during forward and backward of a third step. "whole logits" computes the same
+loss by its definition.
 """
 
 import argparse
@@ -46,7 +45,7 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model and a batch; every utterance has all the tokens and seconds."""
+    """Sizes of a model and a batch; all utterances have the same length."""
 
     hidden_size: int
     layers: int = 4
@@ -59,7 +58,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of a step; ``tensor_bytes`` is None on a GPU, where ``peak_bytes`` are those of tensors."""
+    """A step; ``tensor_bytes`` is None on a GPU, where ``peak_bytes`` counts tensors."""
 
     peak_bytes: int
     tensor_bytes: int | None
@@ -67,14 +66,14 @@ class Measurement:
 
 
 class Allocation(NamedTuple):
-    """Bytes that torch's CPU allocator gives while something runs."""
+    """Bytes that torch's CPU allocator returned during a run."""
 
-    peak: int  # most at a time
-    largest: int  # of a tensor
+    peak: int  # largest total
+    largest: int  # largest tensor
 
 
 def allocation_of(run: Callable[[], None]) -> Allocation:
-    """Run under torch's memory profiler."""
+    """Run a function under torch's memory profiler."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         run()
@@ -91,22 +90,19 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--hidden_sizes", type=int, nargs="+", default=[128, 384])
     parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
-    parser.add_argument("--layers", type=int, default=Sizes.layers, help="of encoder and decoder")
-    parser.add_argument("--vocab_size", type=int, default=Sizes.vocab_size)
-    parser.add_argument("--num_heads", type=int, default=Sizes.num_heads)
-    parser.add_argument("--batch_size", type=int, default=Sizes.batch_size)
-    parser.add_argument("--tokens", type=int, default=Sizes.tokens, help="of an utterance")
-    parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of an utterance")
+    parser.add_argument(
+        "--layers", type=int, default=Sizes.layers, help="layers of encoder and decoder"
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     return parser
 
 
 def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
-    """A random model that trains as its YAML says."""
+    """Build a random model with the training options of its YAML."""
     path = CONFIGS / f"whisper_{'linear' if system == JOINT else system}.yaml"
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if system == JOINT:  # but the encoder, as in fine-tuning
+    if system == JOINT:  # only the encoder is frozen, as in fine-tuning
         config["model_conf"]["freeze_whisper"] = "nothing"
         config["freeze_param"] = ["encoder"]
     decoder_conf = dict(config["decoder_conf"])
@@ -136,7 +132,7 @@ def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
 
 
 def random_batch(sizes: Sizes) -> dict[str, torch.Tensor]:
-    """As ESPnet's trainer hands it over."""
+    """Build a batch as ESPnet's trainer does."""
     samples = int(sizes.seconds * SAMPLE_RATE_HZ)
     return {
         "speech": 0.1 * torch.randn(sizes.batch_size, samples),
@@ -149,7 +145,7 @@ def random_batch(sizes: Sizes) -> dict[str, torch.Tensor]:
 def measure(
     system: str, kind: str, sizes: Sizes, device: str = "cpu", threads: int = 1
 ) -> Measurement:
-    """Two steps, in a process that has measured nothing yet."""
+    """Measure two steps; call it once per process."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model(system, kind, sizes).to(device)
@@ -157,7 +153,7 @@ def measure(
     optimizer = Adafactor(trained, lr=1e-4, scale_parameter=False, relative_step=False)
     batch = {name: value.to(device) for name, value in random_batch(sizes).items()}
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # what building the model has freed is no growth
+        ctypes.CDLL(None).malloc_trim(0)  # memory that building the model freed does not count
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -180,16 +176,16 @@ def measure(
     return Measurement(peak - before, tensors, seconds)
 
 
-def table(found: dict[tuple[str, str], Measurement]) -> str:
-    """Markdown, a row for each system, from measurements by system and kind."""
-    kinds = list(dict.fromkeys(kind for _, kind in found))
+def table(measured: dict[tuple[str, str], Measurement]) -> str:
+    """Return a Markdown table with a row for each system, from measurements by system and kind."""
+    kinds = list(dict.fromkeys(kind for _, kind in measured))
     names = ("process [MiB]", "x plain", "tensors [MiB]", "x plain", "s/step")
     titles = ["", *(f"{kind}: {name}" for kind in kinds for name in names)]
     rows = []
-    for system in dict.fromkeys(system for system, _ in found):
+    for system in dict.fromkeys(system for system, _ in measured):
         cells = [system]
         for kind in kinds:
-            value, plain = found[system, kind], found.get((BASELINE, kind))
+            value, plain = measured[system, kind], measured.get((BASELINE, kind))
             cells += _compare(value.peak_bytes, plain and plain.peak_bytes)
             cells += _compare(value.tensor_bytes, plain and plain.tensor_bytes)
             cells.append(f"{value.seconds:.2f}")
@@ -198,7 +194,7 @@ def table(found: dict[tuple[str, str], Measurement]) -> str:
 
 
 def _compare(size: int | None, plain: int | None) -> tuple[str, str]:
-    """MiB, and times the plain step's; empty where not measured."""
+    """Return MiB, and the ratio to plain fine-tuning; empty where not measured."""
     return (
         "" if size is None else f"{size / MEBIBYTE:.0f}",
         "" if size is None or plain is None else f"{size / plain:.2f}",
@@ -209,17 +205,14 @@ def main(command: list[str] | None = None) -> None:
     args = get_parser().parse_args(command)
     spawn = multiprocessing.get_context("spawn")
     for hidden_size in args.hidden_sizes:
-        sizes = Sizes(
-            hidden_size, args.layers, args.vocab_size, args.num_heads, args.batch_size,
-            args.tokens, args.seconds,
-        )  # fmt: skip
-        found = {}
+        sizes = Sizes(hidden_size, args.layers)
+        measured = {}
         for system, kind in product(args.systems, args.kinds):
             with ProcessPoolExecutor(1, mp_context=spawn) as pool:
                 work = pool.submit(measure, system, kind, sizes, args.device, args.threads)
-                found[system, kind] = work.result()
-            print(f"{hidden_size} {system}, {kind}: {found[system, kind]}", file=sys.stderr)
-        print(f"\n{sizes}, {args.device}\n\n{table(found)}", flush=True)
+                measured[system, kind] = work.result()
+            print(f"{hidden_size} {system}, {kind}: {measured[system, kind]}", file=sys.stderr)
+        print(f"\n{sizes}, {args.device}\n\n{table(measured)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The losses of several heads as their definitions read: all logits in memory, layers run twice.
+"""The losses of several heads by their definitions: all logits in memory, layers run twice.
 
 Head 0 is the base head. Head k, at the position that predicts label t, predicts label t + k.
 """
@@ -11,7 +11,7 @@ from espnet_medusa.upstream.compat import add_sos_eos
 
 
 class WholeLogitsModel(MedusaASRModel):
-    """What ``MedusaASRModel`` computes of audio, without its savings."""
+    """Computes the losses of ``MedusaASRModel`` without its memory savings."""
 
     def _decoder_loss(self, memory, memory_lengths, text, stats, states):
         assert states is None

@@ -1,4 +1,4 @@
-"""Make the benchmark's environment: the project's own (setup_env.py) and the peers.
+"""Make the benchmark's environment: the project's own (setup_env.py) and the other programs.
 
 Usage: python3 tools/setup_bench.py [--venv .venv-bench] [--torch auto|cpu|cuda]
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setup_env import ROOT, run, uv_environment
 
-PEERS = ("ctranslate2==4.8.5", "faster-whisper==1.2.1", "openai-whisper==20250625")
+PROGRAMS = ("ctranslate2==4.8.5", "faster-whisper==1.2.1", "openai-whisper==20250625")
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     )
     overrides = arguments.venv / "overrides.txt"
     install = [arguments.venv / "bin" / "uv", "pip", "install", "--python", python]
-    run([*install, "--override", overrides, *PEERS], env=uv_environment(python))
+    run([*install, "--override", overrides, *PROGRAMS], env=uv_environment(python))
     run([python, "-c", "import ctranslate2, faster_whisper, whisper, espnet_medusa"])
 
 

@@ -4,7 +4,7 @@ import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ class Timed:
         return cls(**fields | {"results": [*map(Result.read, fields["results"])]})
 
 
-class Contestant:
+class Contestant(ABC):
     """One program or decoder with one type of weights.
 
     Args:
@@ -126,9 +126,14 @@ class Contestant:
 
     def __init__(self, subject, weights: str, setup: Setup):
         self.subject, self.weights, self.setup = subject, weights, setup
+        self.load()
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load the model."""
 
 
-class MemoryDecoder(Contestant, ABC):
+class MemoryDecoder(Contestant):
     """Decodes encoder outputs.
 
     Attributes:
@@ -144,7 +149,7 @@ class MemoryDecoder(Contestant, ABC):
         """Decode float32 memories (S, D) together."""
 
 
-class Transcriber(Contestant, ABC):
+class Transcriber(Contestant):
     """Transcribes samples with its own features and encoder."""
 
     @abstractmethod
@@ -188,11 +193,6 @@ def until_end(tokens: Sequence[int], eos: int) -> list[int]:
     """Return the tokens before the end symbol."""
     tokens = [*tokens]
     return tokens[: tokens.index(eos)] if eos in tokens else tokens
-
-
-def as_counts(statistics) -> dict[str, Any]:
-    """Return ``DecodingStatistics`` as a dict that JSON can hold."""
-    return asdict(statistics)
 
 
 @dataclass(frozen=True)

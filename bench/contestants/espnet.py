@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from contestants.base import MemoryDecoder, Result, Setup, until_end
+from contestants.base import MemoryDecoder, Result, until_end
 from contestants.ours import load_decoder, max_length_ratio
-from contestants.subjects import MemorySubject
 from contestants.ways import BEAM_SIZES, Way
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface
@@ -28,10 +27,9 @@ class UncachedScorer(BatchScorerInterface):
 class ESPnetUncached(MemoryDecoder):
     """Beam search, with beam 1 for greedy; one input at a time."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        decoder = load_decoder(subject, with_heads=False)
-        sizes = subject.sizes.vocab_size, subject.eos, subject.eos
+    def load(self) -> None:
+        decoder = load_decoder(self.subject, with_heads=False)
+        sizes = self.subject.sizes.vocab_size, self.subject.eos, self.subject.eos
         self.searches = {
             name: BatchBeamSearch(
                 {"decoder": UncachedScorer(decoder)}, {"decoder": 1.0}, beam_size, *sizes,

@@ -11,13 +11,11 @@ from contestants.base import (
     MemoryDecoder,
     Result,
     Segment,
-    Setup,
     Stopwatch,
     Timed,
     Transcriber,
     pad_memories,
 )
-from contestants.subjects import MemorySubject, SpeechSubject
 from contestants.ways import Way
 
 END = "<|endoftext|>"
@@ -54,13 +52,12 @@ def convert(hugging_face: Path, eos: int, weights: str, folder: Path) -> None:
 class CTranslate2(MemoryDecoder):
     """``Whisper.generate``, which faster-whisper calls; batches are padded without a mask."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
+    def load(self) -> None:
         self.model = ctranslate2.models.Whisper(
-            str(subject.ctranslate2(weights)),
-            device=setup.device,
-            compute_type=weights,
-            intra_threads=setup.threads,
+            str(self.subject.ctranslate2(self.weights)),
+            device=self.setup.device,
+            compute_type=self.weights,
+            intra_threads=self.setup.threads,
         )
 
     def decode(
@@ -81,8 +78,7 @@ class CTranslate2(MemoryDecoder):
 class FasterWhisper(Transcriber):
     """``WhisperModel.transcribe`` without timestamps, at temperature 0."""
 
-    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
+    def load(self) -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.feature_extractor import FeatureExtractor
 
@@ -91,7 +87,10 @@ class FasterWhisper(Transcriber):
         FeatureExtractor.__call__ = self.stopwatch.timed(FeatureExtractor.__call__)
         WhisperModel.encode = self.stopwatch.timed(WhisperModel.encode)
         self.model = WhisperModel(
-            str(subject.ctranslate2), "cpu", compute_type=weights, cpu_threads=setup.threads
+            str(self.subject.ctranslate2),
+            "cpu",
+            compute_type=self.weights,
+            cpu_threads=self.setup.threads,
         )
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:

@@ -14,16 +14,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
-from contestants.base import (
-    MemoryDecoder,
-    Result,
-    Setup,
-    Timed,
-    Transcriber,
-    pad_memories,
-    until_end,
-)
-from contestants.subjects import MemorySubject, SpeechSubject
+from contestants.base import MemoryDecoder, Result, Timed, Transcriber, pad_memories, until_end
 from contestants.ways import Way
 
 logging.set_verbosity_error()  # generate repeats its advice for every utterance
@@ -33,13 +24,12 @@ logging.disable_progress_bar()
 class MemoryHuggingFace(MemoryDecoder):
     """Greedy and beam search; batches are padded without a mask, which ``generate`` lacks."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        self.dtype = getattr(torch, weights)
+    def load(self) -> None:
+        self.dtype = getattr(torch, self.weights)
         model = WhisperForConditionalGeneration.from_pretrained(
-            subject.hugging_face, dtype=self.dtype
+            self.subject.hugging_face, dtype=self.dtype
         )
-        self.model = model.to(setup.device).eval()
+        self.model = model.to(self.setup.device).eval()
         self.options: dict = {}
 
     @torch.no_grad()
@@ -65,18 +55,18 @@ class Assisted(MemoryHuggingFace):
     ``generate`` allows no batches with an assistant, and chooses the draft length itself.
     """
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
+    def load(self) -> None:
+        super().load()
         # A decoder without encoder shares the encoder output with the model that it assists.
-        assistant = WhisperForCausalLM.from_pretrained(subject.draft, dtype=self.dtype)
-        self.options = {"assistant_model": assistant.to(setup.device).eval()}
+        assistant = WhisperForCausalLM.from_pretrained(self.subject.draft, dtype=self.dtype)
+        self.options = {"assistant_model": assistant.to(self.setup.device).eval()}
 
 
 class Compiled(MemoryHuggingFace):
     """Greedy search on CUDA with a static cache and a compiled forward."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
+    def load(self) -> None:
+        super().load()
         self.model.forward = torch.compile(
             self.model.forward, mode="reduce-overhead", fullgraph=True
         )
@@ -86,18 +76,19 @@ class Compiled(MemoryHuggingFace):
 class HuggingFace(Transcriber):
     """Greedy and beam search from samples, not compiled."""
 
-    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        folder = subject.hugging_face
+    def load(self) -> None:
+        folder = self.subject.hugging_face
         self.extractor = WhisperFeatureExtractor.from_pretrained(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         model = WhisperForConditionalGeneration.from_pretrained(
-            folder, dtype=getattr(torch, weights)
+            folder, dtype=getattr(torch, self.weights)
         )
-        self.model = model.to(setup.device).eval()
+        self.model = model.to(self.setup.device).eval()
         # English models have no language prompt.
         multilingual = getattr(model.generation_config, "is_multilingual", False)
-        self.prompt = {"language": subject.language, "task": "transcribe"} if multilingual else {}
+        self.prompt = (
+            {"language": self.subject.language, "task": "transcribe"} if multilingual else {}
+        )
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
         return self.transcribe_batch([samples], way.beam_size)

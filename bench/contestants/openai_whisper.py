@@ -25,13 +25,11 @@ from contestants.base import (
     MemoryDecoder,
     Result,
     Segment,
-    Setup,
     Stopwatch,
     Timed,
     Transcriber,
     pad_memories,
 )
-from contestants.subjects import MemorySubject, SpeechSubject
 from contestants.ways import Way
 
 RENAMED = (  # transformers' names, openai-whisper's
@@ -80,19 +78,22 @@ class Symbols:
 class MemoryOpenAI(MemoryDecoder):
     """Greedy and beam search; batches crash its beam search (20250625)."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        sizes = subject.sizes
-        self.symbols = Symbols(sot=sizes.vocab_size, eot=subject.eos)
+    def load(self) -> None:
+        sizes = self.subject.sizes
+        self.symbols = Symbols(sot=sizes.vocab_size, eot=self.subject.eos)
         self.model = Whisper(
             ModelDimensions(
                 *(80, 1, sizes.hidden_size, 1, 0, sizes.vocab_size + 1, sizes.max_positions),
                 *(sizes.hidden_size, sizes.attention_heads, sizes.layers),
             )
         )
-        tensors = renamed(load_file(subject.hugging_face / "model.safetensors"), "model.decoder.")
+        tensors = renamed(
+            load_file(self.subject.hugging_face / "model.safetensors"), "model.decoder."
+        )
         embedding = tensors["token_embedding.weight"]
-        tensors["token_embedding.weight"] = torch.cat([embedding, embedding[subject.eos][None]])
+        tensors["token_embedding.weight"] = torch.cat(
+            [embedding, embedding[self.subject.eos][None]]
+        )
         self.model.decoder.load_state_dict(tensors)
         self.model.encoder = torch.nn.Identity()
         self.model.eval()
@@ -119,9 +120,8 @@ class MemoryOpenAI(MemoryDecoder):
 class OpenAIWhisper(Transcriber):
     """Greedy and beam search from samples."""
 
-    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        config = json.loads((subject.hugging_face / "config.json").read_text(encoding="utf-8"))
+    def load(self) -> None:
+        config = json.loads((self.subject.hugging_face / "config.json").read_text(encoding="utf-8"))
         sizes = ("d_model", "encoder_attention_heads", "encoder_layers")
         self.model = Whisper(
             ModelDimensions(
@@ -131,7 +131,7 @@ class OpenAIWhisper(Transcriber):
                 *(config["decoder_attention_heads"], config["decoder_layers"]),
             )
         )
-        tensors = load_file(subject.hugging_face / "model.safetensors")
+        tensors = load_file(self.subject.hugging_face / "model.safetensors")
         for part in ("encoder", "decoder"):
             getattr(self.model, part).load_state_dict(renamed(tensors, f"model.{part}."))
         self.model.eval()

@@ -15,16 +15,14 @@ from contestants.base import (
     MemoryDecoder,
     Result,
     Segment,
-    Setup,
     Timed,
     Transcriber,
-    as_counts,
     pad_memories,
     until_end,
 )
 from contestants.replay import Recorder, Replayer, measured_steps, stated_steps
 from contestants.shared_weights import SharedWeights
-from contestants.subjects import CTC_FILE, DRAFT_FILE, OURS_FILE, MemorySubject, SpeechSubject
+from contestants.subjects import CTC_FILE, DRAFT_FILE, OURS_FILE, MemorySubject
 from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, REPLAYED, Way
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.files.checkpoint import load_weights
@@ -72,10 +70,9 @@ def max_length_ratio(subject: MemorySubject) -> float:
 class MemoryOurs(MemoryDecoder):
     """Greedy and beam search, with and without drafts."""
 
-    def __init__(self, subject: MemorySubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
-        torch.set_num_threads(setup.threads)
-        self.decoder = load_decoder(subject).to(setup.device)
+    def load(self) -> None:
+        torch.set_num_threads(self.setup.threads)
+        self.decoder = load_decoder(self.subject).to(self.setup.device)
         keep_freed_memory()  # as asr_inference does
         self.searches: dict[tuple[str, str], GreedySearch | BeamSearch] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
@@ -152,8 +149,7 @@ class MemoryOurs(MemoryDecoder):
     def _results(self, states: Sequence[GreedyState | BeamState]) -> list[Result]:
         return [
             Result(
-                tokens=until_end(_tokens(state), self.subject.eos),
-                counts=as_counts(state.statistics),
+                tokens=until_end(_tokens(state), self.subject.eos), counts=vars(state.statistics)
             )
             for state in states
         ]
@@ -207,8 +203,7 @@ def _tokens(state: GreedyState | BeamState) -> list[int]:
 class Ours(Transcriber):
     """``Speech2Text`` with one set of weights for all its searches."""
 
-    def __init__(self, subject: SpeechSubject, weights: str, setup: Setup):
-        super().__init__(subject, weights, setup)
+    def load(self) -> None:
         keep_freed_memory()  # as asr_inference does
         self.shared = SharedWeights()
         self.models: dict[tuple[str, str], Speech2Text] = {}
@@ -241,7 +236,7 @@ class Ours(Transcriber):
         results = model(samples)
         seconds = time.perf_counter() - started
         text = (results[0][0] or "") if results else ""
-        return self._timed(Result(text, counts=as_counts(model.statistics)), seconds)
+        return self._timed(Result(text, counts=vars(model.statistics)), seconds)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
         """Transcribe with openai-whisper's defaults, in batches with faster-whisper's."""
@@ -262,7 +257,7 @@ class Ours(Transcriber):
             )
         ]  # fmt: skip
         seconds = time.perf_counter() - started
-        return self._timed(Result.of_segments(segments, as_counts(model.statistics)), seconds)
+        return self._timed(Result.of_segments(segments, vars(model.statistics)), seconds)
 
     def _timed(self, result: Result, seconds: float) -> Timed:
         decoder = result.counts["decoder_seconds"]

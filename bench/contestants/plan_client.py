@@ -9,7 +9,7 @@ import torch
 from inputs import Listed, Utterance
 from plan import Row
 
-from contestants.base import Result, Timed, as_counts
+from contestants.base import Result, Timed
 from contestants.shared_weights import SharedWeights
 from contestants.ways import Way
 from espnet_medusa.errors import InputError
@@ -114,7 +114,7 @@ class PlanClient:
                 Result(
                     (nbest[0][0] or "") if nbest else "",
                     nbest=[([*ids], float(hypothesis.score)) for _, _, ids, hypothesis in nbest],
-                    counts=as_counts(state.statistics),
+                    counts=vars(state.statistics),
                 )
             )
         return Timed(results, encoder_seconds, seconds)

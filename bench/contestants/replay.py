@@ -19,7 +19,7 @@ import torch
 from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamSearch
 from espnet_medusa.search.greedy import GreedySearch
-from espnet_medusa.search.state import SearchState, Strategy
+from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.prefix import Prefix
 
 Tokens = tuple[int, ...]
@@ -67,20 +67,9 @@ class Hooked:
         """Set the names of the next inputs, in order."""
         self.expected, self.names, self.seconds = [*names], {}, 0.0
 
-    @property
-    def strategy(self) -> Strategy:
-        """The drafter's."""
-        return self.drafter.strategy
-
-    @property
-    def shape(self):
-        """The drafter's."""
-        return self.drafter.shape
-
-    @property
-    def needs_head_input(self) -> bool:
-        """The drafter's."""
-        return self.drafter.needs_head_input
+    def __getattr__(self, name: str):
+        """Everything else is the drafter's."""
+        return getattr(self.drafter, name)
 
     def begin(self, *utterances) -> "Hooked":
         """Begin the drafter as ``Drafter.begin``."""
@@ -92,10 +81,6 @@ class Hooked:
         if id(state) not in self.names:
             self.names[id(state)] = self.expected[len(self.names)]
         return self.names[id(state)]
-
-    def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """Draft before the first call, as ``Drafter.draft_prompt``."""
-        self.drafter.draft_prompt(states)
 
     def draft(self, states: Sequence[SearchState]) -> None:
         """Draft, then call ``drafted`` for each state."""

@@ -1,1 +1,1 @@
-"""Parts of ``gpu.py``: each a process of its own that writes a file of rows (``part.py``)."""
+"""Parts of ``gpu.py``. Each is a process of its own that writes a file of rows (``part.py``)."""

@@ -1,4 +1,4 @@
-"""A real Whisper from audio to text, greedy: milliseconds, word errors and memory, in batches."""
+"""Measure a real Whisper from audio to text, greedy, in batches: times, word errors and memory."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
-from contestants.base import Result, Setup, Timed, as_counts
+from contestants.base import Result, Setup, Timed
 from contestants.hugging_face import HuggingFace
 from contestants.subjects import SpeechSubject
 from contestants.ways import BASELINE, DRAFTERS, FLOAT32, HEADS, MODEL
@@ -30,13 +30,13 @@ from gpu_parts.part import Part, forget_peak, free_memory, open_part, part_parse
 
 OURS, TRANSFORMERS = "ours", "transformers"
 CONTESTANTS = (OURS, TRANSFORMERS)
-WARM_UP_UTTERANCES = 16  # calls of all usual sizes come among so many
+WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
 # U utterances (samples,) to their texts.
 Transcribe = Callable[[Sequence[np.ndarray]], Timed]
 
 
 def main(cmd: Sequence[str] | None = None) -> int:
-    """Measure; the exit status."""
+    """Measure and return the exit status."""
     args = get_parser().parse_args(cmd)
     args.whisper, args.data_dir = args.whisper.resolve(), args.data_dir.resolve()
     part = open_part(args, ["whisper", "data_dir", "num_utterances"])
@@ -52,7 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
     there = available(model, args.drafters, [])
     part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
     drafters = [BASELINE, *there.kinds]
-    language = model.whisper.language or "en"  # English models have no choice
+    language = model.whisper.language or "en"  # English models have no language prompt
     del model, there
     free_memory()
     for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
@@ -75,7 +75,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
 
 def get_parser() -> argparse.ArgumentParser:
     parser = part_parser(__doc__)
-    parser.add_argument("--whisper", type=Path, required=True, help="an experiment")
+    parser.add_argument("--whisper", type=Path, required=True, help="experiment of a real Whisper")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp and text")
     parser.add_argument("--num_utterances", type=positive, default=200, help="spread over it")
     parser.add_argument("--weights", nargs="+", required=True)
@@ -94,11 +94,11 @@ def measure(
     begin: Callable[[], Transcribe],
     peer: bool = False,
 ) -> None:
-    """All batch sizes of a contestant with its weights and drafts."""
+    """Measure all batch sizes of a contestant with its weights and drafts."""
     opened: list[Transcribe] = []
 
     def row(batch_size: int) -> dict:
-        if not opened:  # its failure is the row's
+        if not opened:  # a failure belongs to the row
             opened.append(begin())
         texts, figures = transcribe(opened[0], utterances, batch_size, args.device)
         reference = part.find({"reference": True})
@@ -153,7 +153,7 @@ def transcribe(
 
 
 def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
-    """Our greedy search."""
+    """Open our greedy search."""
     alone = {"search": "greedy", "ctc_weight": 0.0, "lm_weight": 0.0, "device": device}
     weights = find_weights(exp_dir, "whisper")
     model = Speech2Text(exp_dir / CONFIG, weights, **alone | options)
@@ -163,7 +163,7 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
 
 
 def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
-    """With encoder and decoder in one type of numbers."""
+    """Open our search, with encoder and decoder in one precision."""
     drafting = {"draft_depth": 0} if drafts == BASELINE else {"drafter": drafts}
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
     model = open_whisper(args.whisper, args.device, **drafting | numbers)
@@ -172,9 +172,7 @@ def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
     def work(speeches: Sequence[np.ndarray]) -> Timed:
         decodings = model.decode(speeches)
         results = [
-            Result(
-                (one.results[0][0] or "") if one.results else "", counts=as_counts(one.statistics)
-            )
+            Result((one.results[0][0] or "") if one.results else "", counts=vars(one.statistics))
             for one in decodings
         ]
         decoder = sum(one.statistics.decoder_seconds for one in decodings)

@@ -1,4 +1,4 @@
-"""The tests that need a GPU."""
+"""Run the tests that need a GPU."""
 
 import subprocess
 import sys
@@ -17,13 +17,13 @@ MARK = "cuda"
 
 
 class TestsFailed(Exception):
-    """Some of them, or pytest did not get so far."""
+    """Tests failed, or pytest did not finish."""
 
 
 def main(cmd: Sequence[str] | None = None) -> int:
-    """Measure; the exit status."""
+    """Run the tests and return the exit status."""
     parser = part_parser(__doc__)
-    parser.add_argument("--tests", nargs="+", help="default: the files that have such tests")
+    parser.add_argument("--tests", nargs="+", help="default: the files with such tests")
     args = parser.parse_args(cmd)
     part = open_part(args, ["tests"])
     part.measure({"mark": MARK}, lambda: run_tests(args.tests or marked_files(ROOT / "tests")))
@@ -31,16 +31,16 @@ def main(cmd: Sequence[str] | None = None) -> int:
 
 
 def marked_files(folder: Path) -> list[str]:
-    """Test files that name the mark: to read all others takes half a minute."""
+    """Return the test files that contain the mark; collecting all others takes half a minute."""
     files = sorted(folder.rglob("test_*.py"))
     return [str(path) for path in files if f"mark.{MARK}" in path.read_text(encoding="utf-8")]
 
 
 def run_tests(paths: list[str]) -> dict[str, int]:
-    """How many tests there are, and how many of them were skipped.
+    """Return the number of tests and of skipped tests.
 
     Raises:
-        TestsFailed: Names those that failed.
+        TestsFailed: Tests failed; the message names them.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -54,12 +54,12 @@ def run_tests(paths: list[str]) -> dict[str, int]:
 
 
 def read_report(path: Path) -> tuple[Counter, list[str]]:
-    """Tests by outcome, and the names of those that failed, of JUnit's XML."""
+    """Read tests by outcome, and the names of failed tests, from JUnit's XML."""
     outcomes, failed = Counter(), []
     for test in ElementTree.parse(path).iter("testcase"):
-        found = {child.tag for child in test}
-        bad = bool(found & {"failure", "error"})
-        outcomes["failed" if bad else "skipped" if "skipped" in found else "passed"] += 1
+        tags = {child.tag for child in test}
+        bad = bool(tags & {"failure", "error"})
+        outcomes["failed" if bad else "skipped" if "skipped" in tags else "passed"] += 1
         if bad:
             failed.append(f"{test.get('classname')}.{test.get('name')}")
     return outcomes, failed

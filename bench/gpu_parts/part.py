@@ -1,6 +1,6 @@
-"""What parts have in common: their options, and a file that gets each row when it is measured.
+"""Options of all parts, and the file of rows.
 
-So rows stay when a process ends early, and the next one goes on where it was.
+Each row is written when it is measured, so an interrupted run continues.
 """
 
 import argparse
@@ -20,19 +20,19 @@ from machine import code_version, describe_machine
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.inference.batches import one_line
 
-NO_TIME, NO_MEMORY = "no time was left", "the device's memory was not enough"
+NO_TIME, NO_MEMORY = "no time was left", "out of device memory"
 FAILED = 3  # exit status
 
 
 @dataclass
 class Kept:
-    """What a part has found.
+    """The rows of a part.
 
     Attributes:
-        about: What the rows were measured with; others are not gone on with.
+        about: Circumstances; rows of other circumstances are measured again.
         rows: Figures.
-        left_out: Why some are not there.
-        failed: What went wrong with others, a line each; the log says where.
+        left_out: By row, why it is missing.
+        failed: By row, its error in one line; the log has the traceback.
     """
 
     about: dict[str, Any]
@@ -42,11 +42,11 @@ class Kept:
 
     @staticmethod
     def read(path: Path) -> "Kept | None":
-        """Of a file; None: there is none."""
+        """Read a file; None: it does not exist."""
         return Kept(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
     def write(self, path: Path) -> None:
-        """At once and whole, whoever ends this process."""
+        """Write the file atomically."""
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         unfinished.replace(path)
@@ -54,12 +54,12 @@ class Kept:
 
 @dataclass
 class Part:
-    """A part at work.
+    """A running part.
 
     Attributes:
         path: The file.
-        kept: What is in it.
-        until: When no more rows are begun, on ``time.monotonic``.
+        kept: Its content.
+        until: Time on ``time.monotonic`` after which no row begins.
     """
 
     path: Path
@@ -68,12 +68,12 @@ class Part:
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":
-        """Go on with a file's rows if they were measured with the same, else begin.
+        """Continue with the rows of a file if its circumstances are equal, else start anew.
 
         Args:
             path: The file.
-            about: As ``Kept``'s.
-            seconds: After which no more rows are begun.
+            about: Circumstances.
+            seconds: Time limit after which no row begins.
         """
         about = json.loads(json.dumps(about, default=str))
         old = Kept.read(path)
@@ -84,17 +84,17 @@ class Part:
 
     @property
     def status(self) -> int:
-        """Of the process."""
+        """The exit status."""
         return FAILED if self.kept.failed else 0
 
     def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """The row with these values."""
+        """Return the row with these values."""
         return next((row for row in self.kept.rows if key.items() <= row.items()), None)
 
     def measure(
         self, key: dict[str, Any], work: Callable[[], dict[str, Any]], peer: bool = False
     ) -> None:
-        """Add a row, unless it is there, or why there is none.
+        """Measure a row unless it exists, and record why it fails.
 
         Args:
             key: What is measured.
@@ -121,17 +121,21 @@ class Part:
 
 
 def part_parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the options of all parts."""
+    """Build a parser with the options of all parts."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="JSON, gone on with")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no rows later")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="JSON; an interrupted run continues"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="time limit for new rows"
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--threads", type=positive, default=2)
     return parser
 
 
 def open_part(args: argparse.Namespace, named: Sequence[str]) -> Part:
-    """The part that options ask for; ``named`` are those of them that all of its rows depend on."""
+    """Open the part; ``named`` are the options on which all of its rows depend."""
     torch.set_num_threads(args.threads)
     about = {name: getattr(args, name) for name in named}
     machine = describe_machine(args.device, args.threads)
@@ -140,18 +144,18 @@ def open_part(args: argparse.Namespace, named: Sequence[str]) -> Part:
 
 
 def free_memory() -> None:
-    """Give back what nobody needs on a GPU: the next row's peak is its own."""
+    """Free unused memory of the GPU before the next row."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def forget_peak(device: str) -> None:
-    """Begin a new peak of the GPU's memory."""
+    """Reset the peak of the GPU's memory."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
 
 
 def peak_bytes(device: str) -> int | None:
-    """Most bytes of tensors on the GPU since then, whatever is there for long included."""
+    """Return the peak of tensor bytes on the GPU since ``forget_peak``; None: on a CPU."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else None

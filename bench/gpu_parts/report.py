@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from contestants.ways import DRAFTS
-from matplotlib import pyplot
+from plots import panels
 
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.style import COLORS, STYLE, legend_above, save
+from espnet_medusa.report.figures.style import COLORS
+from espnet_medusa.report.tables.markdown import markdown_table
 from gpu_parts.part import Kept
 
 GIGA = 1e9
@@ -23,25 +23,25 @@ TEXT_COLUMNS = {  # title: figure and how it is written
     "GB": ("peak_bytes", "{:.2f}"),
 }
 CALL_NOTES = """\
-- *A call*: the decoder over so many new tokens of each utterance and the vocabulary projections of
-  all of them, behind 36 tokens and 1500 frames of memory; medians, each call waited for, after some
-  to warm up. *transformers*: the same layers with its own cache; *compiled*: `torch.compile` with a
-  cache of a fixed size. *GB*: the most that tensors took on the GPU, weights included.
+- *A call*: the decoder and the vocabulary projections over new tokens of each utterance, after 36
+  tokens, with 1500 frames of memory; medians of synchronized calls after warm-up. *transformers*:
+  the same layers with its own cache; *compiled*: `torch.compile` with a static cache. *GB*: peak
+  memory of tensors on the GPU, with weights.
 """
 TEXT_NOTES = """\
-- Samples to text, greedy; milliseconds are an utterance's share of its batch, medians over full
-  batches after some to warm up. Encoder and decoder compute in the same numbers. *Same text*: as
-  the first row. WER after Whisper's normalizer.
+- Samples to text, greedy. Milliseconds are per utterance, medians over full batches after warm-up.
+  Encoder and decoder have the same precision. *Same text*: equal to the first row's. WER after
+  Whisper's normalizer.
 """
 
 
 def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> None:
-    """Write gpu.md, and the figures that there are rows for.
+    """Write gpu.md and its plots.
 
     Args:
-        found: By part: ``tests``, ``calls_SHAPE``, ``texts_NAME``.
-        machine: As ``describe_machine`` says, with ``gpu`` of ``describe_gpu``.
-        folder: To write to.
+        found: Rows by part: ``tests``, ``calls_SHAPE``, ``texts_NAME``.
+        machine: Result of ``describe_machine``, with ``gpu`` of ``describe_gpu``.
+        folder: Folder to write.
     """
     calls = _of_kind(found, "calls")
     texts = _of_kind(found, "texts")
@@ -74,7 +74,7 @@ def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> N
 
 
 def call_table(kept: Kept) -> str:
-    """A row for each contestant, weights and batch, a column for each number of nodes."""
+    """Return a row for each contestant, weights and batch size; columns are node counts."""
     nodes = sorted({row["nodes"] for row in kept.rows})
     titles = ["contestant", "weights", "batch", *(f"{count} nodes [ms]" for count in nodes), "GB"]
     table = []
@@ -88,7 +88,7 @@ def call_table(kept: Kept) -> str:
 
 
 def text_table(kept: Kept) -> str:
-    """A row for each way and batch."""
+    """Return a row for each contestant, drafter and batch size."""
     table = []
     for row in kept.rows:
         peak = row["peak_bytes"]
@@ -106,32 +106,24 @@ def _cells(row: Mapping) -> list[str]:
 
 
 def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:
-    """Of the smallest batch: bars for each contestant and weights, by nodes; a panel a shape."""
-    with pyplot.rc_context(STYLE):
-        panels = [_smallest_batch(kept.rows) for kept in calls.values()]
-        height = 1.4 + 0.25 * max(map(len, panels))
-        figure, axes = pyplot.subplots(
-            1, len(panels), figsize=(5.6 * len(panels), height), squeeze=False, layout="constrained"
-        )
-        for axis, shape, rows in zip(axes[0], calls, panels, strict=True):
+    """Plot the smallest batch: bars by contestant, weights and nodes, a panel for each shape."""
+    shapes = [_smallest_batch(kept.rows) for kept in calls.values()]
+    size = 5.6, 1.4 + 0.25 * max(map(len, shapes))
+    with panels([*calls], path, size, legend=False) as axes:
+        for axis, rows in zip(axes, shapes, strict=True):
             nodes = sorted({row["nodes"] for row in rows})
             names = [f"{row['contestant']}, {row['weights']}, {row['nodes']}" for row in rows]
             colors = [COLORS[nodes.index(row["nodes"])] for row in rows]
             axis.barh(names, [row["ms"][MEDIAN] for row in rows], color=colors)
             axis.invert_yaxis()
             axis.grid(axis="y", visible=False)
-            axis.set_title(f"{shape}, nodes of a call: {', '.join(map(str, nodes))}")
-            axis.set_xlabel("ms a call (medians)")
-        save(figure, path)
+            axis.set_xlabel("ms a call (medians), by contestant, weights and nodes")
 
 
 def plot_batches(texts: Mapping[str, Kept], path: Path) -> None:
-    """Milliseconds of an utterance by batch; a panel a model."""
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(texts), figsize=(5.6 * len(texts), 3.6), squeeze=False, layout="constrained"
-        )
-        for axis, (name, kept) in zip(axes[0], texts.items(), strict=True):
+    """Plot milliseconds per utterance by batch size, a panel for each model."""
+    with panels([*texts], path, (5.6, 3.6)) as axes:
+        for axis, kept in zip(axes, texts.values(), strict=True):
             ways: dict[str, list[dict]] = {}
             for row in kept.rows:
                 ways.setdefault(f"{_label(row)}, {row['weights']}", []).append(row)
@@ -139,14 +131,12 @@ def plot_batches(texts: Mapping[str, Kept], path: Path) -> None:
                 sizes = [row["batch_size"] for row in rows]
                 times = [row["ms"] for row in rows]
                 axis.plot(sizes, times, color=COLORS[number % len(COLORS)], marker="o", label=way)
-            axis.set(xscale="log", yscale="log", title=name)
+            axis.set(xscale="log", yscale="log")
             axis.set(xlabel="utterances together", ylabel="ms an utterance (medians)")
-        legend_above(figure, axes.flat, columns=3)
-        save(figure, path)
 
 
 def _of_kind(found: Mapping[str, Kept], kind: str) -> dict[str, Kept]:
-    """Parts by what they are of, of those that have rows."""
+    """Return the parts of a kind that have rows, by what they measure."""
     return {
         name.removeprefix(kind).removeprefix("_"): kept
         for name, kept in found.items()
@@ -155,7 +145,7 @@ def _of_kind(found: Mapping[str, Kept], kind: str) -> dict[str, Kept]:
 
 
 def _machine(machine: Mapping) -> str:
-    """What figures were measured on and with."""
+    """Return the table of the machine."""
     facts = {
         "processor": f"{machine['processor']}, {machine['cores']} cores",
         "threads": str(machine["threads"]),
@@ -166,7 +156,7 @@ def _machine(machine: Mapping) -> str:
 
 
 def _grouped(rows: Iterable[dict]) -> dict[tuple[str, str, int], list[dict]]:
-    """Rows of each contestant, weights and batch, in order."""
+    """Group rows by contestant, weights and batch size."""
     groups: dict[tuple[str, str, int], list[dict]] = {}
     for row in rows:
         key = row["contestant"], row["weights"], row["batch_size"]
@@ -180,6 +170,6 @@ def _smallest_batch(rows: list[dict]) -> list[dict]:
 
 
 def _label(row: Mapping) -> str:
-    """Who, with which drafts."""
+    """Return contestant and drafts in words."""
     drafts = DRAFTS[row["drafts"]] if row["drafts"] else ""
     return ", ".join(filter(None, [row["contestant"], drafts]))

@@ -1,4 +1,4 @@
-"""Milliseconds and memory of decoder calls of a Whisper's shape with random weights."""
+"""Measure time and memory of decoder calls of a Whisper's shape with random weights."""
 
 import argparse
 import copy
@@ -19,13 +19,13 @@ from gpu_parts.part import Part, forget_peak, open_part, part_parser, peak_bytes
 OURS, NO_GRAPHS = "ours", "ours, kernel by kernel"
 EAGER, COMPILED = "transformers", "transformers compiled"
 CONTESTANTS = (OURS, EAGER, COMPILED, NO_GRAPHS)
-COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # the first captures CUDA graphs
+COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # "reduce-overhead" captures CUDA graphs
 # (memory (U, S, D), nodes) to calls
 Begin = Callable[[torch.Tensor, int], Calls]
 
 
 def main(cmd: Sequence[str] | None = None) -> int:
-    """Measure; the exit status."""
+    """Measure and return the exit status."""
     args = get_parser().parse_args(cmd)
     part = open_part(args, ["shape"])
     decoder = random_decoder(args.shape, heads="none").requires_grad_(False)
@@ -48,7 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def batch_sizes(args: argparse.Namespace, contestant: str, weights: str) -> list[int]:
-    """Those that a contestant takes part with: who compiles, which takes long, with the first."""
+    """Return the batch sizes of a contestant: the compiled one has only the first."""
     if contestant != COMPILED:
         return args.batch_sizes
     return args.batch_sizes[:1] if weights == args.weights[0] else []
@@ -62,11 +62,11 @@ def measure(
     weights: str,
     sizes: Sequence[int],
 ) -> None:
-    """All rows of a contestant with one type of weights."""
+    """Measure all rows of a contestant with one type of weights."""
     opened: list[Begin] = []
 
     def row(utterances: int, nodes: int) -> dict:
-        if not opened:  # its failure is the row's
+        if not opened:  # a failure belongs to the row
             opened.append(BUILDERS[contestant](decoder, weights, args.device))
         return time_row(opened[0], decoder, utterances, nodes, args)
 
@@ -86,7 +86,7 @@ def time_row(
     nodes: int,
     args: argparse.Namespace,
 ) -> dict:
-    """Quartiles of a call's milliseconds, and the most bytes on the GPU meanwhile."""
+    """Return quartiles of a call's milliseconds, and the peak of GPU memory."""
     generator = torch.Generator().manual_seed(0)
     size = decoder.whisper.config.d_model
     memory = torch.randn(utterances, MEMORY_FRAMES, size, generator=generator).to(args.device)
@@ -99,21 +99,21 @@ def time_row(
 def ours(
     decoder: WhisperMedusaDecoder, weights: str, device: str, with_graphs: bool = True
 ) -> Begin:
-    """Our runtime; afterwards the module is where it was, as its weights are of no more use."""
+    """Build our runtime; the module then returns to the CPU."""
     runtime = build_runtime(decoder.to(device), weights, lasting=with_graphs)
     decoder.to("cpu")
     return lambda memory, nodes: TreeCalls(runtime, memory)
 
 
 def transformers(decoder: WhisperMedusaDecoder, weights: str, device: str) -> Begin:
-    """transformers' decoder, which ours consists of."""
+    """Copy transformers' decoder, which ours contains."""
     dtype = getattr(torch, weights)
     whisper = copy.deepcopy(decoder.whisper).to(device, dtype)
     return lambda memory, nodes: CachedCalls(whisper, memory.to(dtype))
 
 
 def compiled(decoder: WhisperMedusaDecoder, weights: str, device: str) -> Begin:
-    """The same, compiled."""
+    """Copy transformers' decoder and compile it."""
     dtype = getattr(torch, weights)
     whisper = copy.deepcopy(decoder.whisper).to(device, dtype)
     mode = COMPILE_MODE[device]
