@@ -203,7 +203,7 @@ def make_trained(args: argparse.Namespace, path: Path) -> tuple[MemorySubject, I
     subject = trained_subject(path, name, model, draft, utterances)
 
     def to_text(tokens: list[int]) -> str:
-        shown = [token for token in tokens if token not in model.writer.hidden_ids]
+        shown = [token for token in tokens if token not in model.model.writer.hidden_ids]
         return model.tokenizer.tokens2text(model.converter.ids2tokens(shown))
 
     texts = {utterance.id: utterance.text for utterance in utterances}

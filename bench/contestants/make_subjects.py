@@ -190,8 +190,9 @@ def speech_subject(
     if language == DETECT:
         raise InputError(f"{exp_dir}: language: {DETECT}; allowed: a code, for all programs")
     models = [] if draft_model is None else [DraftModelFiles(draft_model)]
-    drafters = available(speech2text, DRAFTERS, models)
-    windows = (speech2text.window_s, drafters.window_s)
+    available_drafters = available(speech2text, DRAFTERS, models)
+    drafters = [*dict.fromkeys(one.kind for one in available_drafters.drafters.values())]
+    windows = (speech2text.window_s, available_drafters.window_s)
     window = min(seconds for seconds in windows if seconds is not None)
     speeches = {one.id: one.speech for one in utterances if long or one.seconds <= window}
     if not speeches:
@@ -199,7 +200,7 @@ def speech_subject(
     checkpoint = read_experiment(exp_dir, weights)
     subject = SpeechSubject(
         folder, name, [*speeches], str(config), str(weights), language, draft_model,
-        drafters.kinds, drafters.left_out, long,
+        drafters, available_drafters.left_out, long,
     )  # fmt: skip
     for target in (subject.hugging_face, subject.ctranslate2):
         target.mkdir(parents=True)

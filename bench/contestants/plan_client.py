@@ -14,11 +14,10 @@ from contestants.shared_weights import SharedWeights
 from contestants.ways import Way
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
-from espnet_medusa.inference.draft_material import draft_inputs
+from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
-from espnet_medusa.search.options import LengthLimits
 
 
 class PlanSubject:
@@ -95,14 +94,13 @@ class PlanClient:
     @torch.no_grad()
     def decode(self, way: Way, names: list[str]) -> Timed:
         """Decode utterances together; the draft model's encoder counts as drafting."""
-        model = self.models[way.search, way.contestant]
+        model = self.models[way.search, way.contestant].model
         memory, frames, encoder_seconds = self._encode(model, names)
-        prompt = model.prompts(memory, frames, [None] * len(frames))
+        prompt = model.make_prompts(memory, frames, [None] * len(frames))
         started = time.perf_counter()
-        inputs = draft_inputs(model, self.audio.branch(), prompt.tolist())
+        inputs = model.draft_inputs(self.audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(names)
-        limits = LengthLimits(model.maxlenratio, model.minlenratio)
-        states = model.search(memory, frames, prompt, limits, inputs)
+        states = model.search(memory, frames, prompt, model.limits, inputs)
         seconds = time.perf_counter() - started
         for state in states:
             state.statistics.draft_seconds += reading
@@ -120,7 +118,7 @@ class PlanClient:
         return Timed(results, encoder_seconds, seconds)
 
     def _encode(
-        self, model: Speech2Text, names: list[str]
+        self, model: DecodingModel, names: list[str]
     ) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Memory, frames and seconds of a batch; computed once for each encoder."""
         if names != self.names:

@@ -37,17 +37,17 @@ class SharedWeights:
             InputError: The experiment or an option is unusable.
         """
         speech2text = Speech2Text(config, weights, **options)
+        model = speech2text.model
         if window is not None:
-            speech2text.encoder.whisper.window = window
-        chosen = speech2text.search_options
-        speech2text.encoder = self._known(speech2text.encoder, chosen.encoding)
-        if speech2text.encoder.whisper is not None:
-            speech2text.asr_model.encoder = speech2text.encoder.whisper
-        draft = speech2text.draft_model
+            model.encoder.whisper.window = window
+        encoder = self._known(model.encoder, model.options.encoding)
+        if encoder.whisper is not None:
+            speech2text.asr_model.encoder = encoder.whisper
+        draft = model.draft_model
         if draft is not None:
-            speech2text.draft_model = replace(
-                draft, encoder=self._known(draft.encoder, chosen.draft_encoding)
-            )
+            precision = model.options.draft_encoding
+            draft = replace(draft, encoder=self._known(draft.encoder, precision))
+        speech2text.model = replace(model, encoder=encoder, draft_model=draft)
         search = speech2text.search
         if search is not None:
             precisions = options.get("dtype"), options.get("decoder_precision")

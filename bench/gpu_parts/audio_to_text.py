@@ -51,7 +51,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
         raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
     there = available(model, args.drafters, [])
     part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
-    drafters = [BASELINE, *there.kinds]
+    drafters = [BASELINE, *dict.fromkeys(one.kind for one in there.drafters.values())]
     language = model.whisper.language or "en"  # English models have no language prompt
     del model, there
     free_memory()

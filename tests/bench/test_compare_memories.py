@@ -278,8 +278,8 @@ def test_a_subject_survives_saving(kind, request):
 def test_the_encoder_is_the_models_encoder(trained_subject, models, utterances):
     for memory, utterance in zip(memories(trained_subject), utterances, strict=True):
         with torch.no_grad():
-            audio = models[0].batch([torch.from_numpy(utterance.speech)])
-            expected, _ = models[0].encode(audio)
+            audio = models[0].model.batch([torch.from_numpy(utterance.speech)])
+            expected, _ = models[0].model.encode(audio)
         assert np.array_equal(memory, expected[0].numpy())
 
 
