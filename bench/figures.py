@@ -11,7 +11,7 @@ from runner import Journal
 from segments import common_segments, first_difference, same_segments, word_time_difference
 
 from espnet_medusa.recipe.tokens import make_cleaner
-from espnet_medusa.report.measures.bootstrap import ratio_of_sums
+from espnet_medusa.report.measures import ratio_of_sums
 from espnet_medusa.scoring.alignment import align_pairs
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.search.statistics import DecodingStatistics

@@ -22,7 +22,7 @@ from contestants.ways import Way
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.report.plan.yaml_file import as_mapping, read_mapping, require
+from espnet_medusa.report.plan import as_mapping, read_mapping, require
 
 Options = Mapping[str, Any]
 

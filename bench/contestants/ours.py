@@ -31,11 +31,12 @@ from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.process import keep_freed_memory
-from espnet_medusa.search.beam import BeamSearch, BeamState
-from espnet_medusa.search.build import build_beam, build_greedy
+from espnet_medusa.search.beam import BeamState
+from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.greedy import GreedySearch, GreedyState
+from espnet_medusa.search.greedy import GreedyState
 from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.search import Search
 
 DRAFT_VOCAB_SIZE = 4096  # with random weights; the trained model's vocabulary is smaller
 BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
@@ -74,18 +75,18 @@ class MemoryOurs(MemoryDecoder):
         torch.set_num_threads(self.setup.threads)
         self.decoder = load_decoder(self.subject).to(self.setup.device)
         keep_freed_memory()  # as asr_inference does
-        self.searches: dict[tuple[str, str], GreedySearch | BeamSearch] = {}
+        self.searches: dict[tuple[str, str], Search] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
         self.recorders: dict[str, Recorder] = {}
 
-    def search(self, way: Way) -> GreedySearch | BeamSearch:
+    def search(self, way: Way) -> Search:
         """Return the search of a way, which is built on first use."""
         key = way.search, way.drafts
         if key not in self.searches:
             self.searches[key] = self._build(way)
         return self.searches[key]
 
-    def _build(self, way: Way) -> GreedySearch | BeamSearch:
+    def _build(self, way: Way) -> Search:
         greedy = way.beam_size == 1
         drafter = HEADS if way.drafts == REPLAYED else way.drafts or None
         options = SearchOptions(
@@ -96,12 +97,10 @@ class MemoryOurs(MemoryDecoder):
         )
         sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
         runtime, sources = build_runtime(self.decoder, self.weights), self._sources(drafter)
+        model = SearchModel(runtime, *sizes, torch.device(device), sources=sources)
         if greedy:
-            return build_greedy(options, runtime, *sizes, torch.device(device), sources)
-        return build_beam(
-            *(options, runtime, {}, None, {"decoder": 1.0}, way.beam_size, *sizes, False),
-            *(torch.device(device), sources, 1),
-        )
+            return build_greedy(options, model)
+        return build_beam(options, model, way.beam_size, nbest=1)
 
     def _sources(self, drafter: str | None) -> DraftSources:
         """Collect what a drafter needs besides heads."""
@@ -137,7 +136,7 @@ class MemoryOurs(MemoryDecoder):
 
     @torch.no_grad()
     def _run(
-        self, search: GreedySearch | BeamSearch, memories: Sequence[np.ndarray]
+        self, search: Search, memories: Sequence[np.ndarray]
     ) -> list[GreedyState] | list[BeamState]:
         device = self.setup.device
         memory = torch.from_numpy(pad_memories(memories)).to(device)

@@ -17,8 +17,7 @@ from functools import cached_property
 import torch
 
 from espnet_medusa.search.ahead.run_ahead import RunAhead
-from espnet_medusa.search.beam import BeamSearch
-from espnet_medusa.search.greedy import GreedySearch
+from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.prefix import Prefix
 
@@ -45,7 +44,7 @@ class Record:
 
 
 class Hooked:
-    """Wraps the drafter and the strategy of a search; its own time is counted separately.
+    """Wraps the planner and the strategy of a search; its own time is counted separately.
 
     Args:
         search: The search.
@@ -54,13 +53,13 @@ class Hooked:
         seconds: Time of the wrappers.
     """
 
-    def __init__(self, search: GreedySearch | BeamSearch):
+    def __init__(self, search: Search):
         self.search = search
         self.seconds = 0.0
         self.names: dict[int, str] = {}
         self.judge = search.strategy.judge
-        self.drafter: RunAhead = search.drafter
-        search.strategy.judge, search.drafter = self._judge, self
+        self.planner: RunAhead = search.planner
+        search.strategy.judge, search.planner = self._judge, self
         self.expected: list[str] = []
 
     def expect(self, names: Sequence[str]) -> None:
@@ -68,12 +67,12 @@ class Hooked:
         self.expected, self.names, self.seconds = [*names], {}, 0.0
 
     def __getattr__(self, name: str):
-        """Everything else is the drafter's."""
-        return getattr(self.drafter, name)
+        """Everything else is the planner's."""
+        return getattr(self.planner, name)
 
-    def begin(self, *utterances) -> "Hooked":
-        """Begin the drafter as ``Drafter.begin``."""
-        self.drafter = self.drafter.begin(*utterances)
+    def begin(self, context) -> "Hooked":
+        """Begin as ``DraftPlanner.begin``."""
+        self.planner = self.planner.begin(context)
         return self
 
     def name(self, state: SearchState) -> str:
@@ -84,7 +83,7 @@ class Hooked:
 
     def draft(self, states: Sequence[SearchState]) -> None:
         """Draft, then call ``drafted`` for each state."""
-        self.drafter.draft(states)
+        self.planner.draft(states)
         started = time.perf_counter()
         for state in states:
             self.drafted(state)
@@ -115,7 +114,7 @@ class Recorder(Hooked):
         records: Records by input, which this extends.
     """
 
-    def __init__(self, search: GreedySearch | BeamSearch, records: dict[str, Record]):
+    def __init__(self, search: Search, records: dict[str, Record]):
         super().__init__(search)
         self.records = records
 
@@ -143,11 +142,7 @@ class Replayer(Hooked):
     """
 
     def __init__(
-        self,
-        search: GreedySearch | BeamSearch,
-        records: dict[str, Record],
-        steps: Sequence[int],
-        vocab_size: int,
+        self, search: Search, records: dict[str, Record], steps: Sequence[int], vocab_size: int
     ):
         super().__init__(search)
         self.records, self.steps, self.vocab_size = records, steps, vocab_size

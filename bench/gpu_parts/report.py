@@ -6,8 +6,8 @@ from pathlib import Path
 from contestants.ways import DRAFTS
 from plots import panels
 
-from espnet_medusa.report.figures.style import COLORS
-from espnet_medusa.report.tables.markdown import markdown_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.report.style import COLORS
 from gpu_parts.part import Kept
 
 GIGA = 1e9
