@@ -31,7 +31,7 @@ import torch
 from contestants.make_subjects import WHISPER_SHAPES
 from contestants.ways import BFLOAT16, FLOAT16, FLOAT32
 from gpu_parts.audio_to_text import CONTESTANTS as PROGRAMS
-from gpu_parts.part import FAILED, Kept
+from gpu_parts.part import FAILED, PartResults
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import CONTESTANTS
 from machine import describe_gpu, describe_machine, machine_name
@@ -111,9 +111,9 @@ def work(args: argparse.Namespace) -> int:
     if args.device == "cuda":
         about["gpu"] = describe_gpu()
     parts, until = plan(args), time.monotonic() + SECONDS * args.minutes
-    found: dict[str, Kept] = {}
+    found: dict[str, PartResults] = {}
     if args.whisper is None and TEXTS in args.parts:
-        found[TEXTS] = Kept({}, left_out={"audio to text": NO_WHISPER})
+        found[TEXTS] = PartResults({}, left_out={"audio to text": NO_WHISPER})
     for number, part in enumerate(parts):
         left = max(until - time.monotonic(), 0.0)
         seconds = left * part.share / sum(one.share for one in parts[number:])
@@ -124,7 +124,7 @@ def work(args: argparse.Namespace) -> int:
             print(f"{part.name}: failed: {what}: {reason}", flush=True)
         write_report(found, about, folder)
     print(folder / "gpu.md")
-    return FAILED if any(kept.failed for kept in found.values()) else 0
+    return FAILED if any(results.failed for results in found.values()) else 0
 
 
 def check(args: argparse.Namespace) -> None:
@@ -172,7 +172,7 @@ def plan(args: argparse.Namespace) -> list[Planned]:
     return parts
 
 
-def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: float) -> Kept:
+def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: float) -> PartResults:
     """Run a part until it ends or its time is over; return its rows and failures."""
     command = [sys.executable, "-m", f"gpu_parts.{MODULES[part.kind]}", "--output", str(output)]
     command += ["--seconds", f"{seconds:.1f}", "--device", args.device]
@@ -201,12 +201,12 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
                 os.killpg(process.pid, signal.SIGKILL)  # with its children
                 process.wait()
     begun = written(output) != before  # otherwise an earlier run wrote the rows
-    kept = (Kept.read(output) if begun else None) or Kept({})
+    results = (PartResults.read(output) if begun else None) or PartResults({})
     if reason is not None:
-        kept.failed[part.name] = f"{reason}; see {log.name}"
+        results.failed[part.name] = f"{reason}; see {log.name}"
         if begun:
-            kept.write(output)
-    return kept
+            results.write(output)
+    return results
 
 
 def written(path: Path) -> int | None:

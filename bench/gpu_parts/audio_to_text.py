@@ -46,20 +46,20 @@ def main(cmd: Sequence[str] | None = None) -> int:
     enter_experiment(args.whisper)
     model = open_whisper(args.whisper, args.device, draft_depth=0)
     window = model.window_s
-    kept = [one for one in utterances if window is None or one.seconds <= window]
-    if not kept:
+    speech = [one for one in utterances if window is None or one.seconds <= window]
+    if not speech:
         raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
-    there = available(model, args.drafters, [])
-    part.kept.left_out |= {f"{OURS}, drafts": reason for reason in there.left_out}
-    drafters = [BASELINE, *dict.fromkeys(one.kind for one in there.drafters.values())]
+    available_drafters = available(model, args.drafters, [])
+    part.results.left_out |= {f"{OURS}, drafts": reason for reason in available_drafters.left_out}
+    drafters = [BASELINE, *dict.fromkeys(one.kind for one in available_drafters.drafters.values())]
     language = model.whisper.language or "en"  # English models have no language prompt
-    del model, there
+    del model, available_drafters
     free_memory()
     for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
         if OURS in args.contestants:
             for drafts in drafters:
                 begin = partial(ours, args, weights, drafts)
-                measure(part, args, kept, (OURS, weights, drafts), begin)
+                measure(part, args, speech, (OURS, weights, drafts), begin)
     if TRANSFORMERS in args.contestants:
         with tempfile.TemporaryDirectory() as folder:
             subject = SpeechSubject(Path(folder), "", [], "", "", language)
@@ -69,7 +69,7 @@ def main(cmd: Sequence[str] | None = None) -> int:
             del checkpoint
             for weights in args.weights:
                 begin = partial(transformers, subject, args, weights)
-                measure(part, args, kept, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
+                measure(part, args, speech, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
     return part.status
 
 

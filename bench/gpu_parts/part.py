@@ -25,7 +25,7 @@ FAILED = 3  # exit status
 
 
 @dataclass
-class Kept:
+class PartResults:
     """The rows of a part.
 
     Attributes:
@@ -41,9 +41,11 @@ class Kept:
     failed: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def read(path: Path) -> "Kept | None":
+    def read(path: Path) -> "PartResults | None":
         """Read a file; None: it does not exist."""
-        return Kept(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        return (
+            PartResults(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        )
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -58,12 +60,12 @@ class Part:
 
     Attributes:
         path: The file.
-        kept: Its content.
+        results: Its content.
         until: Time on ``time.monotonic`` after which no row begins.
     """
 
     path: Path
-    kept: Kept
+    results: PartResults
     until: float
 
     @staticmethod
@@ -76,20 +78,20 @@ class Part:
             seconds: Time limit after which no row begins.
         """
         about = json.loads(json.dumps(about, default=str))
-        old = Kept.read(path)
+        old = PartResults.read(path)
         rows = old.rows if old is not None and old.about == about else []
-        part = Part(path, Kept(about, rows), time.monotonic() + seconds)
-        part.kept.write(path)
+        part = Part(path, PartResults(about, rows), time.monotonic() + seconds)
+        part.results.write(path)
         return part
 
     @property
     def status(self) -> int:
         """The exit status."""
-        return FAILED if self.kept.failed else 0
+        return FAILED if self.results.failed else 0
 
     def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """Return the row with these values."""
-        return next((row for row in self.kept.rows if key.items() <= row.items()), None)
+        return next((row for row in self.results.rows if key.items() <= row.items()), None)
 
     def measure(
         self, key: dict[str, Any], work: Callable[[], dict[str, Any]], peer: bool = False
@@ -105,19 +107,19 @@ class Part:
             return
         name = ", ".join(str(value) for value in key.values() if value != "")
         if time.monotonic() > self.until:
-            self.kept.left_out[name] = NO_TIME
+            self.results.left_out[name] = NO_TIME
         else:
             try:
-                self.kept.rows.append(key | work())
+                self.results.rows.append(key | work())
             except torch.OutOfMemoryError:
-                self.kept.left_out[name] = NO_MEMORY
+                self.results.left_out[name] = NO_MEMORY
             except Exception as error:  # whatever it was, the others go on
                 print(f"{name}:", file=sys.stderr)
                 traceback.print_exc()
-                (self.kept.left_out if peer else self.kept.failed)[name] = one_line(error)
+                (self.results.left_out if peer else self.results.failed)[name] = one_line(error)
             finally:
                 free_memory()
-        self.kept.write(self.path)
+        self.results.write(self.path)
 
 
 def part_parser(description: str) -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from plots import panels
 
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.report.style import COLORS
-from gpu_parts.part import Kept
+from gpu_parts.part import PartResults
 
 GIGA = 1e9
 MEDIAN = 1  # of quartiles
@@ -35,7 +35,7 @@ TEXT_NOTES = """\
 """
 
 
-def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> None:
+def write_report(found: Mapping[str, PartResults], machine: Mapping, folder: Path) -> None:
     """Write gpu.md and its plots.
 
     Args:
@@ -46,22 +46,22 @@ def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> N
     calls = _of_kind(found, "calls")
     texts = _of_kind(found, "texts")
     parts = [f"# {machine['device']}\n", _machine(machine)]
-    for kept in _of_kind(found, "tests").values():
-        for row in kept.rows:
+    for results in _of_kind(found, "tests").values():
+        for row in results.rows:
             parts.append(f"{row['tests']} tests need a GPU; {row['skipped']} were skipped.\n")
-    for shape, kept in calls.items():
-        parts.append(f"## Decoder calls, {shape}'s shape, random weights\n\n{call_table(kept)}")
+    for shape, results in calls.items():
+        parts.append(f"## Decoder calls, {shape}'s shape, random weights\n\n{call_table(results)}")
     if calls:
         plot_calls(calls, folder / "gpu_calls.png")
         parts.append(f"![Milliseconds of a call](gpu_calls.png)\n\n{CALL_NOTES}")
-    for name, kept in texts.items():
-        parts.append(f"## {name}, audio to text\n\n{text_table(kept)}")
+    for name, results in texts.items():
+        parts.append(f"## {name}, audio to text\n\n{text_table(results)}")
     if texts:
         plot_batches(texts, folder / "gpu_batches.png")
         parts.append(f"![By batch](gpu_batches.png)\n\n{TEXT_NOTES}")
     for title, reasons in (
-        ("Failed", {name: kept.failed for name, kept in found.items()}),
-        ("Left out", {name: kept.left_out for name, kept in found.items()}),
+        ("Failed", {name: results.failed for name, results in found.items()}),
+        ("Left out", {name: results.left_out for name, results in found.items()}),
     ):
         lines = [
             f"- {name}: {what}: {reason}\n"
@@ -73,12 +73,12 @@ def write_report(found: Mapping[str, Kept], machine: Mapping, folder: Path) -> N
     (folder / "gpu.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def call_table(kept: Kept) -> str:
+def call_table(results: PartResults) -> str:
     """Return a row for each contestant, weights and batch size; columns are node counts."""
-    nodes = sorted({row["nodes"] for row in kept.rows})
+    nodes = sorted({row["nodes"] for row in results.rows})
     titles = ["contestant", "weights", "batch", *(f"{count} nodes [ms]" for count in nodes), "GB"]
     table = []
-    for (contestant, weights, batch_size), rows in _grouped(kept.rows).items():
+    for (contestant, weights, batch_size), rows in _grouped(results.rows).items():
         ms = {row["nodes"]: f"{row['ms'][MEDIAN]:.2f}" for row in rows}
         peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
         peak = f"{max(peaks) / GIGA:.2f}" if peaks else ""
@@ -87,10 +87,10 @@ def call_table(kept: Kept) -> str:
     return markdown_table(titles, table, text_columns=2)
 
 
-def text_table(kept: Kept) -> str:
+def text_table(results: PartResults) -> str:
     """Return a row for each contestant, drafter and batch size."""
     table = []
-    for row in kept.rows:
+    for row in results.rows:
         peak = row["peak_bytes"]
         row = row | {"peak_bytes": None if peak is None else peak / GIGA}
         way = _label(row), row["weights"], str(row["batch_size"])
@@ -105,9 +105,9 @@ def _cells(row: Mapping) -> list[str]:
     return ["" if value is None else form.format(value) for value, form in figures]
 
 
-def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:
+def plot_calls(calls: Mapping[str, PartResults], path: Path) -> None:
     """Plot the smallest batch: bars by contestant, weights and nodes, a panel for each shape."""
-    shapes = [_smallest_batch(kept.rows) for kept in calls.values()]
+    shapes = [_smallest_batch(results.rows) for results in calls.values()]
     size = 5.6, 1.4 + 0.25 * max(map(len, shapes))
     with panels([*calls], path, size, legend=False) as axes:
         for axis, rows in zip(axes, shapes, strict=True):
@@ -120,12 +120,12 @@ def plot_calls(calls: Mapping[str, Kept], path: Path) -> None:
             axis.set_xlabel("ms a call (medians), by contestant, weights and nodes")
 
 
-def plot_batches(texts: Mapping[str, Kept], path: Path) -> None:
+def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
     """Plot milliseconds per utterance by batch size, a panel for each model."""
     with panels([*texts], path, (5.6, 3.6)) as axes:
-        for axis, kept in zip(axes, texts.values(), strict=True):
+        for axis, results in zip(axes, texts.values(), strict=True):
             ways: dict[str, list[dict]] = {}
-            for row in kept.rows:
+            for row in results.rows:
                 ways.setdefault(f"{_label(row)}, {row['weights']}", []).append(row)
             for number, (way, rows) in enumerate(ways.items()):
                 sizes = [row["batch_size"] for row in rows]
@@ -135,12 +135,12 @@ def plot_batches(texts: Mapping[str, Kept], path: Path) -> None:
             axis.set(xlabel="utterances together", ylabel="ms an utterance (medians)")
 
 
-def _of_kind(found: Mapping[str, Kept], kind: str) -> dict[str, Kept]:
+def _of_kind(found: Mapping[str, PartResults], kind: str) -> dict[str, PartResults]:
     """Return the parts of a kind that have rows, by what they measure."""
     return {
-        name.removeprefix(kind).removeprefix("_"): kept
-        for name, kept in found.items()
-        if name.startswith(kind) and kept.rows
+        name.removeprefix(kind).removeprefix("_"): results
+        for name, results in found.items()
+        if name.startswith(kind) and results.rows
     }
 
 

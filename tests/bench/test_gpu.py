@@ -14,7 +14,7 @@ from contestants import make_subjects
 from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls, call_seconds
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
-from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Kept, Part
+from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Part, PartResults
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import COMPILED, CONTESTANTS
 from heads_folders import pack, with_heads
@@ -81,21 +81,21 @@ def test_rows_are_written_at_once_and_not_repeated(part, tmp_path):
     part.measure({"a": 3}, fail(torch.OutOfMemoryError("CUDA out of memory")))
     part.measure({"a": 4, "b": "x"}, fail(KeyError("y")), peer=True)
     assert part.status == FAILED
-    assert part.kept.failed == {"2": "no"}
-    assert part.kept.left_out == {"3": NO_MEMORY, "4, x": "'y' (KeyError)"}
-    assert Kept.read(part.path) == part.kept
+    assert part.results.failed == {"2": "no"}
+    assert part.results.left_out == {"3": NO_MEMORY, "4, x": "'y' (KeyError)"}
+    assert PartResults.read(part.path) == part.results
     again = Part.open(part.path, {"of": "all"}, 60.0)
     again.measure({"a": 1}, fail(AssertionError("measured twice")))
     again.measure({"a": 2}, lambda: {"ms": 2.0})
-    assert again.status == 0 and again.kept.left_out == {}
-    assert Kept.read(part.path).rows == [{"a": 1, "ms": 1.0}, {"a": 2, "ms": 2.0}]
-    assert Part.open(part.path, {"of": "others"}, 60.0).kept.rows == []
+    assert again.status == 0 and again.results.left_out == {}
+    assert PartResults.read(part.path).rows == [{"a": 1, "ms": 1.0}, {"a": 2, "ms": 2.0}]
+    assert Part.open(part.path, {"of": "others"}, 60.0).results.rows == []
 
 
 def test_no_row_begins_after_the_time_limit(tmp_path):
     part = Part.open(tmp_path / "one.json", {}, 0.0)
     part.measure({"a": 1}, fail(AssertionError("begun")))
-    assert part.status == 0 and Kept.read(part.path).left_out == {"1": NO_TIME}
+    assert part.status == 0 and PartResults.read(part.path).left_out == {"1": NO_TIME}
 
 
 def test_calls_of_both_programs_return_equal_logits(decoder):
@@ -158,7 +158,7 @@ def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
     command += ["--weights", "float32", "bfloat16", "--nodes", 1, 3, "--batch_sizes", 1, 2]
     command += ["--repeats", 2]
     assert shape_calls.main([*map(str, command)]) == 0
-    rows = Kept.read(output).rows
+    rows = PartResults.read(output).rows
     of_each = {name: sum(row["contestant"] == name for row in rows) for name in CONTESTANTS}
     assert of_each == {name: 2 if name == COMPILED else 8 for name in CONTESTANTS}
     assert all(row["ms"][0] > 0 and row["peak_bytes"] is None for row in rows)
@@ -172,15 +172,15 @@ def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
     plain = ["ours", "--drafters", "--batch_sizes", 1]
     for more in (plain, ["ours", "transformers", "--batch_sizes", 2]):
         assert audio_to_text.main([*map(str, [*command, "--contestants", *more])]) == 0
-    kept = Kept.read(output)
-    assert not kept.left_out
-    ways = [(row["contestant"], row["drafts"], row["batch_size"]) for row in kept.rows]
+    results = PartResults.read(output)
+    assert not results.left_out
+    ways = [(row["contestant"], row["drafts"], row["batch_size"]) for row in results.rows]
     assert ways == [
         ("ours", "", 1), ("ours", "", 2), ("ours", "heads", 2), ("transformers", "", 2)
     ]  # fmt: skip
-    assert [row.get("same_text") for row in kept.rows[:3]] == [None, "2/2", "2/2"]
-    assert kept.rows[3]["same_text"].endswith("/2")  # it ends random texts by another rule
-    plain, drafted = kept.rows[0], kept.rows[2]
+    assert [row.get("same_text") for row in results.rows[:3]] == [None, "2/2", "2/2"]
+    assert results.rows[3]["same_text"].endswith("/2")  # it ends random texts by another rule
+    plain, drafted = results.rows[0], results.rows[2]
     assert plain["tokens_per_call"] <= 1 and plain["calls"] >= drafted["calls"]
     assert plain["utterances"] == 2 and plain["wer"] > 0 and len(plain["texts"]) == 2
 
@@ -188,13 +188,13 @@ def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
 SLEEPER = """
 import json, sys, time
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-kept = {"about": {}, "rows": [{"tests": 2, "skipped": 1}], "left_out": {"x": "y"}, "failed": {}}
+results = {"about": {}, "rows": [{"tests": 2, "skipped": 1}], "left_out": {"x": "y"}, "failed": {}}
 """
-WRITE = "json.dump(kept, open(options['--output'], 'w'))\n"
+WRITE = "json.dump(results, open(options['--output'], 'w'))\n"
 PROCESSES = {
     "cuda_tests": WRITE,
     "shape_calls": WRITE + "print('one')\nprint('last words')\nsys.exit(9)\n",
-    "audio_to_text": "kept['failed'] = {'z': 'why'}\n" + WRITE + "time.sleep(60)\n",
+    "audio_to_text": "results['failed'] = {'z': 'why'}\n" + WRITE + "time.sleep(60)\n",
 }
 
 
@@ -220,16 +220,16 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     assert calls.failed == {"calls_tiny": "last words; see gpu_calls_tiny.log"}
     assert calls.rows == tests.rows
     assert texts.failed["z"] == "why" and "had not ended after" in [*texts.failed.values()][1]
-    assert Kept.read(tmp_path / "here" / f"gpu_texts_{tmp_path.name}.json") == texts
+    assert PartResults.read(tmp_path / "here" / f"gpu_texts_{tmp_path.name}.json") == texts
     assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
     # A process that ends before it writes has no rows of an earlier run.
     (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
     with pytest.raises(SystemExit):
         gpu.main([*map(str, command), "--parts", "calls"])
-    assert reports[-1]["calls_tiny"] == Kept({}, failed={
+    assert reports[-1]["calls_tiny"] == PartResults({}, failed={
         "calls_tiny": "at once; see gpu_calls_tiny.log"
     })  # fmt: skip
-    assert Kept.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
+    assert PartResults.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_parts_and_their_shares_of_the_time():
 
 def test_report(tmp_path):
     call = {"weights": "float16", "batch_size": 1, "peak_bytes": 2_500_000_000}
-    calls = Kept({}, [
+    calls = PartResults({}, [
         call | {"contestant": "ours", "nodes": 1, "ms": [1.0, 1.5, 2.0]},
         call | {"contestant": "ours", "nodes": 11, "ms": [1.0, 1.75, 2.0], "peak_bytes": 3e9},
         call | {"contestant": "transformers", "nodes": 11, "ms": [9.0, 9.5, 9.9]},
@@ -270,10 +270,12 @@ def test_report(tmp_path):
         "encoder_ms": 1.0, "decoder_ms": 2.0, "ms": 3.0, "wer": 4.5, "peak_bytes": None,
         "calls": 9.0, "tokens_per_call": 2.5, "same_text": "1/2",
     }  # fmt: skip
-    texts = Kept({}, [row, row | {"batch_size": 8, "ms": 2.0}], {}, {"ours, x": "no (Y)"})
+    texts = PartResults({}, [row, row | {"batch_size": 8, "ms": 2.0}], {}, {"ours, x": "no (Y)"})
     found = {
-        "tests": Kept({}, [{"tests": 9, "skipped": 1}]), "calls_base": calls, "texts_base": texts
-    }  # fmt: skip
+        "tests": PartResults({}, [{"tests": 9, "skipped": 1}]),
+        "calls_base": calls,
+        "texts_base": texts,
+    }
     write_report(found, MACHINE | {"gpu": {"driver": "550", "clock": "1980 MHz"}}, tmp_path)
     text = (tmp_path / "gpu.md").read_text()
     assert text.startswith("# G\n") and "|driver|550|" in text and "|torch|2|" in text
