@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -205,7 +206,8 @@ def speech_subject(
     for target in (subject.hugging_face, subject.ctranslate2):
         target.mkdir(parents=True)
     write_hugging_face(checkpoint, subject.hugging_face)
-    write_ctranslate2(checkpoint, subject.ctranslate2, FLOAT32)
+    if find_spec("ctranslate2"):  # without it faster-whisper is left out
+        write_ctranslate2(checkpoint, subject.ctranslate2, FLOAT32)
     subject.save(speeches)
     return subject
 
