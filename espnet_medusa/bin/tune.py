@@ -73,19 +73,18 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: list[str] | None = None) -> None:
     """Command-line entry."""
     words = sys.argv[1:] if cmd is None else [*map(str, cmd)]
-    own, rest = get_parser().parse_known_args(words)
-    given = ["--output_dir", str(own.output.parent), *rest]
-    given += ["--data_path_and_name_and_type", f"{_wav_scp(own)},speech,sound"]
-    parser = asr_inference.get_parser()
-    args = parser.parse_args(given)
+    args, rest = get_parser().parse_known_args(words)
+    given = ["--output_dir", str(args.output.parent), *rest]
+    given += ["--data_path_and_name_and_type", f"{_wav_scp(args)},speech,sound"]
+    options = vars(asr_inference.get_parser().parse_args(given))
     # Without INFO: the search logs each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
-    run_main("tune", lambda: work(own, vars(args), decode_config(vars(args)), command))
+    run_main("tune", lambda: work(args, options, decode_config(options), command))
 
 
-def _wav_scp(own: argparse.Namespace) -> Path:
-    return own.wav_scp if own.data_dir is None else own.data_dir / "wav.scp"
+def _wav_scp(args: argparse.Namespace) -> Path:
+    return args.wav_scp if args.data_dir is None else args.data_dir / "wav.scp"
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
@@ -103,22 +102,22 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def work(
-    own: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], command: str
+    args: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], command: str
 ) -> None:
     """Load, read, tune, write."""
-    if own.output.suffix != ".yaml":
-        raise InputError(f"output: {own.output}; allowed: a name that ends in .yaml")
-    if own.data_dir is not None and (own.data_dir / "segments").is_file():
+    if args.output.suffix != ".yaml":
+        raise InputError(f"output: {args.output}; allowed: a name that ends in .yaml")
+    if args.data_dir is not None and (args.data_dir / "segments").is_file():
         raise InputError(
-            f"{own.data_dir}: has segments; cut them with espnet_medusa.stages format_data"
+            f"{args.data_dir}: has segments; cut them with espnet_medusa.stages format_data"
         )
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     speech2text = load(options)
-    there = available(speech2text, own.drafters, draft_models(own, options))
+    there = available(speech2text, args.drafters, draft_models(args, options))
     clock = Clock(torch.device(speech2text.device))
-    batches = read(job, own.num_utterances, options, speech2text, there, clock)
+    batches = read(job, args.num_utterances, options, speech2text, there, clock)
     task = Task(
         speech2text.search,
         speech2text.search_options,
@@ -128,25 +127,25 @@ def work(
         speech2text.nbest,
         clock,
         rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
-        most_different=own.most_different,
+        most_different=args.most_different,
     )
     tuning = tune(task, there.left_out)
-    about = circumstances(options, command, _wav_scp(own), tuning)
-    own.output.parent.mkdir(parents=True, exist_ok=True)
-    write_config(own.output, given, tuning, about)
-    write_report(own.output.with_suffix(".json"), given, tuning, about)
-    write_tables(own.output.with_suffix(".md"), tuning, about)
-    plot_tuning(tuning, headline(about), own.output.with_suffix(".png"))
-    print("\n".join([*summary(tuning, about), str(own.output)]))
+    about = circumstances(options, command, _wav_scp(args), tuning)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    write_config(args.output, given, tuning, about)
+    write_report(args.output.with_suffix(".json"), given, tuning, about)
+    write_tables(args.output.with_suffix(".md"), tuning, about)
+    plot_tuning(tuning, headline(about), args.output.with_suffix(".png"))
+    print("\n".join([*summary(tuning, about), str(args.output)]))
 
 
-def draft_models(own: argparse.Namespace, options: dict[str, Any]) -> list[DraftModelFiles]:
+def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[DraftModelFiles]:
     """Return the draft models of the command line and of the decode config, each once."""
-    given = [DraftModelFiles(name) for name in own.draft_models]
+    given = [DraftModelFiles(name) for name in args.draft_models]
     if options["draft_model"] is not None:
         configured = DraftModelFiles(options["draft_model"], options["draft_model_file"])
         given = [configured, *(files for files in given if files.name != configured.name)]
-    if given and not {*MODELS} & {*own.drafters}:
+    if given and not {*MODELS} & {*args.drafters}:
         raise InputError(
             f"draft_models: {given[0].name}; allowed with one of {', '.join(MODELS)} among "
             "--drafters"

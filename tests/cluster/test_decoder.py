@@ -88,8 +88,8 @@ def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, capl
     for key in ("once-a", "once-b"):
         (tmp_path / "alone" / key).touch()
     oracle = ScriptedDecoder(str(tmp_path / "alone"))
-    kept = JobInput([key for key in keys if key != "unlisted"], job.entries, {}, job.languages)
-    decode_job(oracle, kept, Journal(tmp_path / "one", {}))
+    readable = JobInput([key for key in keys if key != "unlisted"], job.entries, {}, job.languages)
+    decode_job(oracle, readable, Journal(tmp_path / "one", {}))
     expected = results(tmp_path / "one")
     expected["failed_utterances"] = (
         b"bad-a bad-a.wav: bad-a: cursed\nunlisted wav.scp: unlisted: missing\n"

@@ -37,7 +37,7 @@ def test_workers_that_join_are_compared_once(monkeypatch):
 
     def versions(packages):
         queries.append(set(workers_there))
-        about = {address: {"packages": own} for address, own in workers_there.items()}
+        about = {address: {"packages": versions} for address, versions in workers_there.items()}
         return {"client": {"packages": HERE}, "scheduler": {"packages": HERE}, "workers": about}
 
     client = SimpleNamespace(

@@ -127,10 +127,10 @@ def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text,
         assert without.failed[key].endswith("or decode with longform: true")
     assert not (corpus / "without" / "segments").exists()
     ordinary, batches[:] = [*batches], []
-    found = run(corpus, speech2text, "with")
-    assert not found.failed and batches == ordinary
+    journal = run(corpus, speech2text, "with")
+    assert not journal.failed and batches == ordinary
     for key in SHORT:
-        assert found.decoded[key].nbest == without.decoded[key].nbest
+        assert journal.decoded[key].nbest == without.decoded[key].nbest
 
 
 def test_long_utterances_are_transcribed(whole, samples, speech2text):
@@ -145,13 +145,13 @@ def test_long_utterances_are_transcribed(whole, samples, speech2text):
     for key in LONG:
         segments = transcribed(speech2text, samples, key)
         assert places_of(decoded[key].segments) == places_of(segments)
-        said = "".join(segment.text for segment in segments)
-        assert tables["text"][key] == " ".join(said.split()) != ""
+        text = "".join(segment.text for segment in segments)
+        assert tables["text"][key] == " ".join(text.split()) != ""
         ids = [t for segment in segments for t in segment.tokens if t < speech2text.asr_model.eos]
         assert tables["token_int"][key].split() == [*map(str, ids)]
         assert tables["token"][key] == " ".join(speech2text.converter.ids2tokens(ids))
-        kept = [one for one in segments if one.text.strip() and one.end_s > one.start_s]
-        expected = [f"{key} {one.start_s:.2f} {one.end_s:.2f}" for one in kept]
+        spoken = [one for one in segments if one.text.strip() and one.end_s > one.start_s]
+        expected = [f"{key} {one.start_s:.2f} {one.end_s:.2f}" for one in spoken]
         assert [place for place in places if place.startswith(f"{key} ")] == expected != []
         assert statistics[key].decoder_calls == speech2text.statistics.decoder_calls
         assert statistics[key].audio_seconds == pytest.approx(SECONDS[key], abs=0.01)
@@ -165,10 +165,10 @@ def test_long_utterances_are_transcribed(whole, samples, speech2text):
 def test_the_score_is_the_sum_over_windows(corpus, samples, speech2text):
     # Without timestamps a segment has all tokens of its window.
     options = replace(OPTIONS, without_timestamps=True)
-    found = run(corpus, speech2text, "out", options, keys=["b"])
+    journal = run(corpus, speech2text, "out", options, keys=["b"])
     segments = transcribed(speech2text, samples, "b", options)
     score = sum(one.average_log_probability * (len(one.tokens) + 1) for one in segments)
-    written = float(found.decoded["b"].nbest[0].score[len("tensor(") : -1])
+    written = float(journal.decoded["b"].nbest[0].score[len("tensor(") : -1])
     assert len(segments) == 2 and written == pytest.approx(score, abs=1e-3)
 
 
@@ -209,8 +209,8 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     texts = read_lines(whole / "whole" / "1best_recog" / "text")
     assert read_lines(corpus / "out" / "text") == texts
     joined = corpus / "out" / "segments"
-    found = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
-    assert found[0] == [*SEGMENT_TABLES]
+    compared = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
+    assert compared[0] == [*SEGMENT_TABLES]
     # Another run without the option removes the segments.
     run(corpus, speech2text, "log/output.1", keys=["a", "c"], long_form=None)
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
@@ -224,19 +224,19 @@ def test_bad_long_utterances_do_not_stop_the_others(samples, speech2text, tmp_pa
     corpus = write_corpus(tmp_path, {key: samples[key] for key in ("a", "b", "d", "f")})
     soundfile.write(corpus / "b.wav", samples["b"], 8000)
     (corpus / "f.wav").write_bytes((corpus / "f.wav").read_bytes()[:100_000])
-    found = run(corpus, speech2text, "out")
-    assert {*found.failed} == {"b", "f"} and {*found.decoded} == {"a", "d"}
-    assert "has a rate of 8000 Hz, the model expects 16000 Hz" in found.failed["b"]
-    assert "f.wav: is truncated" in found.failed["f"]
+    journal = run(corpus, speech2text, "out")
+    assert {*journal.failed} == {"b", "f"} and {*journal.decoded} == {"a", "d"}
+    assert "has a rate of 8000 Hz, the model expects 16000 Hz" in journal.failed["b"]
+    assert "f.wav: is truncated" in journal.failed["f"]
     assert [*read_lines(corpus / "out" / "failed_utterances")] == ["b", "f"]
     assert [*read_lines(corpus / "out" / "segments" / "wav.scp")] == ["d"]
 
 
 def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text):
     other = with_options(speech2text, acceptance="threshold")
-    found = run(corpus, other, "out")
-    assert {*found.failed} == {*LONG} and {*found.decoded} == {*SHORT}
-    for reason in found.failed.values():
+    journal = run(corpus, other, "out")
+    assert {*journal.failed} == {*LONG} and {*journal.decoded} == {*SHORT}
+    for reason in journal.failed.values():
         assert "more than the 30 s" in reason and "cut it into segments" in reason
         assert reason.endswith("longform: acceptance: threshold; allowed with long audio: rules "
                                "that verify")  # fmt: skip

@@ -21,15 +21,15 @@ def named(recordings: list[Recording]) -> dict[str, str]:
 
 
 def test_folders_have_files_with_audio_suffixes_without_hidden_ones(talks):
-    found = find_recordings([talks])
-    assert [one.name for one in found] == ["a", "b", "day 1/c", "x"]
-    assert [one.id for one in found] == ["a", "b", "day_1_c", "x"]
-    assert found == find_recordings([str(talks)]) == find_recordings(["talks/", talks][1:])
+    recordings = find_recordings([talks])
+    assert [one.name for one in recordings] == ["a", "b", "day 1/c", "x"]
+    assert [one.id for one in recordings] == ["a", "b", "day_1_c", "x"]
+    assert recordings == find_recordings([str(talks)]) == find_recordings(["talks/", talks][1:])
 
 
 def test_files_may_have_any_suffix_and_are_listed_once(talks):
-    found = find_recordings(["talks/notes.txt", "talks/b.wav", "talks"])
-    assert [one.name for one in found] == ["notes", "b", "a", "day 1/c", "x"]
+    recordings = find_recordings(["talks/notes.txt", "talks/b.wav", "talks"])
+    assert [one.name for one in recordings] == ["notes", "b", "a", "day 1/c", "x"]
 
 
 def test_patterns(talks):

@@ -192,10 +192,10 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     (experiment,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
     files = experiment / "config.yaml", experiment / "model.pth"
     made = files[1].stat().st_mtime_ns
-    own = Speech2Text(*files, search="greedy", language="detect", maxlenratio=-4)
+    speech2text = Speech2Text(*files, search="greedy", language="detect", maxlenratio=-4)
     samples, _ = soundfile.read(tmp_path / "talk.wav", dtype="float32")
-    text, _, _, hypothesis = own(samples)[0]
-    codes = {token: code for code, token in own.whisper.tokens.languages.items()}
+    text, _, _, hypothesis = speech2text(samples)[0]
+    codes = {token: code for code, token in speech2text.whisper.tokens.languages.items()}
     assert detected["language"] == codes[hypothesis.yseq.tolist()[1]]
     assert detected["text"] == " ".join(text.split())
     # Beam search without a CTC branch; nothing is converted again.
