@@ -236,9 +236,7 @@ def end_detected(ended: Sequence[EndedHypothesis], step: int) -> bool:
     Eq. 50 of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End Speech
     Recognition", with ESPnet's constants.
 
-    Args:
-        ended: Ended hypotheses.
-        step: Steps before this one.
+    ``step`` is the number of steps before this one.
     """
     best = max((hypothesis.score for hypothesis in ended), default=-math.inf)
     for length in range(step, step - END_LENGTHS, -1):

@@ -62,13 +62,7 @@ class SearchModel:
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """Return depth and width of drafts.
-
-    Args:
-        options: Decode options.
-        decoder: The decoder, with or without heads.
-        proposer: The drafter.
-        width: Default width, the search's own.
+    """Return depth and width of drafts; ``width`` is the default, the search's own.
 
     Raises:
         InputError: More steps than heads, or unverified drafts of untrained heads.
@@ -140,12 +134,7 @@ def build_beam(
 ) -> Search:
     """Build exact beam search, or beam search with unverified drafts.
 
-    Args:
-        options: Decode options.
-        model: Decoder, scorers and drafters.
-        beam_size: B.
-        normalize_length: Rank ended hypotheses by score over length.
-        nbest: Requested hypotheses; None: all that end.
+    Arguments are as in ``beam_search``.
 
     Raises:
         InputError: The model lacks the drafter, or this search does not allow a scorer.

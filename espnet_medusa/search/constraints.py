@@ -76,12 +76,7 @@ class Constraints:
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
-        """Return how many of these tokens are allowed, up to the first forbidden one.
-
-        Args:
-            tokens: After the prompt.
-            min_length: Minimum number of tokens before an end symbol.
-        """
+        """Return how many of these tokens after the prompt precede the first forbidden one."""
         forbidden = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
         if self.blocked is not None and tokens:
             rows = [min(place, len(self.blocked) - 1) for place in range(len(tokens))]
@@ -113,12 +108,7 @@ class Constraints:
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
     ) -> Restriction | None:
-        """Return the effect of ``apply``; None if there is nothing to apply.
-
-        Args:
-            eos_scores: (R,) scores of the end symbol.
-            lengths, min_lengths: As in ``apply``.
-        """
+        """Return the effect of ``apply`` with end symbol scores (R,); None: no effect."""
         if self.is_empty and min_lengths is None:
             return None
         blocked = rows = columns = None
@@ -154,13 +144,7 @@ def _add_penalty(
 def build_constraints(
     options: SearchOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
 ) -> Constraints:
-    """Build the constraints of decode options.
-
-    Args:
-        options: Decode options.
-        vocab_size: V.
-        eos: End symbol.
-        device: Device of scores; another device also works, with a copy per call.
+    """Build the constraints of decode options, for scores on ``device``.
 
     Raises:
         InputError: Names the option, its value and what is allowed.

@@ -42,11 +42,6 @@ if TYPE_CHECKING:
 class CTCFirstStrategy(GreedyStrategy):
     """Greedy search after the accepted part of CTC's hypothesis.
 
-    Args:
-        rule, constraints, best_tokens: As in ``GreedyStrategy``.
-        ctc: Computes the hypotheses.
-        options: The two thresholds.
-
     Attributes:
         first_rule: Acceptance rule of the first call, which verifies CTC's tokens; None: the first
             call does not verify them.

@@ -33,14 +33,9 @@ class CTCPrefix:
         self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
-        """Return the log-probability that each token adds.
+        """Return the log-probabilities (R, M), float64, that tokens (R, M) add.
 
-        Args:
-            prefixes: R prefixes of one length.
-            tokens: (R, M) candidates.
-
-        Returns:
-            (R, M), float64.
+        All R prefixes have one length.
         """
         states = self.states(prefixes)
         total = torch.stack([state.total for state in states])[:, None]
@@ -109,9 +104,8 @@ class CTCPrefix:
         """Return the log-probability of all sequences that continue with a label.
 
         Args:
-            before: (..., T) paths of the prefix up to each frame.
+            before: (..., T) paths of the prefix, which has ``labels`` labels, up to each frame.
             emitted: (..., T) log-probabilities of the label.
-            labels: Labels of the prefix.
         """
         first = self._first_frame(labels)
         paths = before[..., first - 1 : -1] + emitted[..., first:]

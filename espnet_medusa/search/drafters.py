@@ -61,13 +61,6 @@ def build_proposer(
 ) -> Proposer | None:
     """Build the drafter; None without drafts.
 
-    Args:
-        options: Decode options.
-        decoder: Its heads may draft.
-        vocab_size: V.
-        eos: End symbol.
-        sources: What can draft besides heads.
-
     Raises:
         InputError: The model does not have this drafter.
     """
@@ -161,13 +154,7 @@ def build_lookahead(name: str, most: int) -> Lookahead | None:
 def hide_tokens(
     ctc: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], blank: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a CTC branch that counts some tokens, such as those of prompts, as blank.
-
-    Args:
-        ctc: As in ``DraftSources``.
-        tokens: Hidden tokens.
-        blank: The branch's blank.
-    """
+    """Return a CTC branch that counts some tokens, such as those of prompts, as blank."""
 
     def log_probs(memory: torch.Tensor) -> torch.Tensor:
         scores = ctc(memory)

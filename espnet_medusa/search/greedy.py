@@ -31,15 +31,7 @@ def greedy_search(
     proposer: Proposer | None = None,
     shape: DraftShape = PLAIN,
 ) -> Search:
-    """Return a greedy search; without drafts it is plain greedy search.
-
-    Args:
-        decoder: Evaluates nodes.
-        rule: Accepts drafts.
-        constraints: Allowed tokens.
-        proposer: Drafts; None with ``shape.depth`` 0.
-        shape: Depth and width of drafts.
-    """
+    """Return a greedy search; ``rule`` accepts drafts. Depth 0 needs no proposer."""
     strategy = GreedyStrategy(rule, constraints, decoder.best_tokens)
     return Search(decoder, RunAhead(strategy, proposer, shape))
 

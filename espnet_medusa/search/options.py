@@ -265,7 +265,7 @@ def read_draft_conf(
 
     Args:
         draft_conf: Such as ``{"greedy": {"draft_depth": 5}}``, or None.
-        where: The config key, for messages.
+        where: The config key.
 
     Raises:
         InputError: Unknown search or option, or a value that is not allowed.
@@ -290,10 +290,6 @@ def with_draft_defaults(options: Options, draft_conf: Mapping[str, Mapping] | No
 
     The defaults are for heads whose drafts are verified. With another drafter, the threshold rule
     or a fixed tree the options stay as they are.
-
-    Args:
-        options: As given.
-        draft_conf: As in ``read_draft_conf``.
 
     Raises:
         InputError: As in ``read_draft_conf``.

@@ -47,11 +47,7 @@ class Ranking:
     ) -> list[AnyHypothesis]:
         """Return the running hypotheses that may still get into the n-best list.
 
-        Args:
-            running: Hypotheses shorter than ``max_length``.
-            ended: All ended hypotheses.
-            max_length: Maximum number of tokens after the prompt, without the end symbol.
-            prompt_length: P.
+        ``max_length`` is the maximum number of tokens after the prompt, without the end symbol.
         """
         if self.nbest is None or len(ended) < self.nbest:
             return [*running]

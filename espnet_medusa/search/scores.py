@@ -153,12 +153,7 @@ class Scoring:
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, left_out: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
-        """Return the scoring while drafting.
-
-        Args:
-            left_out: Scorers that are not used.
-            vocabulary: The proposer's.
-        """
+        """Return the scoring of drafts, without some scorers, over the proposer's vocabulary."""
         return replace(
             self,
             weights={name: w for name, w in self.weights.items() if name not in left_out},
@@ -206,16 +201,7 @@ class Scoring:
     def candidates(
         self, requests: Sequence[Request], logits: torch.Tensor, width: int
     ) -> list[Candidates]:
-        """Return the best next tokens of each prefix.
-
-        Args:
-            requests: R prefixes of several utterances.
-            logits: (R, V) of the decoder or of a proposer.
-            width: Number of candidates without CTC.
-
-        Returns:
-            R candidate lists.
-        """
+        """Return the best next tokens of R prefixes, with logits (R, V); ``width``: how many."""
         if self.at_once and not any(request.scorers.min_length for request in requests):
             return self._candidates_at_once(requests, logits, width)
         if self.constraints.renormalize:

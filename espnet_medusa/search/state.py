@@ -188,37 +188,21 @@ class Strategy(ABC):
     def begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
     ) -> SearchState:
-        """Return the state of an utterance at its root.
-
-        Args:
-            memory: (S, D) encoder output.
-            prompt: (P,) tokens.
-            max_length: Maximum number of tokens.
-            limits: Length limits.
-        """
+        """Return the state of an utterance at its root, with memory (S, D) and prompt (P,)."""
 
     def decide_early(
         self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]
     ) -> Sequence[DraftInput]:
         """Decide utterances before the first decoder call, if possible.
 
-        Args:
-            states: U, at their roots.
-            draft_inputs: U.
-
         Returns:
-            The draft inputs, with what was computed for the decision.
+            The draft inputs, with CTC hypotheses that were computed.
         """
         return draft_inputs
 
     @abstractmethod
     def judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
-        """Store the results of a decoder call in the evaluated prefixes.
-
-        Args:
-            states: Their drafts have R queried nodes in total.
-            logits: (R, V) of these nodes, state by state.
-        """
+        """Store results of a decoder call in the prefixes; logits are (R, V) of queried nodes."""
 
     @abstractmethod
     def advance(self, states: Sequence[SearchState]) -> None:

@@ -121,12 +121,6 @@ class TimestampRules:
 def build_timestamp_rules(
     first: int, eos: int, vocab_size: int, latest_first: int | None = None
 ) -> TimestampRules:
-    """Return the rules for a whole vocabulary.
-
-    Args:
-        first: Id of the timestamp 0 s, above ``eos``.
-        eos, vocab_size: Of the vocabulary.
-        latest_first: Maximum of the first timestamp, in timestamp steps; None: no maximum.
-    """
+    """Return the rules for a whole vocabulary, with ``latest_first`` in timestamp steps."""
     latest = None if latest_first is None else first + latest_first
     return TimestampRules(first, torch.arange(first, vocab_size), eos, latest)
