@@ -26,7 +26,7 @@ INDICES = (0, 4, 5, 9, 10, 11)
 
 
 def clip_level(speaker: str, digit: int, index: int) -> float:
-    """Each toy clip is constant at a level that says which clip it is."""
+    """Return the level of a toy clip, which identifies it."""
     return (1 + digit + 10 * INDICES.index(index) + 60 * SPEAKERS.index(speaker)) / 128
 
 
@@ -222,7 +222,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_strings_depend_on_the_seed_alone(toy_dir, tmp_path, monkeypatch):
+def test_strings_depend_only_on_the_seed(toy_dir, tmp_path, monkeypatch):
     for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
         (tmp_path / name).mkdir()
         run(tmp_path / name, monkeypatch, toy_dir, "--seed", seed)
@@ -230,7 +230,7 @@ def test_strings_depend_on_the_seed_alone(toy_dir, tmp_path, monkeypatch):
     assert first == contents(tmp_path / "again")
     text = "data/test/text"
     assert first[text] != contents(tmp_path / "other")[text]
-    # Again, over what is there: nothing is left of the other seed.
+    # A second run over the first leaves no files of the other seed.
     run(tmp_path / "other", monkeypatch, toy_dir, "--seed", "0")
     assert first == contents(tmp_path / "other")
 

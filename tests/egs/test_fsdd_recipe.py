@@ -1,51 +1,40 @@
 """The digit recipe end to end, small, on chords: data, training, heads, decoding, scores."""
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
-import warm_python
 import yaml
 from fsdd_miniature import make_fsdd
-from waiting import HANG_S
+from recipes import ROOT, copy_config, link_recipe, run
 
-ROOT = Path(__file__).resolve().parents[2]
 HEADS = "block_3heads"
 TINY = {"output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48}
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    """The recipe with its own scripts and configs, the latter made small."""
-    folder = tmp_path / "egs" / "fsdd" / "asr1"
-    (folder / "conf").mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
-    source = ROOT / "egs" / "fsdd" / "asr1"
-    for name in ("asr.sh", "medusa.sh", "path.sh", "cmd.sh", "run.sh", "local"):
-        (folder / name).symlink_to((source / name).resolve())
+    """Return the recipe with small models."""
+    folder = link_recipe(tmp_path, "fsdd/asr1", without=("conf",))
+    (folder / "conf" / "decode").rmdir()
     (folder / "conf" / "decode").symlink_to(ROOT / "conf" / "decode")
+    decoder = {name: value for name, value in TINY.items() if name != "output_size"}
     for name in ("train_base", "train_block"):
-        config = yaml.safe_load((source / "conf" / f"{name}.yaml").read_text())
-        config["encoder_conf"] |= TINY
-        config["decoder_conf"] |= {**TINY, "num_blocks": 1}
-        del config["decoder_conf"]["output_size"]
-        config["max_epoch"] = 1
-        (folder / "conf" / f"{name}.yaml").write_text(yaml.safe_dump(config))
+        copy_config(
+            ROOT / "egs" / "fsdd" / "asr1" / "conf" / f"{name}.yaml", folder / "conf",
+            encoder_conf=TINY, decoder_conf=decoder, max_epoch=1,
+        )  # fmt: skip
     return folder
 
 
 def test_digit_strings_from_archives_to_results(recipe, tmp_path):
     fsdd_dir = make_fsdd(tmp_path / "fsdd")
-    # The model has seen almost nothing: a minimum length makes it say something all the same.
-    data = "--minutes 2 --dev_utterances 6 --test_utterances 8"
-    done = subprocess.run(
-        ["./run.sh", "--local_data_opts", f"--fsdd_dir {fsdd_dir} {data}", "--heads", HEADS,
-         "--decodings", "exact", "--report", str(ROOT / "conf" / "report" / "mini_synth.yaml"),
-         "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
-         "--inference_args", "--minlenratio -6 --maxlenratio -20"],
-        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env=warm_python.environment(),
+    # The model is almost untrained: a minimum length makes it write something.
+    done = run(
+        recipe, "./run.sh", "--heads", HEADS, "--decodings", "exact",
+        "--local_data_opts", f"--fsdd_dir {fsdd_dir} --minutes 2 --dev_utterances 6 "
+        "--test_utterances 8", "--report", ROOT / "conf" / "report" / "mini_synth.yaml",
+        "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
+        "--inference_args", "--minlenratio -6 --maxlenratio -20",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = (recipe / "exp" / "RESULTS.md").read_text()

@@ -47,7 +47,7 @@ def test_a_chapter_is_its_utterances_in_order(data_dir, tmp_path, capsys):
     assert languages == {"7-20": "language-2", "7-31": "language-3"}
 
 
-def test_what_cannot_be_joined_is_named(data_dir, tmp_path, capsys):
+def test_unusable_utterances_are_named(data_dir, tmp_path, capsys):
     folder, samples = data_dir
     soundfile.write(tmp_path / "7-20-0001.flac", samples["7-20-0001"], 8000)
     assert run(folder, tmp_path / "chapters") == 1

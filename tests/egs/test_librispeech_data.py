@@ -1,6 +1,5 @@
 """LibriSpeech's data preparation on small trees in its layout, with planted errors."""
 
-import hashlib
 import json
 import os
 import re
@@ -11,33 +10,22 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from file_server import serve
-from librispeech_corpus import measure_audio, read_genders
+from librispeech_corpus import measure_audio, read_genders, read_manifest
 from librispeech_miniature import (
     RATE_HZ,
     SUBSETS,
-    archive,
     make_librispeech,
     make_librispeech_pc,
     murmur,
     restore,
 )
-from librispeech_pc import read_manifest
-from librispeech_preparation import (
-    RECIPE,
-    errors,
-    librispeech_files,
-    prepare_librispeech,
-    publish,
-    run,
-)
+from librispeech_preparation import RECIPE, errors, run
 
 from espnet_medusa.audio.reader import AudioError
 from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.recipe import download
 
 # Of one chapter of test-clean in the miniature.
 READER, CHAPTER = "101", "1101"
@@ -207,7 +195,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("plant", PLANTED)
-def test_planted_error_is_one_line_and_the_others_go_on(small, capsys, plant):
+def test_planted_error_is_one_line_and_the_rest_is_prepared(small, capsys, plant):
     message = plant(small)
     assert prepare_small(small) == 3
     captured = capsys.readouterr()
@@ -284,7 +272,7 @@ def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):
     assert "61-1061-0001" not in table(tmp_path / "data" / "dev", "text")
 
 
-def test_prepared_set_goes_through_formatting(small):
+def test_prepared_set_can_be_formatted(small):
     assert prepare_small(small) == 0
     options = FormatOptions(audio=AudioOptions(audio_format="flac", nj=1))
     report = format_data_dir(small.parent / "data" / "test_clean", small.parent / "dump", options)
@@ -341,11 +329,11 @@ def test_manifest_of_something_else_is_refused(small, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--subsets", "train-clean-100"], "holds neither train-clean-100 nor LibriSpeech/train-"),
-        (["--librispeech_pc", "true", "--librispeech_pc_dir", "nowhere"], "nowhere: holds no dev-"),
+        (["--subsets", "train-clean-100"], "has neither train-clean-100 nor LibriSpeech/train-"),
+        (["--librispeech_pc", "true", "--librispeech_pc_dir", "nowhere"], "nowhere: has no dev-"),
     ],
 )
-def test_what_is_missing_is_one_line(small, capsys, options, message):
+def test_missing_files_are_one_line(small, capsys, options, message):
     assert prepare_small(small, *options) == 1
     (line,) = errors(capsys)
     assert message in line and not (small.parent / "data").exists()
@@ -356,7 +344,7 @@ def test_empty_subset_is_refused(small, capsys):
         path.rename(small.parent / f"moved-{path.name}")
     assert prepare_small(small) == 1
     (line,) = errors(capsys)
-    assert "test-clean: holds no <reader>/<chapter> folders" in line
+    assert "test-clean: has no <reader>/<chapter> folders" in line
 
 
 def test_same_utterance_in_two_parts_is_refused(tmp_path, capsys):
@@ -365,64 +353,6 @@ def test_same_utterance_in_two_parts_is_refused(tmp_path, capsys):
     assert prepare_small(corpus) == 1
     (line,) = errors(capsys)
     assert "dev: 61-1061-0000 is in two subsets" in line
-
-
-def test_missing_corpus_is_downloaded_checked_and_unpacked(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(download, "RETRY_PAUSE_S", 0.0)
-    source = tmp_path / "source"
-    subsets = ("dev-clean", "dev-other")
-    corpus = make_librispeech(source, subsets, 1, 2, (0.2, 0.3))
-    pc = make_librispeech_pc(source / "pc", corpus)
-    packed = publish(corpus, monkeypatch, *subsets)
-    manifests = archive(source / "m.tar.gz", pc, *(f"{name}.json" for name in subsets))
-    checksum = f"sha256:{hashlib.sha256(manifests.read_bytes()).hexdigest()}"
-    monkeypatch.setattr(
-        prepare_librispeech,
-        "fetch_manifest",
-        lambda *args: librispeech_files.fetch_manifest(*args, checksum=checksum),
-    )
-    downloads = tmp_path / "downloads"
-    with serve() as server:
-        server.files = packed | {"/145/manifests.tar.gz": manifests.read_bytes()}
-        options = ["--download_dir", downloads, "--openslr", server.url, "--subsets", *subsets]
-        server.files["/12/dev-other.tar.gz"] = b"?" + packed["/12/dev-other.tar.gz"]
-        assert run(tmp_path, *options) == 1
-        (line,) = errors(capsys)
-        assert "dev-other.tar.gz: is damaged" in line and "expected" in line
-        assert (downloads / "LibriSpeech" / "dev-clean").is_dir()
-        server.files["/12/dev-other.tar.gz"] = packed["/12/dev-other.tar.gz"]
-        server.requests.clear()
-        assert run(tmp_path, *options) == 0
-        wanted = ["/12/dev-other.tar.gz", "/145/manifests.tar.gz"]
-        assert [path for path, _ in server.requests] == wanted, "dev-clean is there already"
-        for path in downloads.glob("*.tar.gz"):
-            path.unlink()
-        server.requests.clear()
-        assert run(tmp_path, *options) == 0
-        assert server.requests == [], "archives are not needed once they are unpacked"
-    assert validate_data_dir(tmp_path / "data" / "dev") == []
-    assert len(table(tmp_path / "data" / "dev", "text")) == 4
-
-
-def test_damaged_test_set_is_one_line_and_the_others_go_on(tmp_path, capsys):
-    corpus = make_librispeech(tmp_path / "downloads", ("dev-clean", "test-clean"), 1, 2, (0.2, 0.3))
-    with serve() as server:
-        server.files["/12/test-other.tar.gz"] = b"something else"
-        options = ["--download_dir", corpus.parent, "--openslr", server.url]
-        options += ["--librispeech_pc", "false", "--subsets"]
-        assert run(tmp_path, *options, "test-other", "dev-clean", "test-clean") == 3
-        (line,) = capsys.readouterr().out.splitlines()
-        assert line.startswith("test-other: ") and "test-other.tar.gz: is damaged" in line
-        made = {path.name for path in (tmp_path / "data").iterdir()}
-        assert made == {"dev_clean", "test_clean"}
-        # Without a training set it ends, after the others were fetched.
-        server.files["/12/train-clean-100.tar.gz"] = b"something else"
-        server.requests.clear()
-        assert run(tmp_path, *options, "train-clean-100", "test-other") == 1
-        wanted = ["/12/train-clean-100.tar.gz", "/12/test-other.tar.gz"]
-        assert [path for path, _ in server.requests] == wanted
-        (line,) = errors(capsys)
-        assert "train-clean-100.tar.gz: is damaged" in line and "test-other.tar.gz: is" in line
 
 
 def test_data_sh(whole, tmp_path):

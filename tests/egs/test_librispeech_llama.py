@@ -1,19 +1,17 @@
-"""LibriSpeech's Speech-LLaMA behind a frozen Whisper: from a miniature corpus to the tables."""
+"""LibriSpeech's Speech-LLaMA with a frozen Whisper: from a miniature corpus to the tables."""
 
 import subprocess
 from pathlib import Path
 
 import kaldiio
 import pytest
-import warm_python
 import yaml
 from librispeech_miniature import make_librispeech
+from recipes import ROOT, copy_config, link_recipe, run
 from tiny_whisper import save_tiny_whisper
-from waiting import HANG_S
 
 from espnet_medusa.kaldi.table import read_table
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "egs" / "librispeech" / "asr1"
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
          "intermediate_size": 16}  # fmt: skip
@@ -21,33 +19,20 @@ LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
 
 @pytest.fixture
 def recipe(tmp_path):
-    """The recipe with its own scripts; decoders are made small, and end early."""
-    folder = tmp_path / "egs" / "librispeech" / "asr1"
-    (folder / "conf" / "decode").mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
-    for source in SOURCE.iterdir():
-        if source.name == "local" or source.is_file():
-            (folder / source.name).symlink_to(source.resolve())
+    """Return the recipe with small decoders that end early."""
+    folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
     for way in ("plain", "exact"):
-        config = yaml.safe_load((ROOT / "conf" / "decode" / f"{way}.yaml").read_text())
-        config |= {"minlenratio": -3.0, "maxlenratio": -8.0}
-        (folder / "conf" / "decode" / f"{way}.yaml").write_text(yaml.safe_dump(config))
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
     for path in SOURCE.glob("conf/train_speech_llama_whisper*.yaml"):
-        config = yaml.safe_load(path.read_text())
-        config["decoder_conf"]["llama_conf"] = LLAMA
-        config["max_epoch"] = 1
-        (folder / "conf" / path.name).write_text(yaml.safe_dump(config))
+        copy_config(path, folder / "conf", decoder_conf={"llama_conf": LLAMA}, max_epoch=1)
     return folder
 
 
-def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        ["./run_speech_llama.sh", "--part", "5", "--test_sets", "test_clean", "--ngpu", "0",
-         "--nj", "1", "--inference_nj", "1", *map(str, options)],
-        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env=warm_python.environment(),
-    )  # fmt: skip
+def run_llama(recipe: Path, *options: object) -> subprocess.CompletedProcess:
+    given = ["--part", "5", "--test_sets", "test_clean", "--ngpu", "0", "--nj", "1"]
+    return run(recipe, "./run_speech_llama.sh", *given, "--inference_nj", "1", *options)
 
 
 def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
@@ -56,7 +41,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
     options = ["--whisper_model", whisper, "--librispeech", corpus, "--valid_speakers", "2"]
     options += ["--test_utterances", "4", "--nbpe", "24"]
     options += ["--heads", "speech_llama_whisper_latent_2", "--decodings", "exact"]
-    done = run(recipe, *options)
+    done = run_llama(recipe, *options)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     monkeypatch.chdir(recipe)  # paths in scp files begin there
     for name in ("train_clean_5", "dev"):
@@ -64,7 +49,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
         samples = read_table(f"dump/raw/{name}/utt2num_samples")
         assert {key: len(memory[key]) for key in samples} == {
             key: -(-(int(number) // 160) // 2) for key, number in samples.items()
-        }, "no silence behind the audio"
+        }, "no padded frames"
     exp = recipe / "exp"
     texts = [
         read_table(path, require_value=False)
@@ -82,5 +67,5 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
     assert "|all of test-clean|" not in report and "- Utterances: 4 (part of test-clean)." in report
     assert "a small Speech-LLaMA behind whisper's frozen encoder" in report
 
-    done = run(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "11")
+    done = run_llama(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "11")
     assert done.returncode == 2 and "give another --expdir" in done.stderr

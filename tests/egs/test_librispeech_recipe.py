@@ -4,15 +4,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import warm_python
 from file_server import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
+from recipes import link_recipe, run
 from tiny_whisper import save_tiny_whisper
-from waiting import HANG_S
 
 from espnet_medusa.kaldi.table import read_table
 
-ROOT = Path(__file__).resolve().parents[2]
 SUBSETS = ("train-clean-100", "dev-clean", "dev-other", "test-clean")
 # One step after the other on the CPU, a few of them, no threads to wait for.
 TRAINING = (
@@ -25,14 +23,7 @@ ASSISTED = "assistant_asr_model_model"
 
 @pytest.fixture
 def recipe(tmp_path):
-    """The recipe's own scripts and configurations in a folder of their own."""
-    folder = tmp_path / "egs" / "librispeech" / "asr1"
-    folder.mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
-    for source in (ROOT / "egs" / "librispeech" / "asr1").iterdir():
-        if source.name in ("conf", "local") or source.is_file():
-            (folder / source.name).symlink_to(source.resolve())
-    return folder
+    return link_recipe(tmp_path, "librispeech/asr1")
 
 
 def damage(corpus: Path) -> tuple[str, str]:
@@ -46,13 +37,11 @@ def damage(corpus: Path) -> tuple[str, str]:
     return truncated, unwritten
 
 
-def run(recipe: Path, *options: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        ["./run.sh", *map(str, options), "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
-         "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
-         "--inference_dtype", "float32", "--asr_args", TRAINING],
-        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env=warm_python.environment(),
+def run_whisper(recipe: Path, *options: object) -> subprocess.CompletedProcess:
+    return run(
+        recipe, "./run.sh", *options, "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
+        "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
+        "--inference_dtype", "float32", "--asr_args", TRAINING,
     )  # fmt: skip
 
 
@@ -71,7 +60,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
 
     with serve() as server:
         server.files["/12/test-other.tar.gz"] = b"not what was published"
-        done = run(recipe, *options, "--openslr", server.url, "--systems", "vanilla block")
+        done = run_whisper(recipe, *options, "--openslr", server.url, "--systems", "vanilla block")
     assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
     # Each of the three is one line, and what there is of the corpus goes all the way.
     assert len(lines_about(done, "test-other.tar.gz: is damaged")) == 1
@@ -85,7 +74,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
         read_table(exp / folder / "test_clean" / "text", require_value=False)
         for folder in (f"asr_vanilla/{PLAIN}", f"asr_vanilla/{ASSISTED}", f"asr_block/{EXACT}")
     )
-    assert len(vanilla) == 2 and vanilla == assisted == block, "drafts leave Whisper's text alone"
+    assert len(vanilla) == 2 and vanilla == assisted == block, "drafts do not change Whisper's text"
     # Training keeps case and punctuation; scores know neither.
     assert any(text.endswith(".") for text in read_table(recipe / "dump/raw/dev/text").values())
     reference = (exp / f"asr_block/{EXACT}/test_clean/score_wer/ref.trn").read_text()
@@ -100,27 +89,27 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     assert "- Models: published Whisper large-v2, 10 heads; ours whisper." in results
     assert "block exact" in (exp / "DECODING.md").read_text()
 
-    # The others start from the data that is there.
+    # The others use the existing data.
     before = (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns
     later = ["--stage", "11", "--stop_stage", "11", "--systems", "linear finetune finetune_audio"]
-    done = run(recipe, *options, *later)
+    done = run_whisper(recipe, *options, *later)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns == before
     for system in ("linear", "finetune", "finetune_audio"):
         assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
         assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
     # Another Whisper does not go on with these.
-    done = run(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16")
+    done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16")
     assert done.returncode == 2 and "give another --expdir" in done.stderr
 
 
-def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
+def test_mini_librispeech_in_two_folders(recipe, tmp_path):
     train = make_librispeech(tmp_path / "a", ("train-clean-5",), 3, 2, (0.2, 0.4))
     test = make_librispeech(tmp_path / "b", ("test-clean",), 1, 2, (0.2, 0.4))
     options = ["--part", "5", "--librispeech", f"{train} {test}", "--librispeech_pc", "false"]
     options += ["--valid_speakers", "1 3", "--test_sets", "test_clean test_clean_chapters"]
     options += ["--stop_stage", "4"]
-    done = run(recipe, *options, "--whisper_model", "openai/whisper-tiny")
+    done = run_whisper(recipe, *options, "--whisper_model", "openai/whisper-tiny")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
     assert {name: len(text) for name, text in texts.items()} == {
@@ -131,9 +120,9 @@ def test_mini_librispeech_whose_subsets_lie_apart(recipe, tmp_path):
     }
     assert {key.split("-")[0] for key in texts["dev"]} == {"1", "3"}
 
-    # English alone, which a folder need not say by its name.
+    # An English-only Whisper in a folder without `.en` in its name.
     english = save_tiny_whisper(tmp_path / "english", vocab_size=51864)
     options += ["--systems", "linear", "--stage", "5", "--stop_stage", "5"]
-    done = run(recipe, *options, "--whisper_model", english, "--expdir", "exp_english")
+    done = run_whisper(recipe, *options, "--whisper_model", english, "--expdir", "exp_english")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "51864 tokens" in done.stdout

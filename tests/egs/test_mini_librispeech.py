@@ -54,7 +54,7 @@ def test_restored_transcripts_are_those_of_the_whole_corpus(tmp_path):
         assert len(restored) == 4, "two readers, of whom each manifest lacks one utterance"
 
 
-def test_only_what_is_needed_is_downloaded(tmp_path, monkeypatch):
+def test_only_needed_files_are_downloaded(tmp_path, monkeypatch):
     source = make_librispeech(
         tmp_path / "source", ("train-clean-5", "dev-clean-2", "test-clean"), 2, 2, (0.2, 0.4)
     )
@@ -134,7 +134,7 @@ def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
     assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
 
 
-def test_what_is_wrong_with_a_speaker_that_is_held_out_is_said(train, tmp_path, capsys):
+def test_problems_of_a_held_out_speaker_are_named(train, tmp_path, capsys):
     (broken,) = train.rglob("1-1001-0001.flac")
     broken.write_bytes(b"")
     options = [*MINI, "--librispeech", train, "--test_sets", "test_clean"]
@@ -149,12 +149,12 @@ def test_what_is_wrong_with_a_speaker_that_is_held_out_is_said(train, tmp_path, 
     [
         (
             ["--valid_speakers", "1", "99"],
-            "--valid_speakers 99: not in train-clean-5; allowed are the 3 speakers there, such as",
+            "--valid_speakers 99: not in train-clean-5; allowed: the 3 speakers there, such as",
         ),
         (["--valid_speakers", "3", "2", "1"], "all 3 speakers of train-clean-5 are named; leave"),
         (["--valid_speakers", "1", "--subsets", "test-clean"], "no training set is chosen"),
         (["--valid_speakers", "1", "--max_valid_s", "0.1"], "dev: has no utterance of up to 0.1 s"),
-        ([], "holds neither dev-clean-2 nor LibriSpeech/dev-clean-2"),
+        ([], "has neither dev-clean-2 nor LibriSpeech/dev-clean-2"),
     ],
 )
 def test_errors_are_one_line(train, tmp_path, capsys, options, message):
@@ -171,7 +171,7 @@ def test_a_test_set_that_there_is_not(train, tmp_path, capsys):
     assert "--test_sets: invalid choice: 'test_cleam' (choose from" in line and "test_other" in line
 
 
-def test_subsets_lie_in_several_folders(tmp_path, capsys):
+def test_subsets_in_several_folders(tmp_path, capsys):
     train = make_librispeech(tmp_path, ("train-clean-5",), 2, 2, (0.2, 0.4))
     # A folder by the archive's name, as one that it was unpacked into.
     test = make_librispeech(tmp_path / "test-clean", ("test-clean",), 2, 2, (0.2, 0.4))
@@ -184,4 +184,4 @@ def test_subsets_lie_in_several_folders(tmp_path, capsys):
     capsys.readouterr()
     assert run(tmp_path, *options, train, tmp_path / "nowhere") == 3
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"test-clean: {train}, {tmp_path / 'nowhere'}: holds neither test-clean")
+    assert line.startswith(f"test-clean: {train}, {tmp_path / 'nowhere'}: has neither test-clean")

@@ -144,14 +144,14 @@ def test_bad_language_file_is_refused_by_name(changes, message):
         parse_language(small_language(**changes), "test.yaml")
 
 
-def test_unknown_language_lists_the_known():
+def test_unknown_language_lists_the_allowed():
     with pytest.raises(ValueError, match="language 'xx'.*allowed: de en"):
         load_language("xx")
 
 
 @pytest.mark.parametrize("snr_db", [12.0, 40.0])
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_noise_has_the_asked_level(snr_db, exponent):
+def test_noise_has_the_given_level(snr_db, exponent):
     generator = np.random.default_rng(0)
     speech = np.sin(np.arange(16000) / 7).astype(np.float32)
     noise = add_noise(speech, snr_db, exponent, generator) - speech
@@ -255,7 +255,7 @@ def test_number_of_processes_does_not_change_the_corpus(tmp_path, monkeypatch):
     assert digests(tmp_path / "1") == digests(tmp_path / "3")
 
 
-def test_rerun_does_only_what_is_missing(tmp_path, monkeypatch, capsys):
+def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
     def is_redone(*options: str) -> bool:
         run(tmp_path, monkeypatch, *options)
         return "nothing to do" not in capsys.readouterr().out
@@ -281,7 +281,7 @@ def test_rerun_does_only_what_is_missing(tmp_path, monkeypatch, capsys):
     assert digests(tmp_path) == before
 
 
-def test_second_language_stands_beside_the_first(tmp_path, monkeypatch):
+def test_second_language_is_added_to_the_first(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch)
     before = digests(tmp_path)
     run(tmp_path, monkeypatch, "--language", "de", "--suffix", "_de")

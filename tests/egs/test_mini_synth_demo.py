@@ -1,13 +1,11 @@
-"""The mini recipe, small: its parts fit together, and it is the recipe that it says it is."""
+"""The demo: its configs fit together, and only sizes differ from the full recipe."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from recipes import ROOT, link_recipe, record_asr, recorded, run
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -15,33 +13,20 @@ pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 from corpus_plan import CorpusOptions
 from make_corpus import get_parser
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "egs" / "mini_synth" / "demo"
 FULL = ROOT / "egs" / "mini_synth" / "asr1"
 
 
 @pytest.fixture
 def calls(tmp_path):
-    """Run it with a stand-in for asr.sh; gives what it prints and the options of each call."""
-    folder = tmp_path / "egs" / "mini_synth" / "demo"
-    folder.mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
-    for name in ("medusa.sh", "path.sh", "conf", "run.sh"):
-        (folder / name).symlink_to((DEMO / name).resolve())
-    script = folder / "asr.sh"
-    script.write_text("#!/usr/bin/env bash\nprintf '%s\\t' \"$@\" >> calls\necho >> calls\n")
-    script.chmod(0o755)
+    """Return a function that runs the recipe: its output, and options of each asr.sh call."""
+    folder = link_recipe(tmp_path, "mini_synth/demo")
+    record_asr(folder)
 
-    def run(*options: str) -> tuple[str, list[dict[str, str]]]:
-        done = subprocess.run(
-            ["./run.sh", *options], cwd=folder, text=True, capture_output=True,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        )  # fmt: skip
-        lines = (folder / "calls").read_text().splitlines()
-        words = [line.removesuffix("\t").split("\t") for line in lines]
-        return done.stdout, [dict(zip(w[::2], w[1::2], strict=True)) for w in words]
+    def run_recorded(*options: str) -> tuple[str, list[dict[str, str]]]:
+        return run(folder, "./run.sh", *options).stdout, recorded(folder)
 
-    return run
+    return run_recorded
 
 
 def config(folder: Path, system: str) -> dict:
@@ -50,7 +35,7 @@ def config(folder: Path, system: str) -> dict:
 
 def test_it_trains_a_base_and_heads_on_a_smaller_corpus(calls):
     printed, (base, *heads) = calls()
-    assert re.search(r"about \d+ minutes", printed), "it says how long it takes"
+    assert re.search(r"about \d+ minutes", printed), "the expected time is printed"
     names = [call["--asr_tag"] for call in heads]
     assert base["--asr_tag"] == "base" and names[-1] == "recurrent" and len(names) == 2
     for call in (base, *heads):
@@ -62,7 +47,7 @@ def test_it_trains_a_base_and_heads_on_a_smaller_corpus(calls):
     full = CorpusOptions()
     assert corpus["minutes"] < full.minutes
     for same in ("test_utterances", "dev_utterances", "test_unseen_fraction", "seed"):
-        assert corpus[same] == getattr(full, same), "what it is tested on stays"
+        assert corpus[same] == getattr(full, same), "the test set is the same"
 
 
 @pytest.mark.parametrize("system", ["linear", "block", "recurrent"])

@@ -1,57 +1,43 @@
 """The Speech-LLaMA recipe: end to end, small, and what it hands to asr.sh for each system."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
-import warm_python
 import yaml
-from waiting import HANG_S
+from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.kaldi.table import read_table
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "egs" / "mini_synth" / "asr1"
 SYSTEM = "llama_latent_3"
 ENCODER = {"output_size": 16, "num_blocks": 1, "attention_heads": 2, "linear_units": 16}
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 16}  # fmt: skip
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    """The recipe with its own scripts and configs, the latter made small."""
-    folder = tmp_path / "egs" / "mini_synth" / "asr1"
-    (folder / "conf" / "decode").mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
+    """Return the recipe with small models."""
+    folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    for name in ("asr.sh", "medusa.sh", "path.sh", "cmd.sh", "run_speech_llama.sh", "local"):
-        (folder / name).symlink_to((SOURCE / name).resolve())
     for way in ("plain", "beam4_threshold"):
-        config = yaml.safe_load((ROOT / "conf" / "decode" / f"{way}.yaml").read_text())
-        # The model has seen almost nothing: a minimum length makes it say something all the same.
-        config |= {"minlenratio": -3.0, "maxlenratio": -8.0}
-        (folder / "conf" / "decode" / f"{way}.yaml").write_text(yaml.safe_dump(config))
+        # The models are almost untrained: a minimum length makes them write something.
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1}
     for path in SOURCE.glob("conf/train_llama*.yaml"):
-        config = yaml.safe_load(path.read_text())
-        config["encoder_conf"] |= ENCODER
-        config["decoder_conf"]["llama_conf"] = {**LLAMA, "intermediate_size": 16}
-        config["max_epoch"] = 1
-        (folder / "conf" / path.name).write_text(yaml.safe_dump(config))
+        copy_config(path, folder / "conf", **small)
     return folder
 
 
 def test_from_two_languages_to_tables(recipe):
     data = "--minutes 0.4 --dev_utterances 2 --test_utterances 2 --nj 1"
     second = "--second_language de --second_minutes 0.3 --second_dev_utterances 2"
-    done = subprocess.run(
-        ["./run_speech_llama.sh", "--base_start", "", "--local_data_opts", f"{data} {second}",
-         "--nbpe", "60", "--heads", SYSTEM, "--decodings", "beam4_threshold",
-         "--test_sets", "test_de", "--eval_valid_set", "false",
-         "--nj", "1", "--train_nj", "1", "--inference_nj", "1"],
-        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env=warm_python.environment(),
+    done = run(
+        recipe, "./run_speech_llama.sh", "--base_start", "",
+        "--local_data_opts", f"{data} {second}", "--nbpe", "60", "--heads", SYSTEM,
+        "--decodings", "beam4_threshold", "--test_sets", "test_de", "--eval_valid_set", "false",
+        "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     for name in ("train_en_de", "dev_en_de"):
@@ -72,27 +58,18 @@ def test_from_two_languages_to_tables(recipe):
 
 @pytest.fixture
 def calls(recipe):
-    """Run the recipe with a stand-in for asr.sh; gives the options of each call."""
-    script = recipe / "asr.sh"
-    script.unlink()
-    script.write_text("#!/usr/bin/env bash\nprintf '%s\\t' \"$@\" >> calls\necho >> calls\n")
-    script.chmod(0o755)
+    """Return a function that runs the recipe, and returns the options of each asr.sh call."""
+    record_asr(recipe)
+    encoder = recipe / "exp" / "asr_base" / "valid.acc.ave.pth"
+    encoder.parent.mkdir(parents=True)
+    encoder.touch()
 
-    def run(*options: str) -> list[dict[str, str]]:
-        (recipe / "calls").unlink(missing_ok=True)
-        encoder = recipe / "exp" / "asr_base" / "valid.acc.ave.pth"
-        encoder.parent.mkdir(parents=True, exist_ok=True)
-        encoder.touch()
-        done = subprocess.run(
-            ["./run_speech_llama.sh", *options], cwd=recipe, text=True, capture_output=True,
-            env=warm_python.environment(),
-        )  # fmt: skip
+    def run_recorded(*options: str) -> list[dict[str, str]]:
+        done = run(recipe, "./run_speech_llama.sh", *options)
         assert done.returncode == 0, done.stderr
-        lines = (recipe / "calls").read_text().splitlines()
-        words = [line.removesuffix("\t").split("\t") for line in lines]
-        return [dict(zip(line[::2], line[1::2], strict=True)) for line in words]
+        return recorded(recipe)
 
-    return run
+    return run_recorded
 
 
 def test_each_system_is_trained_from_its_start(calls):
@@ -133,7 +110,7 @@ def test_stages_before_training_run_once(calls):
     assert set(stages) == {"12"} and len(stages) == 17
 
 
-def test_stages_differ_in_mwer_alone():
+def test_stages_differ_only_in_mwer():
     mwer, ce = (
         yaml.safe_load((SOURCE / "conf" / f"train_llama_latent_{stage}.yaml").read_text())
         for stage in ("mwer", "ce")
@@ -145,7 +122,7 @@ def test_stages_differ_in_mwer_alone():
     assert mwer == ce
 
 
-def test_heads_differ_in_their_kind_alone():
+def test_heads_differ_only_in_their_kind():
     kinds = ("projection", "latent")
     configs = [
         yaml.safe_load((SOURCE / "conf" / f"train_llama_{kind}.yaml").read_text()) for kind in kinds

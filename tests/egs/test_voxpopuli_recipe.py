@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
-import warm_python
-import yaml
-from recipes import ROOT
+from recipes import ROOT, copy_config, link_recipe, run
 from tiny_whisper import save_tiny_whisper
 from voxpopuli_sessions import HELD_OUT_TIME
-from waiting import HANG_S
 
 from espnet_medusa.kaldi.data_dir import parse_segment
 from espnet_medusa.kaldi.table import read_results, read_table
@@ -48,28 +45,23 @@ def build_damaged_corpus(root: Path) -> str:
 
 @pytest.fixture
 def recipe(tmp_path):
-    """The recipe's own scripts and configurations in a folder of their own, and a Whisper."""
-    folder = tmp_path / "egs" / "voxpopuli" / "asr1"
-    (folder / "conf" / "decode").mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(ROOT / "egs" / "TEMPLATE")
-    for source in (*SOURCE.iterdir(), *(SOURCE / "conf").iterdir()):
-        place = folder / source.relative_to(SOURCE)
-        if not place.exists() and source.name not in ("data", "dump", "exp", "downloads"):
-            place.symlink_to(source.resolve())
+    """Return the recipe with searches of bounded length, and a small Whisper."""
+    folder = link_recipe(tmp_path, "voxpopuli/asr1", without=("conf",))
+    for source in (SOURCE / "conf").iterdir():
+        if source.name != "decode":
+            (folder / "conf" / source.name).symlink_to(source.resolve())
     for way in ("beam5_plain", "exact"):
-        config = yaml.safe_load((SOURCE / "conf" / "decode" / f"{way}.yaml").read_text())
-        (folder / "conf" / "decode" / f"{way}.yaml").write_text(yaml.safe_dump(config | LENGTHS))
+        source = SOURCE / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", **LENGTHS)
     save_tiny_whisper(folder / "tiny")
     return folder
 
 
-def run(recipe: Path, *options: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        ["./run.sh", "--voxpopuli", "vox", "--whisper_model", "tiny", "--systems", "linear",
-         "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
-         "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options],
-        cwd=recipe, text=True, capture_output=True, timeout=HANG_S,
-        env=warm_python.environment(),
+def run_whisper(recipe: Path, *options: str) -> subprocess.CompletedProcess:
+    return run(
+        recipe, "./run.sh", "--voxpopuli", "vox", "--whisper_model", "tiny", "--systems", "linear",
+        "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
+        "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options,
     )  # fmt: skip
 
 
@@ -94,20 +86,20 @@ def check_training_data(recipe: Path) -> None:
     held_out = read_table(recipe / "data/train_cs_unlabelled/dropped_utterances")
     assert held_out.keys() == {key for key in unlabelled if key.startswith(TEST_SESSION)} != set()
     assert all(reason.startswith(HELD_OUT_TIME) for reason in held_out.values())
-    heard = {}
+    texts_by_id = {}
     for name in ("train", "dev"):
         states = recipe / "dump/states_written" / f"{name}_cs_unlabelled"
         texts = read_table(states / "shard.1/text")
         assert not (states / "states.scp").exists(), "Medusa-Linear trains Whisper, on audio"
-        heard |= texts
+        texts_by_id |= texts
         dropped = read_results(states / "dropped_utterances")
         assert len(dropped) == len(texts) // 20 == (name == "train")
         assert all(reason.startswith(MISFIT) for reason in dropped.values())
         learned = recipe / "dump/raw" / f"{name}_cs_unlabelled_written"
-        kept = {key: text for key, text in texts.items() if key not in dropped}
-        assert read_table(learned / "text") == kept
-        assert read_table(learned / "utt2lang") == dict.fromkeys(kept, "cs")
-    assert heard.keys() == unlabelled.keys() - held_out.keys()
+        remaining = {key: text for key, text in texts.items() if key not in dropped}
+        assert read_table(learned / "text") == remaining
+        assert read_table(learned / "utt2lang") == dict.fromkeys(remaining, "cs")
+    assert texts_by_id.keys() == unlabelled.keys() - held_out.keys()
 
 
 def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
@@ -115,7 +107,7 @@ def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
     options = ["--lang", "cs", "--setup", "self_supervised", "--segmentation", "auto"]
     options += ["--states_nj", "2"]
     options += ["--max_compression_ratio", "100"]  # a random Whisper repeats itself
-    done = run(recipe, *options, "--stop_stage", "11")
+    done = run_whisper(recipe, *options, "--stop_stage", "11")
     assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
     check_problems(done, unwritten)
     check_training_data(recipe)
@@ -125,7 +117,7 @@ def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
     states = recipe / "dump/states_written/train_cs_unlabelled"
     written = (states / "shard.1/text", exp / "asr_linear/config.yaml")
     before = [path.stat().st_mtime_ns for path in written]
-    done = run(recipe, *options, "--stage", "12")
+    done = run_whisper(recipe, *options, "--stage", "12")
     # The test set still lacks what the first call could not read.
     assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
     assert "2 utterances, see data/test_cs/bad_utterances" in done.stderr
@@ -147,12 +139,12 @@ def test_supervised_data_of_two_languages(recipe):
     miniature.build_voxpopuli(recipe / "vox", "de", prepared=True)
     miniature.build_voxpopuli(recipe / "vox", "fr")
     for lang in ("de", "fr"):
-        done = run(recipe, "--lang", lang, "--stop_stage", "4")
+        done = run_whisper(recipe, "--lang", lang, "--stop_stage", "4")
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         for split, count in (("train", 16), ("dev", 4), ("test", 4)):
             assert len(read_table(recipe / f"dump/raw/{split}_{lang}/text")) == count
             notes = read_table(recipe / f"dump/raw/{split}_{lang}/utt2lang")
             assert set(notes.values()) == {lang}
     assert (recipe / "exp/de/whisper_model").is_file() and (recipe / "exp/fr").is_dir()
-    done = run(recipe, "--lang", "de", "--setup", "selfsupervised")
+    done = run_whisper(recipe, "--lang", "de", "--setup", "selfsupervised")
     assert done.returncode == 2 and "allowed are supervised and self_supervised" in done.stderr

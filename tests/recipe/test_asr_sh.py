@@ -70,7 +70,7 @@ def test_all_stages_with_own_data(recipe):
     assert "RTF: " in (test_dir / "logdir" / "calculate_rtf.log").read_text()
     command = (test_dir / "logdir" / "asr_inference.1.log").read_text().splitlines()[0]
     assert "--config conf/beam2.yaml" in command
-    assert "--batch_size" not in command, "the decoding configuration's must stand"
+    assert "--batch_size" not in command, "the decoding configuration has one"
     assert (test_dir / "score_wer" / "result.txt").is_file()
     assert (test_dir / "score_cer" / "result.txt").is_file()
     results = (exp_dir / "RESULTS.md").read_text()
@@ -80,14 +80,14 @@ def test_all_stages_with_own_data(recipe):
     shapes = (recipe / "exp" / "asr_stats_raw_word" / "train" / "text_shape.word").read_text()
     assert shapes.splitlines()[0] == "s-u0 2,9"
 
-    # Only what is asked for runs again; a lost hypothesis stops scoring, with its name.
+    # Only the selected stages run again; a lost hypothesis stops scoring and is named.
     (test_dir / "text").write_text("s-u0 one six\n")
     again = [*OPTIONS, "--inference_configs", "conf/beam2.yaml", "--stage", "13"]
     done = run_asr(recipe, *again)
     assert done.returncode == 3
     assert "no hypothesis for 1 utterances: s-u1" in done.stderr
     assert "Stage 12" not in done.stdout
-    # Nobody says what its tokens are: the experiment does.
+    # The experiment defines its tokens, without an option.
     done = run_asr(
         recipe, "--data_dir", "own", "--test_sets", "test", "--skip_train", "true",
         "--asr_exp", "exp/asr_train_raw_word", "--inference_configs", "conf/beam2.yaml",
@@ -105,7 +105,7 @@ def test_stage_1_refuses_bad_data_directories(recipe, tmp_path):
     assert "s-u1" in done.stdout
 
 
-def test_stage_1_names_problems_of_test_sets_and_goes_on(recipe, tmp_path):
+def test_stage_1_names_problems_of_test_sets_and_continues(recipe, tmp_path):
     shutil.copytree(recipe / "own", tmp_path / "own")
     (tmp_path / "own" / "test" / "text").write_text("s-u0 one\ns-u2 two\n")
     options = [*OPTIONS, "--stop_stage", "3", "--data_dir", f"{tmp_path}/own"]
@@ -115,8 +115,8 @@ def test_stage_1_names_problems_of_test_sets_and_goes_on(recipe, tmp_path):
     assert (tmp_path / "dump/raw/test/wav.scp").read_text().split()[0] == "s-u0"
 
 
-@pytest.mark.parametrize(("longform", "kept", "status"), [("false", 2, 3), ("true", 4, 0)])
-def test_long_audio_stays_in_test_sets_alone(recipe, tmp_path, longform, kept, status):
+@pytest.mark.parametrize(("longform", "remaining", "status"), [("false", 2, 3), ("true", 4, 0)])
+def test_long_audio_is_allowed_only_in_test_sets(recipe, tmp_path, longform, remaining, status):
     for name, count in {"train": 4, "dev": 2, "test": 4}.items():
         write_set(tmp_path / "own" / name, count)  # of 0.5, 0.6, ... s
     limits = ["--max_duration", "0.65", "--max_wav_duration", "0.55", "--on_bad", "skip"]
@@ -124,7 +124,7 @@ def test_long_audio_stays_in_test_sets_alone(recipe, tmp_path, longform, kept, s
     options += ["--stage", "3", "--stop_stage", "4", *limits, "--longform", longform]
     done = run_asr(recipe, *options)
     assert done.returncode == status, done.stdout + done.stderr
-    expected = {"org/train": 2, "train": 1, "org/dev": 2, "dev": 1, "test": kept}
+    expected = {"org/train": 2, "train": 1, "org/dev": 2, "dev": 1, "test": remaining}
     counts = {name: len(read_table(tmp_path / "dump/raw" / name / "wav.scp")) for name in expected}
     assert counts == expected
 
@@ -144,7 +144,7 @@ def test_problems_of_all_sets_are_named_before_it_stops(recipe, tmp_path, stage,
     done = run_asr(recipe, *options, "--dumpdir", f"{tmp_path}/dump")
     assert done.returncode == 1
     assert "own/train" in done.stdout and "own/dev" in done.stdout
-    assert "mend the data of train dev" in done.stderr
+    assert "correct the data of train dev" in done.stderr
 
 
 def test_stage_1_runs_the_recipes_script(recipe):
@@ -157,7 +157,7 @@ def test_stage_1_runs_the_recipes_script(recipe):
     assert "prepares --size 3 --fast true" in done.stdout
 
 
-def test_what_stage_1_leaves_out_is_named_and_the_others_go_on(tmp_path):
+def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     for name in ("asr.sh", "path.sh", "cmd.sh"):
         (tmp_path / name).symlink_to(TEMPLATE / name)
     for name in ("train", "dev", "test"):
@@ -188,7 +188,7 @@ def test_what_stage_1_leaves_out_is_named_and_the_others_go_on(tmp_path):
         (["--stage", "twelve"], "a whole number is needed"),
         ([], "--train_set and --valid_set are needed"),
         (["--skip_train", "true"], "--test_sets is needed"),
-        ([*SETS, "--feats_type", "fbank"], "only raw"),
+        ([*SETS, "--feats_type", "fbank"], "allowed: raw"),
         ([*SETS, "--train_nj", "2"], "needs --ngpu 0"),
         ([*SETS, "--feats_normalize", "cmvn"], "allowed are global_mvn"),
         ([*SETS, "--token_type", "whisper_multilingual"], "--token_list FILE"),
@@ -245,7 +245,7 @@ def test_names_follow_espnet(recipe):
     assert "beam2_ctc_weight0.5_asr_model_valid.acc.ave" in shown
 
 
-def test_tags_given_by_the_user_stand(recipe):
+def test_tags_of_the_user_are_used(recipe):
     shown = names(recipe, "--asr_tag", "mine", "--inference_tag", "fast", "--expdir", "runs")
     assert "runs/asr_mine" in shown
     assert "Decoding test: fast" in shown
@@ -270,7 +270,7 @@ def bare_recipe(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
-def test_dask_decodes_in_one_job_that_shares_its_work_out(bare_recipe, address):
+def test_dask_decodes_in_one_job(bare_recipe, address):
     options = ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
     done, command = decode_nowhere(bare_recipe, *options)
     assert done.returncode == 1 and "job 1 failed with status 1" in done.stderr
@@ -291,6 +291,6 @@ def test_dask_decodes_in_one_job_that_shares_its_work_out(bare_recipe, address):
         ),
     ],
 )
-def test_options_that_do_not_suit_the_cluster_are_refused(bare_recipe, options, said):
+def test_options_of_another_backend_are_refused(bare_recipe, options, said):
     done, command = decode_nowhere(bare_recipe, *options)
     assert done.returncode == 2 and said in done.stderr and not command

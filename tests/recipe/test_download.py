@@ -1,4 +1,4 @@
-"""Downloads from a local server that breaks off, lies and changes."""
+"""Downloads from a local server with broken connections, damaged and changed files."""
 
 import hashlib
 import random
@@ -47,7 +47,7 @@ def test_file_is_fetched_once(server, path, checksum):
     assert ranges(server) == [None]
 
 
-def test_broken_connections_go_on_where_they_broke(server, path):
+def test_broken_connections_are_resumed(server, path):
     server.cut_after = 150_000
     download(f"{server.url}/corpus.tar.gz", path, MD5)
     assert path.read_bytes() == CONTENT and only_file(path)
@@ -55,7 +55,7 @@ def test_broken_connections_go_on_where_they_broke(server, path):
     assert ranges(server) == starts
 
 
-def test_connection_that_never_gives_a_byte_ends_and_the_next_call_goes_on(server, path):
+def test_a_dead_connection_is_an_error_and_the_next_call_resumes(server, path):
     server.cut_after = 300_000
     download_partly(server, path)
     assert not path.exists() and Path(f"{path}.partial").read_bytes() == CONTENT[:300_000]
@@ -108,18 +108,18 @@ def test_server_without_ranges_starts_anew(server, path):
 
 def test_wrong_checksum_is_one_line_and_the_next_call_fetches_anew(server, path):
     server.files["/corpus.tar.gz"] = CONTENT[:-1] + b"?"
-    found = hashlib.md5(server.files["/corpus.tar.gz"]).hexdigest()
+    result = hashlib.md5(server.files["/corpus.tar.gz"]).hexdigest()
     with pytest.raises(InputError) as caught:
         download(f"{server.url}/corpus.tar.gz", path, MD5)
     message = one_line(caught.value)
     assert str(path) in message and "run the command again" in message
-    assert f"md5 is {found}, expected {MD5.removeprefix('md5:')}" in message
+    assert f"md5 is {result}, expected {MD5.removeprefix('md5:')}" in message
     assert not list(path.parent.iterdir()), "nothing under the final name, nothing to go on from"
     server.files["/corpus.tar.gz"] = CONTENT
     assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
 
 
-def test_damaged_file_that_is_there_is_named_and_fetched_again(server, path, capsys):
+def test_an_existing_damaged_file_is_named_and_downloaded_again(server, path, capsys):
     path.parent.mkdir()
     path.write_bytes(CONTENT[:1000])
     assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
@@ -135,7 +135,7 @@ def test_missing_file_is_one_line(server, path):
     assert len(server.requests) == 1 and not path.exists()
 
 
-def test_server_that_is_busy_is_asked_again(server, path):
+def test_a_busy_server_is_retried(server, path):
     server.statuses = [503, 429]
     assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
 

@@ -1,4 +1,4 @@
-"""Splitting, merging, real-time factor and shapes: what stands around the decoding jobs."""
+"""Splitting over jobs, merging of their outputs, real-time factor and shapes."""
 
 import json
 
@@ -177,7 +177,7 @@ def test_text_shapes_get_the_vocabulary_size(tmp_path):
     assert result.read_text() == "a 3,3\nb 12,3\n"
 
 
-def test_the_same_split_keeps_what_jobs_wrote_and_another_empties_it(tmp_path):
+def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path):
     write_table(tmp_path / "wav.scp", {f"u{i}": f"{i}.wav" for i in range(5)})
     logs = tmp_path / "logdir"
 

@@ -37,7 +37,7 @@ def strict(tmp_path):
     return write_script(tmp_path, "parse_options")
 
 
-def test_defaults_stand_without_options(strict):
+def test_defaults_are_used_without_options(strict):
     assert run_script(strict).stdout == "1|false|||kept|\n"
 
 
@@ -56,7 +56,7 @@ def test_the_last_of_equal_options_wins(strict):
     assert run_script(strict, "--stage", "3", "--stage", "12").stdout.startswith("12|")
 
 
-def test_unknown_option_names_near_ones(strict):
+def test_unknown_option_names_similar_ones(strict):
     done = run_script(strict, "--inference_confg", "x")
     assert done.returncode == 2
     assert "unknown option --inference_confg" in done.stderr
@@ -64,7 +64,7 @@ def test_unknown_option_names_near_ones(strict):
     assert "--stage" not in done.stderr
 
 
-def test_unknown_option_without_near_ones_names_all(strict):
+def test_unknown_option_without_similar_ones_names_all(strict):
     done = run_script(strict, "--zzzz", "x")
     assert done.returncode == 2
     assert all(name in done.stderr for name in ("--stage", "--skip_eval", "--asr_args"))
@@ -96,7 +96,7 @@ def test_help_lists_the_options_with_their_comments(strict):
     assert "not_an_option" not in done.stdout
 
 
-def test_unknown_options_are_kept_in_order_for_another_script(tmp_path):
+def test_unknown_options_are_passed_on_in_order(tmp_path):
     script = write_script(tmp_path, "parse_known_options")
     done = run_script(script, "--ngpu", "0", "--stage", "2", "--test-sets", "a b")
     assert done.stdout == "2|false|||kept|--ngpu 0 --test_sets a b\n"

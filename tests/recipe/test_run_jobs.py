@@ -66,7 +66,7 @@ def test_a_failure_stops_the_others_with_their_children(tmp_path):
     wait_for(lambda: not is_alive(int(pid_file.read_text())))
 
 
-def test_other_jobs_finish_when_asked_to(tmp_path):
+def test_other_jobs_finish_after_a_failure_with_wait(tmp_path):
     jobs = [
         shell_job(tmp_path, "bad", "exit 3"),
         shell_job(tmp_path, "good", f"sleep 0.5; touch {tmp_path}/done"),
@@ -82,7 +82,7 @@ def test_no_more_jobs_at_once_than_allowed(tmp_path):
     assert run(jobs, most_at_once=1, stop_on_failure=True) == []
 
 
-def test_a_job_that_lists_what_it_left_out_has_not_failed(tmp_path):
+def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
     command = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
     command += ["JOB=1:2", f"{tmp_path}/x.JOB.log", "--", "bash", "-c"]
     stages.main(["run_jobs", *command, f"echo utt reason > {tmp_path}/JOB.failed; exit 1"])
@@ -133,7 +133,7 @@ def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
     assert seen == ["3", "5", "3"]
 
 
-def test_no_visible_gpu_is_an_error_that_says_what_to_do():
+def test_no_visible_gpu_is_an_error_with_a_remedy():
     with pytest.raises(ValueError, match="--gpu_inference false"):
         visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
 
@@ -164,20 +164,20 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "processes", "told"),
+    ("options", "processes", "expected"),
     [
         ([], 1, "--multiprocessing_distributed false --dist_backend gloo"),
         (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
         (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
     ],
 )
-def test_processes_that_are_started_again_are_torchruns(tmp_path, options, processes, told):
+def test_torchrun_starts_processes_that_may_restart(tmp_path, options, processes, expected):
     log = tmp_path / "train.log"
     options = ["--log", str(log), *options, "--max_restarts", "3"]
     stages.main(["run_training", *options, "--", "echo", "-m", "train"])
     assert log.read_text().splitlines()[-1] == (
         f"-m torch.distributed.run --nnodes=1 --nproc_per_node={processes} --max_restarts=3 "
-        f"--standalone --no-python echo -m train {told}"
+        f"--standalone --no-python echo -m train {expected}"
     )
     assert not log.with_suffix(".rank1.log").exists()
 

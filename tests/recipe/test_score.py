@@ -113,7 +113,7 @@ def test_a_hypothesis_without_reference_is_named(folders, capsys):
     assert "no reference for stranger" in capsys.readouterr().err
 
 
-def test_references_and_hypotheses_have_cleaners_of_their_own(folders):
+def test_references_and_hypotheses_have_separate_cleaners(folders):
     pytest.importorskip("tacotron_cleaner", reason="ESPnet 202611 leaves it to an extra")
     run_score(folders, "--cleaner", "tacotron", "--sclite_options=-s")
     row = parse_sum(folders[1] / "score_wer" / "result.txt")

@@ -1,4 +1,4 @@
-"""Names of systems: which configuration, initial weights, checkpoint and options they stand for."""
+"""Names of systems: their configuration, initial weights, checkpoint and options."""
 
 import re
 
@@ -65,7 +65,7 @@ HEADS = "--decoder_conf heads_conf.num_heads="
         ),
     ],
 )
-def test_name_says_what_is_trained(plan, name, expected):
+def test_name_defines_the_training(plan, name, expected):
     lines = plan(name)
     assert list(lines) == ["base", name]
     assert lines["base"] == ("train_base.yaml", "valid.acc.ave.pth", "", "")
@@ -83,7 +83,7 @@ def test_checkpoints_can_be_chosen(plan):
     assert lines["llama_latent_2_mwer"][1:3] == ("latest.pth", start)
 
 
-def test_no_heads_is_the_base_alone(plan):
+def test_no_heads_is_only_the_base(plan):
     assert list(plan("")) == ["base"]
 
 
@@ -112,7 +112,7 @@ def test_configuration_without_criterion(plan, conf_dir, capsys):
     assert plan("linear", "--heads_model", "latest.pth")["linear"][1] == "latest.pth"
 
 
-def test_what_the_base_starts_from_must_be_there(plan, tmp_path, capsys):
+def test_initial_weights_of_the_base_must_exist(plan, tmp_path, capsys):
     weights = tmp_path / "other.pth"
     with pytest.raises(SystemExit):
         plan("linear", "--base_start", f"{weights}:encoder:encoder")

@@ -23,7 +23,7 @@ def make(text, *options):
     return token_list.read_text("utf-8").split("\n")[:-1]
 
 
-def test_bpe_has_espnets_order_and_as_many_tokens_as_asked(text):
+def test_bpe_has_espnets_order_and_the_given_number_of_tokens(text):
     tokens = make(text, "--token_type", "bpe", "--nbpe", "18")
     assert len(tokens) == len(set(tokens)) == 18
     assert tokens[:2] == ["<blank>", "<unk>"] and tokens[-1] == "<sos/eos>"
@@ -63,7 +63,7 @@ def test_the_cleaner_changes_the_tokens(text):
     assert "THREE" in tokens and "three" not in tokens
 
 
-def test_hugging_face_tokens_stand_at_their_ids(tmp_path):
+def test_hugging_face_tokens_are_ordered_by_id(tmp_path):
     vocabulary = {"b": 0, "a": 1, "<unk>": 3}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "model")

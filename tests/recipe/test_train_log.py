@@ -53,7 +53,7 @@ def test_missing_and_unfinished_logs_are_errors(tmp_path):
         read_epochs(tmp_path / "train.log")
 
 
-def test_training_progress_estimates_from_what_this_run_did(monkeypatch):
+def test_training_progress_estimates_from_the_speed_of_this_run(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("espnet_medusa.recipe.progress.time.monotonic", lambda: now[0])
     progress = TrainingProgress(Path("train.log"))
@@ -70,7 +70,7 @@ def test_training_progress_estimates_from_what_this_run_did(monkeypatch):
     assert progress.feed(HEAD + RESULTS) == RESULTS
 
 
-def test_epoch_length_is_learnt_where_it_differs_from_the_sampler():
+def test_epoch_length_may_differ_from_the_sampler():
     progress = TrainingProgress(Path("train.log"))
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=4000, mean=16")
     progress.feed(HEAD + "1/2epoch started")
@@ -119,7 +119,7 @@ def test_a_log_that_is_begun_anew_counts_anew(tmp_path):
     assert progress.text() == "test: 5/9 utterances (5 of an earlier run), elapsed 0:00"
 
 
-def test_the_rest_is_estimated_by_what_this_run_has_done(tmp_path, monkeypatch):
+def test_remaining_time_is_estimated_from_this_run(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     log = tmp_path / "1.log"

@@ -45,7 +45,7 @@ def test_openais_names_need_no_network(tmp_path, model, token_type, count, langu
         assert [tokens[number] for number in ids] == tokenizer.tokenize(text)
 
 
-def test_local_model_says_its_size_and_brings_its_own_tokenizer(tmp_path):
+def test_a_local_model_has_its_own_tokenizer(tmp_path):
     model = save_tiny_whisper(tmp_path / "model", vocab_size=51866, num_mel_bins=128)
     assert len(make(tmp_path, model, "whisper_multilingual")) == 51866
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "own")

@@ -39,7 +39,7 @@ def run_task(job: ArrayJob, folder, number: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_words_reach_the_command_as_they_are_but_for_the_number(tmp_path, monkeypatch, seed):
+def test_words_reach_the_command_unchanged_except_for_the_number(tmp_path, monkeypatch, seed):
     monkeypatch.chdir(tmp_path)
     words = random.Random(seed).choices(ODD, k=8)
     status, output = run_task(ArrayJob(range(1, 5), (*SHOW, *words), "x.JOB.log"), tmp_path, 3)
@@ -65,7 +65,7 @@ def test_a_task_runs_in_the_recipes_folder_and_environment(tmp_path, monkeypatch
     assert run_task(job, folder, 1)[1].endswith(f"path.sh in {folder}\n")
 
 
-def test_a_task_leaves_its_status_and_how_often_it_was_started_again(tmp_path, monkeypatch):
+def test_a_task_writes_its_status_and_its_restarts(tmp_path, monkeypatch):
     job = ArrayJob(range(1, 3), ("bash", "-c", "exit JOB"), f"{tmp_path}/logdir/x.JOB.log")
     assert job.ending(2) is None
     monkeypatch.setenv("SLURM_RESTART_COUNT", "4")
@@ -75,7 +75,7 @@ def test_a_task_leaves_its_status_and_how_often_it_was_started_again(tmp_path, m
     assert job.ending_file(2) == tmp_path / "logdir" / "q" / "x.2.ending"
 
 
-def test_a_task_that_starts_again_has_not_ended(tmp_path):
+def test_a_restarted_task_has_not_ended(tmp_path):
     job = ArrayJob(range(1, 2), ("cat", f"{tmp_path}/q/x.1.ending"), f"{tmp_path}/x.JOB.log")
     job.job_file.parent.mkdir()
     job.ending_file(1).write_text("0 0\n")
@@ -87,7 +87,7 @@ def test_the_log_begins_with_the_command(tmp_path):
     assert run_task(job, tmp_path, 1)[1].startswith("# echo of 1\n# started at ")
 
 
-def test_sbatch_is_told_numbers_log_and_how_many_at_once(tmp_path, monkeypatch):
+def test_sbatch_options_have_numbers_log_and_limit(tmp_path, monkeypatch):
     folder = tmp_path / "JOBS 5%"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -101,6 +101,6 @@ def test_sbatch_is_told_numbers_log_and_how_many_at_once(tmp_path, monkeypatch):
     assert "--open-mode=append" in appended.sbatch_options(None)
 
 
-def test_a_folder_that_slurm_cannot_write_logs_to_is_refused():
+def test_a_log_folder_with_a_backslash_is_refused():
     with pytest.raises(InputError, match="backslash"):
         ArrayJob(range(1, 2), ("true",), "a\\b/x.JOB.log").sbatch_options(None)

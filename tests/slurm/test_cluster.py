@@ -29,7 +29,7 @@ TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """The test's own cluster, which may be spoiled; never another one."""
+    """Check for the test cluster, whose nodes the tests may stop."""
     if "slurm_cluster" not in os.environ.get("SLURM_CONF", ""):
         pytest.fail("no test cluster: run `make test-cluster`")
 
@@ -133,7 +133,7 @@ def assert_same_results(folder: Path, tag: str) -> None:
     assert len(files[0].read_text().splitlines()) == UTTERANCES
 
 
-def test_an_array_job_writes_what_one_process_writes(recipe):
+def test_an_array_job_equals_one_process(recipe):
     decode(recipe, "array", 4, "--cmd_backend", "slurm")
     assert_same_results(recipe, "array")
     logs = logdir(recipe, "array")
@@ -148,11 +148,11 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     job = submitted_job(recipe, "cancelled")
     wait_until_running(job, 2)
     subprocess.run(["scancel", f"{job}_2"], check=True)
-    _, said = stage.communicate(timeout=HANG_S)
+    _, message = stage.communicate(timeout=HANG_S)
     assert stage.returncode == 1
     log = "exp/asr_tiny/cancelled/test/logdir/asr_inference.2.log"
-    assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in said
-    assert "1 of 3 jobs failed;" in said and "finished work is kept" in said
+    assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in message
+    assert "1 of 3 jobs failed;" in message and "finished work is kept" in message
     done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
@@ -165,14 +165,14 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert "9/9 utterances (6 of an earlier run)" in done.stderr
 
 
-def test_a_node_drained_while_stage_12_runs_ends_what_it_has_and_takes_no_more(recipe):
+def test_a_node_drained_in_stage_12_finishes_its_tasks_and_gets_no_more(recipe):
     # Six tasks fill the three nodes; the others wait.
     stage = start_decoding(recipe, "drained", 8)
     job = submitted_job(recipe, "drained")
     wait_until_running(job, 1)
     set_node(2, "drain")
-    output, said = stage.communicate(timeout=HANG_S)
-    assert stage.returncode == 0, output + said
+    output, message = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, output + message
     assert_same_results(recipe, "drained")
     assert "DRAIN" in node_state(2)
     heads = [
@@ -191,13 +191,13 @@ def run_jobs(folder: Path, jobs: int, script: str) -> subprocess.Popen:
 
 def test_a_failed_task_is_named_and_the_others_finish(tmp_path):
     stage = run_jobs(tmp_path, 3, "echo of JOB; [ JOB != 2 ] || exit 7; sleep 1; touch done.JOB")
-    _, said = stage.communicate(timeout=HANG_S)
+    _, message = stage.communicate(timeout=HANG_S)
     assert stage.returncode == 1
-    assert "of 2\njob 2 failed with status 7: logdir/x.2.log\n" in said
+    assert "of 2\njob 2 failed with status 7: logdir/x.2.log\n" in message
     assert (tmp_path / "done.1").exists() and (tmp_path / "done.3").exists()
 
 
-def test_tasks_of_a_node_that_goes_down_start_again_elsewhere(tmp_path):
+def test_tasks_of_a_failed_node_restart_on_another(tmp_path):
     script = "echo $SLURMD_NODENAME >> nodes.JOB; while [ ! -e go ]; do sleep 0.1; done"
     stage = run_jobs(tmp_path, 2, script)
     wait_for(lambda: (tmp_path / "nodes.1").exists() and (tmp_path / "nodes.2").exists())
@@ -205,28 +205,28 @@ def test_tasks_of_a_node_that_goes_down_start_again_elsewhere(tmp_path):
     set_node(int(node[-1]), "down")
     wait_for(lambda: len((tmp_path / "nodes.1").read_text().split()) == 2)
     (tmp_path / "go").touch()
-    _, said = stage.communicate(timeout=HANG_S)
-    assert stage.returncode == 0, said
+    _, message = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, message
     again = [n for n in (1, 2) if len((tmp_path / f"nodes.{n}").read_text().split()) == 2]
     assert (tmp_path / "nodes.1").read_text().split()[1] != node
-    assert f"Slurm restarted job {', '.join(map(str, again))}\n" in said
+    assert f"Slurm restarted job {', '.join(map(str, again))}\n" in message
     assert "start 2" in (tmp_path / "logdir" / "x.1.log").read_text().splitlines()[1]
 
 
-def test_a_second_run_beside_the_first_is_refused(tmp_path):
+def test_a_second_run_during_the_first_is_refused(tmp_path):
     first = run_jobs(tmp_path, 2, "touch started.JOB; while [ ! -e go ]; do sleep 0.1; done")
     wait_for(lambda: (tmp_path / "started.1").exists())
     second = run_jobs(tmp_path, 2, "true")
-    _, said = second.communicate(timeout=HANG_S)
+    _, message = second.communicate(timeout=HANG_S)
     assert second.returncode == 1
-    assert re.search(r"job \d+ of an earlier run is still in Slurm's queue, with 2 tasks", said)
+    assert re.search(r"job \d+ of an earlier run is still in Slurm's queue, with 2 tasks", message)
     (tmp_path / "go").touch()
     assert first.wait(timeout=HANG_S) == 0
 
 
 @pytest.fixture(scope="module")
 def trained_here(tmp_path_factory):
-    """A recipe's folder, its statistics and its two-process training by this machine alone."""
+    """A recipe's folder, its statistics and its two-process training by only this machine."""
     folder = make_folder(tmp_path_factory.mktemp("slurm") / "training")
     write_set(folder / "own" / "train", 4)
     write_set(folder / "own" / "dev", 2)
@@ -260,7 +260,9 @@ def assert_same_weights(folder: Path, one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("tag", "options"), [("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"])]
 )
-def test_statistics_and_training_by_torchrun_are_those_of_this_machine(trained_here, tag, options):
+def test_statistics_and_training_by_torchrun_equal_those_of_this_machine(
+    trained_here, tag, options
+):
     folder = trained_here
     train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
@@ -274,7 +276,7 @@ def test_statistics_and_training_by_torchrun_are_those_of_this_machine(trained_h
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]
 
 
-def test_training_goes_on_behind_the_last_epoch(trained_here):
+def test_training_resumes_after_the_last_epoch(trained_here):
     folder = trained_here
     shutil.copytree(folder / "exp" / "asr_here", folder / "exp" / "asr_longer")
     shutil.copytree(folder / "exp" / "stats_here", folder / "exp" / "stats_longer")
@@ -285,7 +287,7 @@ def test_training_goes_on_behind_the_last_epoch(trained_here):
     assert log.count("1epoch results") == 1
 
 
-def test_processes_of_all_nodes_start_again_where_one_dies(trained_here):
+def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
     folder, module, last = trained_here, "espnet_medusa.bin.asr_train", 20
     options = ["--stage", "11", "--train_module", module, "--asr_args", f"--max_epoch {last}"]
     for tag in ("undisturbed", "killed"):
@@ -298,17 +300,17 @@ def test_processes_of_all_nodes_start_again_where_one_dies(trained_here):
     victims = training_processes(module, "exp/asr_killed")
     assert len(victims) == 2
     victims[1].kill()
-    output, said = stage.communicate(timeout=HANG_S)
-    assert stage.returncode == 0, output + said
+    output, message = stage.communicate(timeout=HANG_S)
+    assert stage.returncode == 0, output + message
     assert "The training was resumed using" in log.read_text()
     assert [*read_epochs(log)] == [*range(1, last + 1)]
     assert_same_weights(folder, "undisturbed", "killed")
 
 
 def training_processes(module: str, experiment: str) -> list[psutil.Process]:
-    """Those that torchrun started, on whatever node."""
-    found = psutil.process_iter(["cmdline"])
-    commands = [(process, process.info["cmdline"] or []) for process in found]
+    """Return the processes of torchrun on all nodes."""
+    result = psutil.process_iter(["cmdline"])
+    commands = [(process, process.info["cmdline"] or []) for process in result]
     return [
         process
         for process, words in commands
@@ -316,7 +318,7 @@ def training_processes(module: str, experiment: str) -> list[psutil.Process]:
     ]
 
 
-def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monkeypatch):
+def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):
     whisper = save_tiny_whisper(tmp_path / "whisper")
     folder = make_folder(tmp_path / "recipe", "whisper.sh")
     monkeypatch.chdir(folder)  # which the tables' paths start from
@@ -329,7 +331,7 @@ def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monke
         "--stop_stage", "11", "--states_nj", "2", "--asr_args",
         "--batch_size 1 --accum_grad 1 --max_epoch 1 --num_workers 0 --use_tensorboard false",
     ]  # fmt: skip
-    kept = []
+    remaining = []
     for backend in ("local", "slurm"):
         own = [
             "--cmd_backend",
@@ -344,8 +346,8 @@ def test_what_a_frozen_whisper_computes_is_what_it_computes_here(tmp_path, monke
         assert "states of 3 of 3 utterances" in done.stdout
         states = folder / f"dump_{backend}" / "states_references" / "train"
         tables = [kaldiio.load_scp(str(states / name)) for name in ("states.scp", "memory.scp")]
-        kept.append([{key: table[key] for key in table} for table in tables])
-    for here, there in zip(*kept, strict=True):
+        remaining.append([{key: table[key] for key in table} for table in tables])
+    for here, there in zip(*remaining, strict=True):
         assert [*here] == [*there] and len(here) == 3
         assert all((here[key] == there[key]).all() for key in here)
     first = (states / "cache_states.1.log").read_text().splitlines()[1]

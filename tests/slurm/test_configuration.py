@@ -1,4 +1,4 @@
-"""slurm.pl's options and conf/slurm.conf: what sbatch is asked for."""
+"""Options of slurm.pl, mapped to options of sbatch by conf/slurm.conf."""
 
 import pytest
 
@@ -122,5 +122,5 @@ def test_the_default_has_the_options_that_recipes_give():
         ("env slurm.pl", False),
     ],
 )  # fmt: skip
-def test_which_prefixes_are_slurms(prefix, expected):
+def test_prefixes_of_slurm(prefix, expected):
     assert is_slurm(prefix) is expected

@@ -16,7 +16,7 @@ ANSWER = """\
 """
 
 
-def test_states_are_those_of_tasks_by_number():
+def test_states_are_parsed_by_task_number():
     states = parse_states(ANSWER)
     assert [*states] == [1, 2, 3, 4, 10, 11]
     assert states[10] == TaskState("PENDING", "ReqNodeNotAvail, UnavailableNodes:node[1-2]")
@@ -24,7 +24,7 @@ def test_states_are_those_of_tasks_by_number():
     assert parse_states("CLUSTER: other\n") == {}
 
 
-def test_the_summary_counts_those_that_have_not_ended():
+def test_the_summary_counts_active_tasks():
     shown = summarize(parse_states(ANSWER))
     assert shown == (
         "2 running, 2 pending (ReqNodeNotAvail, UnavailableNodes:node[1-2], Resources)"

@@ -1,4 +1,4 @@
-"""What asr.sh's stages ask a pretended Slurm for, by --cmd_backend slurm."""
+"""Options of sbatch by the stages of asr.sh with --cmd_backend slurm, on a fake Slurm."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def slurm(tmp_path, monkeypatch):
 
 
 def run_stage(slurm: PretendedSlurm, stage: int, *options: str) -> tuple[str, list[str]]:
-    """Run a stage whose Python does nothing; what it says, and what sbatch was given."""
+    """Run a stage whose Python does nothing; return stderr and the arguments of sbatch."""
     warm = warm_python.environment()
     paths = os.pathsep.join([str(slurm.programs), warm["PATH"]])
     done = subprocess.run(
@@ -55,19 +55,19 @@ def run_stage(slurm: PretendedSlurm, stage: int, *options: str) -> tuple[str, li
 
 
 def test_statistics_are_an_array_job(slurm):
-    said, asked = run_stage(slurm, 10, "--nj", "3")
-    assert "--array=1-3" in asked and asked[-4:-1] == ["x", "-p", "cpu"]
-    assert f"--output={Path.cwd()}/exp/stats/logdir/stats.%a.log" in asked
-    assert "failed with status 1: exp/stats/logdir/stats." in said
+    message, requests = run_stage(slurm, 10, "--nj", "3")
+    assert "--array=1-3" in requests and requests[-4:-1] == ["x", "-p", "cpu"]
+    assert f"--output={Path.cwd()}/exp/stats/logdir/stats.%a.log" in requests
+    assert "failed with status 1: exp/stats/logdir/stats." in message
 
 
-def test_training_is_started_again_where_a_process_dies(slurm):
+def test_training_restarts_after_a_failure(slurm):
     run_stage(slurm, 11, "--ngpu", "0", "--train_nj", "2", "--max_restarts", "3")
     assert "--nproc_per_node=2 --max_restarts=3 " in Path("exp/tiny/q/train.sh").read_text()
 
 
 @pytest.mark.parametrize(
-    ("options", "asked_for"),
+    ("options", "resources"),
     [
         (["--ngpu", "0"], ["-p", "cpu"]),
         (["--ngpu", "0", "--train_nj", "2"], ["--cpus-per-task", "2", "-p", "cpu"]),
@@ -75,24 +75,24 @@ def test_training_is_started_again_where_a_process_dies(slurm):
         (["--ngpu", "1", "--num_nodes", "3"], ["-p", "gpu", "--gres=gpu:1", "--nodes", "3"]),
     ],
 )
-def test_training_asks_for_what_shares_it(slurm, options, asked_for):
-    said, asked = run_stage(slurm, 11, *options)
-    assert sorted(asked[-1 - len(asked_for) : -1]) == sorted(asked_for)
-    assert f"--output={Path.cwd()}/exp/tiny/train.log" in asked
-    assert ": exp/tiny/train.log" in said and "finished epochs are kept" in said
+def test_training_requests_its_resources(slurm, options, resources):
+    message, requests = run_stage(slurm, 11, *options)
+    assert sorted(requests[-1 - len(resources) : -1]) == sorted(resources)
+    assert f"--output={Path.cwd()}/exp/tiny/train.log" in requests
+    assert ": exp/tiny/train.log" in message and "finished epochs are kept" in message
 
 
 @pytest.mark.parametrize(
-    ("options", "asked_for"),
+    ("options", "resources"),
     [([], ["-p", "cpu"]), (["--gpu_inference", "true"], ["-p", "gpu", "--gres=gpu:1"])],
 )
-def test_decoding_is_an_array_job_of_one_gpu_a_task(slurm, options, asked_for):
-    said, asked = run_stage(slurm, 12, "--inference_nj", "2", *options)
-    assert "--array=1-2" in asked and asked[-1 - len(asked_for) : -1] == asked_for
+def test_decoding_is_an_array_job_with_one_gpu_per_task(slurm, options, resources):
+    message, requests = run_stage(slurm, 12, "--inference_nj", "2", *options)
+    assert "--array=1-2" in requests and requests[-1 - len(resources) : -1] == resources
     log = "exp/tiny/tag/test/logdir/asr_inference"
-    assert f"--output={Path.cwd()}/{log}.%a.log" in asked
+    assert f"--output={Path.cwd()}/{log}.%a.log" in requests
     for job in (1, 2):
-        assert f"job {job} failed with status 1: {log}.{job}.log" in said
+        assert f"job {job} failed with status 1: {log}.{job}.log" in message
         text = Path(f"{log}.{job}.log").read_text()
         assert text.startswith("# false -m espnet_medusa.bin.asr_inference ")
-    assert "2 of 2 jobs failed" in said and "finished work is kept" in said
+    assert "2 of 2 jobs failed" in message and "finished work is kept" in message

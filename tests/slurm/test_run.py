@@ -1,4 +1,4 @@
-"""Array jobs on a pretended Slurm: what is waited for, reported, cancelled and refused."""
+"""Array jobs on a fake Slurm: waiting, reports, cancellation and refusals."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_failed_and_cancelled_tasks_are_named_and_the_others_finish(slurm):
     assert Path("done.3").exists()
 
 
-def test_a_failure_cancels_the_others_where_asked(slurm):
+def test_a_failure_cancels_the_others_with_stop_on_failure(slurm):
     array = make_array(f"[ JOB != 2 ] || exit 3; sleep {HANG_S}")
     assert endings(array, stop=True) == [("job 2", "failed with status 3")]
     pids = [int(path.read_text()) for path in slurm.states.glob("1.*.pid")]
@@ -81,14 +81,14 @@ def test_a_failure_cancels_the_others_where_asked(slurm):
         ("FAILED|RaisedSignal:9(Killed)", "failed (Slurm: RaisedSignal:9(Killed))"),
     ],
 )
-def test_what_slurm_did_to_a_task_is_said(slurm, state, ending):
+def test_slurms_reason_for_a_failure_is_named(slurm, state, ending):
     # The task itself is killed before it can say anything.
-    script = f'cd "$PRETENDED_SLURM"; echo "{state}" > said.JOB; mv said.JOB 1.JOB; '
+    script = f'cd "$PRETENDED_SLURM"; echo "{state}" > message.JOB; mv message.JOB 1.JOB; '
     script += 'read -ra stat < /proc/$PPID/stat; kill -KILL "${stat[3]}" $PPID'
     assert endings(make_array(script, 1)) == [("job 1", ending)]
 
 
-def test_where_slurm_does_not_answer_what_tasks_left_decides(slurm):
+def test_ending_files_decide_when_slurm_does_not_answer(slurm):
     slurm.close_down()
     assert endings(make_array("exit $((JOB - 1))")) == [
         ("job 2", "failed with status 1"),
@@ -96,7 +96,7 @@ def test_where_slurm_does_not_answer_what_tasks_left_decides(slurm):
     ]
 
 
-def test_a_job_that_slurm_has_forgotten_ended_as_its_tasks_say(slurm):
+def test_ending_files_decide_when_slurm_has_forgotten_a_job(slurm):
     array = make_array("touch started.JOB; [ JOB = 3 ] || exit $((JOB - 1)); exec sleep 1000")
 
     def show(summary: str) -> None:
@@ -112,12 +112,12 @@ def test_a_job_that_slurm_has_forgotten_ended_as_its_tasks_say(slurm):
         os.killpg(int(path.read_text()), signal.SIGKILL)
 
 
-def test_tasks_that_slurm_started_again_are_known(slurm, monkeypatch):
+def test_restarted_tasks_are_returned(slurm, monkeypatch):
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert run_array(make_array("true", 2), REQUEST, False) == ([], [1, 2])
 
 
-def test_what_slurm_refuses_is_said_with_what_was_asked_for(slurm):
+def test_a_refused_job_is_an_error_with_the_command(slurm):
     with pytest.raises(InputError, match="Invalid account; .*sbatch .*=nobody"):
         run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
 
@@ -134,7 +134,7 @@ def test_no_second_run_while_the_first_is_in_the_queue(slurm):
     assert endings(make_array("true")) == []
 
 
-def test_nothing_of_a_running_job_is_removed(slurm, capsys):
+def test_files_of_a_running_job_are_not_removed(slurm, capsys):
     Path("logdir/q").mkdir(parents=True)
     Path("logdir/q/x.job").write_text("5\n")
     Path("logdir/keys.1.scp").write_text("other\n")
@@ -153,7 +153,7 @@ def test_nothing_of_a_running_job_is_removed(slurm, capsys):
     assert Path("logdir/x.1.log").exists() and Path("logdir/keys.1.scp").exists()
 
 
-def test_where_the_queue_cannot_be_asked_the_record_is_named(slurm, monkeypatch):
+def test_the_job_file_is_named_without_squeue(slurm, monkeypatch):
     Path("logdir/q").mkdir(parents=True)
     Path("logdir/q/x.job").write_text("5\n")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -195,20 +195,20 @@ def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
     assert "statistics: 4 jobs, elapsed 0:0" in capsys.readouterr().err
 
 
-def test_a_failed_stage_names_jobs_logs_and_the_remedy(slurm, capsys):
+def test_a_failed_stage_names_jobs_logs_and_remedy(slurm, capsys):
     options = ["--cmd", "slurm.pl", "--on_failure", "wait", "--title", "exp test", "JOB=1:9"]
     script = "echo last words of JOB; exit $((JOB % 2))"
     with pytest.raises(SystemExit) as error:
         stages.main(["run_jobs", *options, "x.JOB.log", "--", "bash", "-c", script])
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert error.value.code == 1
     for job in (1, 3, 5, 7, 9):
-        assert f"job {job} failed with status 1: x.{job}.log\n" in said
-    assert "last words of 5\n" in said and "last words of 7\n" not in said
-    assert "exp test: 5 of 9 jobs failed;" in said and "finished work is kept" in said
+        assert f"job {job} failed with status 1: x.{job}.log\n" in message
+    assert "last words of 5\n" in message and "last words of 7\n" not in message
+    assert "exp test: 5 of 9 jobs failed;" in message and "finished work is kept" in message
 
 
-def test_what_an_earlier_run_left_out_does_not_excuse_a_cancelled_task(slurm):
+def test_an_old_partial_file_does_not_excuse_a_cancelled_task(slurm):
     options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
     options += ["JOB=1:1", "x.JOB.log", "--", "bash", "-c"]
     stages.main(["run_jobs", *options, "echo utt reason > JOB.failed; exit 1"])
@@ -217,7 +217,7 @@ def test_what_an_earlier_run_left_out_does_not_excuse_a_cancelled_task(slurm):
         stages.main(["run_jobs", *options, "scancel 2_JOB; sleep 1000"])
 
 
-def test_one_training_process_runs_alone_and_adds_to_the_log(slurm):
+def test_one_training_process_appends_to_the_log(slurm):
     Path("exp").mkdir()
     Path("exp/train.log").write_text("before\n")
     stages.main(
@@ -228,7 +228,7 @@ def test_one_training_process_runs_alone_and_adds_to_the_log(slurm):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "nj", "launched", "told"),
+    ("prefix", "nj", "launched", "expected"),
     [
         ("", 2, "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
         ("--num_nodes 3", 1, "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
@@ -236,8 +236,8 @@ def test_one_training_process_runs_alone_and_adds_to_the_log(slurm):
         ("--gpu 1 --num_nodes 2", 1, "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
     ],
 )
-def test_several_training_processes_are_torchruns(
-    slurm, monkeypatch, tmp_path, prefix, nj, launched, told
+def test_torchrun_starts_several_training_processes(
+    slurm, monkeypatch, tmp_path, prefix, nj, launched, expected
 ):
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -248,14 +248,14 @@ def test_several_training_processes_are_torchruns(
     stages.main(["run_training", *options, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
     assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
-    assert re.search(f" my-python -m torch.distributed.run .*{told}$", line)
+    assert re.search(f" my-python -m torch.distributed.run .*{expected}$", line)
     assert "--no-python my-python -m train --lr 1 --multiprocessing_distributed false " in line
     assert "--cpus-per-task=1 " in line
     cores = ["--cpus-per-task", str(nj)] if nj > 1 else []
     assert [word for word in slurm.submitted() if word in cores] == cores
 
 
-def test_one_training_process_that_is_started_again_is_torchruns(slurm):
+def test_torchrun_starts_one_training_process_that_may_restart(slurm):
     options = ["--log", "train.log", "--max_restarts", "2", "--cmd", "slurm.pl"]
     with pytest.raises(SystemExit):  # there is no srun
         stages.main(["run_training", *options, "--", "my-python", "-m", "train"])
@@ -264,7 +264,7 @@ def test_one_training_process_that_is_started_again_is_torchruns(slurm):
     assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python -m torch" in script
 
 
-def test_a_single_commands_output_and_status_are_ours(slurm, capfd):
+def test_run_command_returns_output_and_status(slurm, capfd):
     for prefix in ("", "slurm.pl"):
         options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]
         stages.main(["run_command", *options, "echo of JOB"])

@@ -39,13 +39,12 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
-def copy_config(source: Path, target: Path, **changes: Any) -> dict[str, Any]:
+def copy_config(source: Path, target: Path, **changes: Any) -> None:
     """Write a YAML config with changed values to a folder; dictionaries are merged."""
     config = yaml.safe_load(source.read_text())
     for name, value in changes.items():
         config[name] = {**config[name], **value} if isinstance(value, dict) else value
     (target / source.name).write_text(yaml.safe_dump(config))
-    return config
 
 
 def run(folder: Path, script: str, *options: object) -> subprocess.CompletedProcess:

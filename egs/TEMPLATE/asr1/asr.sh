@@ -10,23 +10,23 @@ rerun=$(printf '%q ' "$0" "$@")
 # options
 stage=1                 # first stage
 stop_stage=10000        # last stage
-skip_stages=            # stages to leave out, such as "2 9"
-skip_data_prep=false    # leave out stages 1-5
-skip_train=false        # leave out stages 2, 5-11 and the training sets
-skip_eval=false         # leave out stages 12-13
-skip_packing=true       # leave out stage 14
-skip_upload_hf=true     # leave out stage 15
+skip_stages=            # stages to skip, such as "2 9"
+skip_data_prep=false    # skip stages 1-5
+skip_train=false        # skip stages 2, 5-11 and the training sets
+skip_eval=false         # skip stages 12-13
+skip_packing=true       # skip stage 14
+skip_upload_hf=true     # skip stage 15
 ngpu=1                  # GPUs for training and, with gpu_inference, decoding; 0: CPU
 train_nj=1              # CPU processes that share each training batch (with --ngpu 0)
-max_restarts=0          # times that stage 11 starts all processes again where one dies; training goes
-                        # on behind the last epoch
+max_restarts=0          # maximum restarts of stage 11 after a process has failed; training resumes
+                        # after the last epoch
 num_nodes=1             # nodes that share training, each with ngpu or train_nj (--cmd_backend slurm)
-nj=32                   # most jobs for data preparation and statistics
-inference_nj=32         # most jobs for decoding
+nj=32                   # maximum jobs for data preparation and statistics
+inference_nj=32         # maximum jobs for decoding
 gpu_inference=false     # decode on GPUs, one for each job in turn
 cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge, dask
 scheduler=              # address of a running Dask scheduler, for --cmd_backend dask; default:
-                        # --inference_nj workers on this machine, at most one a core
+                        # --inference_nj workers on this machine, at most one per core
 python=python3          # runs ESPnet's modules, such as espnet-medusa-python
 dumpdir=dump            # formatted data
 expdir=exp              # experiments
@@ -40,32 +40,32 @@ speed_perturb_factors=  # such as "0.9 1.0 1.1"
 feats_type=raw          # raw audio is the only one
 audio_format=flac.ark   # flac.ark, flac or wav
 fs=16k                  # sample rate
-allow_pipes=false       # run the commands that wav.scp holds
+allow_pipes=false       # run commands in wav.scp
 require_text=true       # whether training sets need transcripts in stages 1 to 4
-on_bad=stop             # what bad training audio does in stage 3: stop, or skip (it is named)
-max_duration=30         # audio beyond this, in seconds, is refused by name in stage 3
-longform=false          # test audio of any length: stage 3 refuses none for it, stage 12 moves
-                        # Whisper's window over what is longer
-min_wav_duration=0.1    # training data below this, in seconds, is left out
-max_wav_duration=20     # training data beyond this, in seconds, is left out
-lang=noinfo             # language, part of names
+on_bad=stop             # on bad training audio in stage 3: stop, or skip (and name it)
+max_duration=30         # maximum seconds of audio; stage 3 names and refuses longer audio
+longform=false          # test audio of any length: stage 3 accepts it, stage 12 decodes it with a
+                        # sliding window
+min_wav_duration=0.1    # minimum seconds of training utterances; shorter ones are dropped
+max_wav_duration=20     # maximum seconds of training utterances; longer ones are dropped
+lang=noinfo             # language, used in names
 token_type=bpe          # bpe, char, word, hugging_face, whisper_en, whisper_multilingual
 whisper_model=          # for whisper_*: hub name, folder or OpenAI's .pt file to start from
 token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
 token_list=             # existing token list, instead of stage 5; whisper_* without whisper_model
-bpemodel=               # its tokenizer; default: what stage 5 made; of scores the experiment's
+bpemodel=               # its tokenizer; default: that of stage 5, for scoring the experiment's
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
 bpe_train_text=         # text to train bpe on; default: that of the training set
 bpe_nlsyms=none         # file of symbols that bpe never splits
 bpe_char_cover=1.0      # share of characters that bpe must cover
-bpe_input_sentence_size=100000000   # most sentences that bpe reads
+bpe_input_sentence_size=100000000   # maximum sentences that bpe reads
 hugging_face_model_name_or_path=    # tokenizer for hugging_face
 cleaner=none            # ESPnet text cleaner for training text and references
-hyp_cleaner=none        # text cleaner for hypotheses; with whisper_* tokens that of references
-score_cleaner=          # text cleaner for references and hypotheses alike, for scoring alone
+hyp_cleaner=none        # text cleaner for hypotheses; with whisper_* tokens: the references'
+score_cleaner=          # text cleaner for both references and hypotheses, only for scoring
 g2p=none                # ESPnet grapheme to phoneme conversion
-nlsyms_txt=none         # file of symbols that do not count in scores
+nlsyms_txt=none         # file of symbols that are removed before scoring
 use_lm=false            # language model; Whisper decoders need none
 lm_tag=                 # name of the language model
 lm_config=              # its training configuration
@@ -85,11 +85,11 @@ asr_args=               # more options for training
 asr_tag=                # name of the experiment
 asr_exp=                # its folder; default <expdir>/asr_<asr_tag>
 asr_stats_dir=          # its statistics
-states_dir=             # trains on states of a frozen Whisper, kept in DIR/<set>, not on audio
+states_dir=             # train on cached states of a frozen Whisper, DIR/<set>, not on audio
 states_memory=memory    # of states_dir: memory; unpadded (without the padding to 30 s); none
-memory_dir=             # trains on a frozen encoder's outputs, which stage 10 keeps in DIR/<set>
+memory_dir=             # train on a frozen encoder's output, which stage 10 caches in DIR/<set>
 pretrained_model=       # initial weights, such as "FILE1 FILE2:src_key:dst_key"
-ignore_init_mismatch=false          # leave out weights of another shape
+ignore_init_mismatch=false          # skip weights of another shape
 feats_normalize=global_mvn          # global_mvn, utterance_mvn, or "" for none
 asr_speech_fold_length=800          # frames, for batch_type folded
 asr_text_fold_length=150            # tokens, for batch_type folded
@@ -97,7 +97,7 @@ lm_fold_length=150      # tokens, for the language model
 batch_size=             # of decoding; default: the decoding configuration's
 inference_dtype=        # of decoding: float32, float16, float64; default: the configuration's
 inference_config=       # decoding configuration
-inference_configs=      # several of them, each decoded and scored
+inference_configs=      # several configurations, each decoded and scored
 inference_args=         # more options for decoding
 inference_tag=          # name of the results' folder (with one configuration)
 inference_asr_model=valid.acc.ave.pth   # checkpoint for decoding
@@ -128,23 +128,23 @@ fail() {
 }
 
 incomplete=()
-is_fine() { # STATUS REASON: 3 says that some utterances failed, which were named
+is_fine() { # STATUS REASON: status 3 means that some utterances failed, and were named
     [ "$1" -eq 0 ] || [ "$1" -eq 3 ] || exit "$1"
     [ "$1" -eq 0 ] || incomplete+=("$2")
 }
 
 bad_sets=
-fail_data() { # all sets were looked at, and their problems named
-    echo "asr.sh: error: mend the data of${bad_sets}: see above" >&2
+fail_data() { # after all sets were checked and their problems printed
+    echo "asr.sh: error: correct the data of${bad_sets}: see above" >&2
     exit 1
 }
 
-tool() { # NAME [OPTION ...]: one of our own commands
+tool() { # NAME [OPTION ...]
     python3 -m espnet_medusa.stages "$@"
 }
 
 current= # stage
-active() { # STAGE TITLE: whether the stage was asked for
+active() { # STAGE TITLE: return whether the stage is selected
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
     [[ " ${skip_stages} " != *" $1 "* ]] || return 1
     end_stage
@@ -158,7 +158,7 @@ end_stage() {
     current=
 }
 
-flat() { # TEXT: options as part of a name, as ESPnet writes them
+flat() { # TEXT: convert options to a part of a name, as ESPnet does
     sed -e 's/--/_/g' -e 's/[ |=/]//g' <<< "$1"
 }
 
@@ -170,7 +170,7 @@ stem() { # FILE: its name without folder and extension
 
 # Names ----------------------------------------------------------------------------------------
 
-[ "${feats_type}" = raw ] || fail "--feats_type ${feats_type}: only raw is there"
+[ "${feats_type}" = raw ] || fail "--feats_type ${feats_type}: allowed: raw"
 [ "${train_nj}" -eq 1 ] || [ "${ngpu}" -eq 0 ] || fail "--train_nj ${train_nj} needs --ngpu 0"
 [ "${num_nodes}" -eq 1 ] || [ "${cmd_backend}" = slurm ] ||
     fail "--num_nodes ${num_nodes}: only with --cmd_backend slurm"
@@ -193,7 +193,7 @@ features=${dumpdir}/raw
 
 units=
 [ "${token_type}" != bpe ] || units=${nbpe}
-token_kind=${token_type} # what ESPnet calls it
+token_kind=${token_type} # ESPnet's name of it
 suffix=${speed_perturb_factors:+_sp}
 token_listdir=${token_listdir:-${data_dir:+${dumpdir}/token_list}}
 token_listdir=${token_listdir:-data/${lang}_token_list}
@@ -220,7 +220,7 @@ if [ -z "${token_list}" ]; then
     *) token_list=${token_listdir}/${token_type}/tokens.txt ;;
     esac
 elif [[ ${token_type} == whisper_* ]]; then
-    # ESPnet reads the kind of Whisper tokens from this option.
+    # ESPnet takes the kind of Whisper tokens from this option.
     bpemodel=${bpemodel:-${token_type}}
 fi
 [ -z "${whisper_model}" ] || [ "${token_kind}" != "${token_type}" ] ||
@@ -251,7 +251,7 @@ lm_stats_dir=${expdir}/lm_stats_${lang}_${token_type}${units}
 lm_exp=${lm_exp:-${expdir}/lm_${lm_tag}}
 ngram_exp=${ngram_exp:-${expdir}/ngram}
 
-tag_of() { # CONFIG: the inference tag
+tag_of() { # CONFIG: print the inference tag
     local tag=inference
     if [ -n "${inference_tag}" ]; then
         echo "${inference_tag}"
@@ -336,9 +336,9 @@ if [ "${gpu_inference}" = true ]; then
     decode_prefix=${cuda_cmd}
     decode_ngpu=1
 fi
-memory_prefix= # of the frozen encoder, which runs here unless Slurm takes it
+memory_prefix= # for the frozen encoder, which runs on this machine or in a Slurm job
 nodes_option=
-if [ "${cmd_backend}" = slurm ]; then # what ESPnet's recipes give slurm.pl
+if [ "${cmd_backend}" = slurm ]; then # as in ESPnet's recipes
     memory_prefix="${train_prefix} --gpu $((ngpu > 0))"
     train_prefix+=" --gpu ${ngpu}"
     decode_prefix+=" --gpu ${decode_ngpu}"
@@ -396,7 +396,7 @@ if active 1 "Data"; then
     fi
 fi
 
-keep_present() { # FOLDER STAGE: where some test sets are there, go on with these
+keep_present() { # FOLDER STAGE: drop missing test sets, unless all are missing
     local set_name present=() absent=()
     for set_name in "${tests[@]}"; do
         if [ -e "$1/${set_name}/wav.scp" ]; then
@@ -435,7 +435,7 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
     done
     [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
-        # Bad test audio is named and left out; the others go on.
+        # Bad test audio is named and skipped.
         format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
     done
 fi
@@ -530,7 +530,7 @@ add_languages() {
         asr_common+=(--preprocessor_conf "utt2lang=${languages}")
 }
 
-whisper_shapes() { # as ESPnet's statistics, but no job loads the model
+whisper_shapes() { # the files of ESPnet's statistics, without loading the model
     local set_name
     rm -f "${languages}"
     mkdir -p "${asr_stats_dir}"
@@ -562,13 +562,13 @@ statistics() {
 }
 
 cache_memory() { # SET
-    local kept=${memory_dir}/$1 status=0
-    tool run_command --cmd "${memory_prefix}" --log "${kept}/cache_memory.log" -- \
+    local cache=${memory_dir}/$1 status=0
+    tool run_command --cmd "${memory_prefix}" --log "${cache}/cache_memory.log" -- \
         python3 -m espnet_medusa.stages cache_memory --data_dir "${features}/$1" \
-        --output_dir "${kept}" --ngpu "$((ngpu > 0))" -- \
+        --output_dir "${cache}" --ngpu "$((ngpu > 0))" -- \
         "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
-    [ "${status}" -ne 3 ] || fail "stage 10: the encoder takes not all of $1: leave out what" \
-        "${kept}/failed_utterances names"
+    [ "${status}" -ne 3 ] || fail "stage 10: the encoder failed on utterances of $1: remove those that" \
+        "${cache}/failed_utterances names"
     [ "${status}" -eq 0 ] || exit "${status}"
 }
 
@@ -623,19 +623,19 @@ decode() { # CONFIG TEST_SET
     local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} cores
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
-    if [ "${cmd_backend}" = dask ]; then # one job, which shares its work out
-        cores=$(getconf _NPROCESSORS_ONLN) # nproc would say what OMP_NUM_THREADS says
+    if [ "${cmd_backend}" = dask ]; then # one job, which distributes its work
+        cores=$(getconf _NPROCESSORS_ONLN) # nproc returns OMP_NUM_THREADS
         [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] || cores=${most_jobs}
         inference+=(--scheduler "${scheduler:-none}" --inference_nj "${cores}")
         most_jobs=1
         spread_gpus=false
         module=espnet_medusa.bin.dask_inference
     fi
-    # The same split resumes what was interrupted; another one starts anew.
+    # With the same split, interrupted jobs resume; with another one, decoding starts again.
     jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     [ -z "$1" ] || inference+=(--config "$1")
-    # On the command line it would win over the configuration.
+    # An option on the command line overrides the configuration.
     [ -z "${batch_size}" ] || inference+=(--batch_size "${batch_size}")
     [ "${longform}" = false ] || inference+=(--longform true)
     [ -z "${inference_dtype}" ] || inference+=(--dtype "${inference_dtype}")
@@ -731,7 +731,7 @@ if [ ${#incomplete[@]} -gt 0 ]; then
     for reason in "${incomplete[@]}"; do
         echo "asr.sh: not complete: ${reason}" >&2
     done
-    # Not 1: medusa.sh goes on after this, and stops after an error.
+    # Not 1: medusa.sh continues after status 3 and stops after an error.
     exit 3
 fi
 log "Finished"

@@ -1,10 +1,10 @@
-# Sourced by recipes: what to put before a command, so that it runs elsewhere than on this machine.
+# Sourced by recipes: words before a command that run it on another machine.
 # shellcheck shell=bash disable=SC2034
 #   local  this machine
-#   slurm  array jobs; slurm.pl's options, such as --mem 4G, work here as in ESPnet's cmd.sh, and
-#          conf/slurm.conf says what sbatch makes of them: partition, account, memory, GPUs
+#   slurm  array jobs; slurm.pl takes options such as --mem 4G, as in ESPnet's cmd.sh, and
+#          conf/slurm.conf maps them to sbatch's: partition, account, memory, GPUs
 #   sge    qrsh: waits for the job
-#   dask   decoding: a Dask cluster's workers, see --scheduler; all else: this machine
+#   dask   decoding on the workers of a Dask cluster, see --scheduler; the rest on this machine
 cmd_backend=${cmd_backend:-local}
 
 case ${cmd_backend} in

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Trains a base model and Medusa heads on it, decodes in several ways, compares them with plain
-# decoding. Runs asr.sh once for each model; options that are not listed here go to asr.sh.
-# usage: own data: --data_dir DIR --train_set A --valid_set B --test_sets "C D"
-# usage: Systems with heads: linear, of conf/train_linear.yaml; linear_5heads; latent_4 (4 tokens a
-# usage: call, so 3 heads); latent_4_mwer, of conf/train_latent_mwer.yaml, starts from latent_4, the
-# usage: others from the base; any of them may end in _seed2.
+# Trains a base model and Medusa heads on it, decodes in several ways, and compares them with the
+# baseline (without drafts). Runs asr.sh once for each model; other options go to asr.sh.
+# usage: Own data: --data_dir DIR --train_set A --valid_set B --test_sets "C D"
+# usage: Systems with heads: linear (conf/train_linear.yaml); linear_5heads; latent_4 (4 tokens per
+# usage: call, so 3 heads). latent_4_mwer (conf/train_latent_mwer.yaml) starts from latent_4, the
+# usage: others start from the base. A name may end in _seed2.
 set -euo pipefail
 
 template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -12,17 +12,17 @@ template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # options
 stage=1             # first stage
 stop_stage=13       # last stage; the comparison follows stage 13
-base=base           # the base model, of conf/train_<base>.yaml
-base_start=         # what it starts from, such as FILE:encoder:encoder; default: random weights
+base=base           # the base model, trained by conf/train_<base>.yaml
+base_start=         # its initial weights, such as FILE:encoder:encoder; default: random
 heads="linear block recurrent"  # systems with heads
-decodings="exact typical"   # ways to decode with heads, a conf/decode/<way>.yaml each
+decodings="exact typical"   # ways to decode with heads: conf/decode/<way>.yaml
 base_model=         # checkpoint of the base model; default: best by its configuration's criterion
-heads_model=        # checkpoint of the models with heads, likewise
+heads_model=        # checkpoint of the models with heads; default: as for the base
 data_dir=           # existing Kaldi directories DIR/<set>, instead of local/data.sh
-name=               # where own data goes: dump/<name>, exp/<name>; default: name of data_dir
+name=               # folders of own data: dump/<name>, exp/<name>; default: name of data_dir
 dumpdir=            # default: dump
 expdir=             # default: exp
-tables=             # where tables and plots go: <expdir>/<tables>
+tables=             # folder of tables and plots: <expdir>/<tables>
 asr_args=           # more options for training
 report=             # plan of the tables to write at the end, a conf/report/*.yaml; not for own data
 # end of options
@@ -35,7 +35,7 @@ require_whole_numbers stage stop_stage
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 
-# Own data stays apart: training would go on with another corpus's model otherwise.
+# Own data has its own folders; otherwise training would resume another corpus's model.
 [ -z "${data_dir}" ] || name=${name:-$(basename "${data_dir}")}
 dumpdir=${dumpdir:-dump${name:+/${name}}}
 expdir=${expdir:-exp${name:+/${name}}}
@@ -46,7 +46,7 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --dumpdir "${dumpdir}" --expdir "${expdir}" --data_dir "${data_dir}" \
         --stop_stage "${stop_stage}" "$@" "${other_options[@]}" || status=$?
-    # 3: some utterances failed, which were named; the others are there.
+    # 3: some utterances failed and were named; the others have results.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
 }
@@ -57,14 +57,14 @@ plan=$(python3 -m espnet_medusa.stages systems --base "${base}" --heads "${heads
 mapfile -t systems <<< "${plan}"
 read -r -a with_heads <<< "${decodings}"
 experiments=()
-ways=conf/decode/plain.yaml # of the base, which comes first
+ways=conf/decode/plain.yaml # for the base, which is first
 for line in "${systems[@]}"; do
     IFS=$'\t' read -r system config checkpoint start options <<< "${line}"
     asr --stage "${stage}" --asr_config "${config}" --asr_args "${options} ${asr_args}" \
         --asr_tag "${system}" --pretrained_model "${start}" \
         --inference_configs "${ways}" --inference_asr_model "${checkpoint}"
     experiments+=("${expdir}/asr_${system}")
-    # The others share the base's data, tokens and statistics.
+    # The others use the base's data, tokens and statistics.
     [ "${stop_stage}" -ge 11 ] || break
     stage=$((stage > 11 ? stage : 11))
     ways=$(printf 'conf/decode/%s.yaml ' "${with_heads[@]}")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Options of recipe scripts. A script lists them as `name=default  # help` between the lines
-# `# options` and `# end of options`; sourced, this file gives it:
-#   parse_options SCRIPT "$@"        sets them; an unknown option or a bad value ends the script
-#   parse_known_options SCRIPT "$@"  the same, but keeps unknown options in the array other_options
-#   record_whisper EXPDIR MODEL      refuses to go on with another Whisper's experiments
-# `-` and `_` are the same in option names; `--name value` and `--name=value` both work.
+# `# options` and `# end of options`, and sources this file:
+#   parse_options SCRIPT "$@"        set them; an unknown option or a bad value ends the script
+#   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
+#   record_whisper EXPDIR MODEL      end the script if EXPDIR has experiments of another Whisper
+# `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
 
 option_lines() {
     sed -n '/^# options$/,/^# end of options$/p' "$1"
@@ -20,7 +20,7 @@ print_options() {
     option_lines "$1" | sed -e '1d' -e '$d' -e 's/^\([a-z_][a-z0-9_]*=\)/  --\1/'
 }
 
-refuse_option() { # SCRIPT NAME: name the options that are spelt alike, or all of them
+refuse_option() { # SCRIPT NAME: print similar options, or all of them
     local near
     near=$(option_names "$1" | python3 -c '
 import difflib, sys
@@ -89,7 +89,7 @@ parse_options() {
     fi
 }
 
-require_whole_numbers() { # NAME ...: end the script when one of these options is not a number
+require_whole_numbers() { # NAME ...: end the script if an option is no number
     local name
     for name in "$@"; do
         if ! [[ ${!name} =~ ^[0-9]+$ ]]; then

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# The systems of Whisper-Medusa's paper on one corpus: Whisper as it is, fine-tuned, and with heads;
-# each is decoded in several ways and scored, then the paper's tables are written.
-# Runs asr.sh once for the data and once for each system; options that are not listed here go to
-# asr.sh.
+# The systems of Whisper-Medusa's paper on one corpus: pretrained Whisper, fine-tuned, and with heads.
+# Each is decoded in several ways and scored; then the paper's tables are written.
+# Runs asr.sh once for the data and once for each system. Other options go to asr.sh.
 # usage: Stages: asr.sh's; 11 converts (vanilla) or trains each system, 16 tables and plots
 set -euo pipefail
 
@@ -13,30 +12,29 @@ stage=1             # first stage
 stop_stage=16       # last stage
 whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
 heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
-                        # linear_5heads: 5 of them; and ctc: a CTC branch that drafts, over few
-                        # units; ctc_tokens: over Whisper's
+                        # linear_5heads: 5 heads; ctc: a CTC branch over few units that drafts;
+                        # ctc_tokens: a CTC branch over Whisper's tokens
 systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
-num_heads=          # of systems whose name does not say it; default: the configuration's
+num_heads=          # heads of systems without a number in their name; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
-assistant=          # drafts in the decoding assistant: Whisper or experiment; default: distil-whisper
-                    # for large-v2, none for others
-heads_decodings="exact typical beam5"       # with heads, likewise
-labels=             # what systems learn: what Whisper writes itself (written) or the sets' texts
-                    # (references); default: written where Whisper is frozen, references where not
-labels_config=      # decoding configuration by which Whisper writes them; default: greedy
-drop_fraction=0.05  # share of Whisper's texts to drop as their length fits the audio least
-max_compression_ratio=2.4   # of Whisper's texts, those that zlib makes smaller repeat themselves
-states=true         # run a frozen Whisper once over the audio, not in every epoch: its states are
-                    # kept in <dumpdir>/states_<labels>
-states_nj=1         # processes that share this, and writing; on GPUs each has one
+assistant=          # draft model of the decoding `assistant`: Whisper or experiment; default:
+                    # distil-whisper for large-v2, none for others
+heads_decodings="exact typical beam5"       # with heads: conf/decode/<way>.yaml
+labels=             # training labels: Whisper's own texts (written) or the sets' texts (references);
+                    # default: written for a frozen Whisper, references otherwise
+labels_config=      # decoding configuration of Whisper's own texts; default: greedy
+drop_fraction=0.05  # share of Whisper's texts to drop: lengths that least fit the audio
+max_compression_ratio=2.4   # zlib ratio above which a text of Whisper is dropped as repetitive
+states=true         # run a frozen Whisper once over the audio, not in every epoch; its states are
+                    # cached in <dumpdir>/states_<labels>
+states_nj=1         # processes that compute states and texts; each on a GPU of its own, if any
 cmd_backend=${cmd_backend:-local}   # where jobs run, see asr.sh; with slurm the frozen Whisper, too
-draft_vocab_size=16384  # most frequent tokens, which heads learn to draft from its states: what the
-                        # set never says costs most of the time; empty: all
-train_set=          # name of the training set; not needed for vanilla alone
-valid_set=          # name of the validation set, likewise
-longform=true       # whether test audio beyond Whisper's window is decoded, window after window;
-                    # otherwise stage 3 refuses it by name
-lang=noinfo         # code of the prompt's language, and part of names
+draft_vocab_size=16384  # number of most frequent tokens that heads on states may draft; empty: all
+train_set=          # name of the training set; not needed for only vanilla
+valid_set=          # name of the validation set; not needed for only vanilla
+longform=true       # decode test audio longer than Whisper's window, with a sliding window; false:
+                    # stage 3 names and refuses it
+lang=noinfo         # language code of the prompt, used in names
 ngpu=1              # GPUs for training; 0: CPU
 asr_args=           # more options for training
 dumpdir=dump        # formatted data
@@ -58,7 +56,7 @@ require_whole_numbers stage stop_stage states_nj
 . ./path.sh
 # shellcheck source-path=SCRIPTDIR source=cmd.sh
 . ./cmd.sh
-states_prefix= # of the frozen Whisper, which runs here unless Slurm takes it
+states_prefix= # for the frozen Whisper, which runs on this machine or in a Slurm job
 if [ "${cmd_backend}" = slurm ]; then
     states_prefix="${train_cmd} --gpu 0"
     [ "${ngpu}" -eq 0 ] || states_prefix="${cuda_cmd} --gpu 1"
@@ -77,11 +75,11 @@ config_of() { # SYSTEM
     echo "conf/train_${1%_*heads}.yaml"
 }
 
-is_frozen() { # SYSTEM: whether its training leaves Whisper as it is
+is_frozen() { # SYSTEM: return whether its training does not change Whisper
     grep -Eq '^ *freeze_whisper: all( |$)' "$(config_of "$1")"
 }
 
-labels_of() { # SYSTEM: what it learns
+labels_of() { # SYSTEM: print the kind of its labels
     if [ -n "${labels}" ]; then
         echo "${labels}"
     elif is_frozen "$1"; then
@@ -91,11 +89,11 @@ labels_of() { # SYSTEM: what it learns
     fi
 }
 
-on_states() { # SYSTEM: whether it trains on kept states, not on audio
+on_states() { # SYSTEM: return whether it trains on cached states, not on audio
     [ "${states}" = true ] && is_frozen "$1"
 }
 
-reads() { # SYSTEM: what it reads of the encoder's output, with or without the window's silence
+reads() { # SYSTEM: print which cached encoder output it trains on
     case $1 in
     linear*) echo none ;;
     ctc*) echo unpadded ;;
@@ -104,14 +102,14 @@ reads() { # SYSTEM: what it reads of the encoder's output, with or without the w
 }
 
 read -r -a chosen <<< "${systems:-vanilla finetune ${heads}}"
-data_options=(--skip_train true) # vanilla alone
+data_options=(--skip_train true) # for only vanilla
 data_stages=10
-[ "${labels}" != written ] || data_stages=9 # the sets need not have texts, whose lengths 10 counts
+[ "${labels}" != written ] || data_stages=9 # stage 10 counts the lengths of texts, which the sets may lack
 declare -A needs=()              # of each kind of labels: states, memory, unpadded, audio
 for system in "${chosen[@]}"; do
     [ "${system}" != vanilla ] || continue
     [ -f "$(config_of "${system}")" ] || fail "system ${system}: no $(config_of "${system}")"
-    # What stage 10 counts is the same for all systems.
+    # The statistics of stage 10 are the same for all systems.
     data_options=(--asr_config "$(config_of "${system}")" --asr_args "${asr_args}")
     kind=$(labels_of "${system}")
     if on_states "${system}"; then
@@ -144,7 +142,7 @@ asr() { # OPTION ...
     [ "${status}" -eq 0 ] || incomplete=true
 }
 
-until_stage() { # STAGE: it, or the last stage that was asked for
+until_stage() { # STAGE: print the smaller of it and the last selected stage
     echo $((stop_stage < $1 ? stop_stage : $1))
 }
 
@@ -184,11 +182,11 @@ needed() { # LABELS WHAT: true or false
     [[ " ${needs[$1]} " != *" $2 "* ]] && echo false || echo true
 }
 
-declare -A kept=()
+declare -A cached=()
 cache_states() { # LABELS: Whisper runs once over both sets, for all systems that learn these
     local set_name folder status command
-    [ -z "${kept[$1]:-}" ] || return 0
-    kept[$1]=true
+    [ -z "${cached[$1]:-}" ] || return 0
+    cached[$1]=true
     convert
     for set_name in "${train_set}" "${valid_set}"; do
         folder=${dumpdir}/states_$1/${set_name}
@@ -269,7 +267,7 @@ for system in "${chosen[@]}"; do
 done
 
 if [ "${stop_stage}" -ge 16 ]; then
-    # Those of earlier calls, too.
+    # Include experiments of earlier calls.
     experiments=()
     for folder in "${expdir}"/asr_*; do
         ! compgen -G "${folder}/*/*/text" > /dev/null || experiments+=("${folder}")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Digit strings made from the Free Spoken Digit Dataset: real voices, own data.
-# ./run.sh --fsdd_dir DIR; other options go to medusa.sh and asr.sh and win over those here.
+# Digit strings made from the Free Spoken Digit Dataset, with real voices.
+# ./run.sh --fsdd_dir DIR; other options go to medusa.sh and asr.sh and override those below.
 set -euo pipefail
 
 # options
-fsdd_dir=       # holds {speaker}.tar.gz or {digit}_{speaker}_{index}.wav
+fsdd_dir=       # folder of {speaker}.tar.gz or {digit}_{speaker}_{index}.wav
 # end of options
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# LibriSpeech with Whisper: as it is, fine-tuned, and with Medusa heads (linear, block).
-# usage: Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win
-# usage: over those below. The corpus (60 GB; --part 5: 0.5 GB and the test sets) is downloaded
-# usage: where it is missing. Table IV, too:
+# LibriSpeech with Whisper: pretrained, fine-tuned, and with Medusa heads (linear, block).
+# usage: Other options, such as --stage 12, go to whisper.sh and asr.sh and override those below.
+# usage: A missing corpus is downloaded (60 GB; --part 5: 0.5 GB and the test sets).
+# usage: Table IV needs
 # usage: --heads "linear block linear_5heads linear_15heads linear_20heads"
 set -euo pipefail
 
 # options
 part=960            # hours to train on: 5 (mini_librispeech), 100, 460 or 960
-valid_speakers=     # these of the training set validate, such as "7367 7859 8629", and no dev set
-test_sets="test_clean test_other"   # which of them to prepare, decode and report; and, such as
-                    # test_clean_chapters, with each chapter's utterances joined, as long audio
-librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it, or several
-                    # folders, "DIR1 DIR2", for subsets that lie apart
-openslr=            # where to download from: openslr's address or a mirror's
-librispeech_pc=true # train on and score against restored punctuation and case; with --part 5
-                    # they are those of train-clean-100 and dev-clean
-librispeech_pc_dir= # the manifests of LibriSpeech-PC, unpacked
-data_nj=4           # audio files that stage 1 reads at a time
+valid_speakers=     # training readers for the validation set, such as "7367 7859 8629"; default:
+                    # dev sets
+test_sets="test_clean test_other"   # test sets; test_clean_chapters joins each chapter's
+                    # utterances to one long recording
+librispeech=        # unpacked corpus: the folder LibriSpeech or its parent; several, "DIR1 DIR2", if
+                    # subsets are apart; default: download
+openslr=            # address of openslr or of a mirror
+librispeech_pc=true # train on and score against restored punctuation and case; with --part 5 from
+                    # the manifests of train-clean-100 and dev-clean
+librispeech_pc_dir= # unpacked manifests of LibriSpeech-PC; default: download
+data_nj=4           # audio files that stage 1 reads in parallel
 # end of options
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# LibriSpeech with a Speech-LLaMA (arXiv 2409.08148): one token a call, then heads, which predict
-# four tokens a call. It has the paper's sizes, or with --whisper_model a pretrained Whisper's
-# encoder, frozen, and a small decoder; heads are then latent, for two to four tokens a call.
-# usage: Options that are not listed here go to medusa.sh and asr.sh, such as --stage 12, and win
-# usage: over those below. The corpus (60 GB; --part 5: 0.5 GB and the test sets) is downloaded
-# usage: where it is missing.
+# LibriSpeech with a Speech-LLaMA (arXiv 2409.08148): first one token per call, then heads for four
+# tokens per call. It has the paper's sizes. With --whisper_model it has the frozen encoder of a
+# pretrained Whisper, a small decoder, and latent heads for two to four tokens per call.
+# usage: Other options, such as --stage 12, go to medusa.sh and asr.sh and override those below.
+# usage: A missing corpus is downloaded (60 GB; --part 5: 0.5 GB and the test sets).
 set -euo pipefail
 
 # options
 part=960            # hours to train on: 5 (mini_librispeech), 100, 460 or 960
-valid_speakers=     # these of the training set validate, such as "7367 7859 8629", and no dev set
-test_sets="test_clean test_other"   # which of them to prepare, decode and report
-test_utterances=    # decode so many of each, spread evenly over it: test_clean_part; default: all
-whisper_model=      # its encoder, frozen: hub name, folder or OpenAI's .pt file
-librispeech=        # the corpus, unpacked: LibriSpeech or the folder that holds it, or several
-                    # folders, "DIR1 DIR2", for subsets that lie apart
-openslr=            # where to download from: openslr's address or a mirror's
-data_nj=4           # audio files that stage 1 reads at a time
-dumpdir=dump        # formatted data, and outputs of the frozen encoder
+valid_speakers=     # training readers for the validation set, such as "7367 7859 8629"; default:
+                    # dev sets
+test_sets="test_clean test_other"   # test sets
+test_utterances=    # decode this many of each, evenly spaced, as test_clean_part; default: all
+whisper_model=      # Whisper with the frozen encoder: hub name, folder or OpenAI's .pt file
+librispeech=        # unpacked corpus: the folder LibriSpeech or its parent; several, "DIR1 DIR2", if
+                    # subsets are apart; default: download
+openslr=            # address of openslr or of a mirror
+data_nj=4           # audio files that stage 1 reads in parallel
+dumpdir=dump        # formatted data, and cached output of the frozen encoder
 expdir=exp          # experiments
 asr_args=           # more options for training
 # end of options

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Who drafts best: heads, a smaller decoder, a model of another version, the CTC branch, CTC with
-# heads; and CTC for a model that ESPnet trained without us.
+# Compares drafters: heads, a smaller decoder, a model of another version, a CTC branch, CTC with
+# heads; and CTC for a model that ESPnet trained without this plugin.
 # First: ./run.sh (base, linear, block and recurrent heads).
 # usage: Stages: 1 draft models, 2 CTC branches, 3 ESPnet's conformer, 4 greedy search, 5 CTC
 # usage:         branches compared, 6 beams 1 to 5, 7 ESPnet's conformer decoded, 8 report
-# usage: Speed is measured: decoding runs one job at a time; leave the machine alone meanwhile.
+# usage: Decoding is timed, with one job at a time: run nothing else on the machine.
 set -euo pipefail
 
 # options
@@ -21,7 +21,7 @@ require_whole_numbers stage stop_stage train_nj
 . ./path.sh
 
 base=exp/asr_base/valid.acc.ave.pth
-ctc_epochs="1 2 3 5 8"  # of the branch on the frozen encoder, each a CTC of another quality
+ctc_epochs="1 2 3 5 8"  # epochs of the CTC branch on the frozen encoder that are compared
 
 active() { # STAGE
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ]
@@ -69,7 +69,7 @@ if active 4; then
     decode block valid.acc_heads.ave conf/decode/typical.yaml
     decode recurrent valid.acc_heads.ave \
         "conf/decode/ctc_heads.yaml conf/decode/typical.yaml conf/decode/int8.yaml"
-    # What the drafts of the other version are worth by themselves.
+    # The other version alone, without verification.
     decode draft valid.acc.ave conf/decode/plain.yaml
     decode draft_version valid.acc.ave conf/decode/plain.yaml --nbpe 180
 fi
@@ -93,7 +93,7 @@ if active 6; then
     done
 fi
 
-same_nbest() { # FOLDER FOLDER: whether two decodings wrote the same lists
+same_nbest() { # FOLDER FOLDER: return whether two decodings have the same n-best lists
     local rank folder lists
     for rank in 1 2 3 4 5; do
         lists=()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ../asr1, the mini recipe, small: a third of its speech, half its voices, half its model.
-# Options go to medusa.sh and asr.sh, such as --heads "linear block recurrent" or
-# --decodings "exact typical", and win over those here. One job decodes: its speed is shown.
+# A smaller version of ../asr1: a third of its speech, half its voices, half its model.
+# Options, such as --heads "linear block recurrent" or --decodings "exact typical", go to medusa.sh
+# and asr.sh and override those below. Only one job decodes, because its speed is measured.
 set -euo pipefail
 
 [ $# -gt 0 ] || echo "run.sh: about 9 minutes on two cores: speech 1, base model 5, heads 3"

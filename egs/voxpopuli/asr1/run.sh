@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# VoxPopuli with Whisper: as it is, fine-tuned, and with Medusa heads (linear, block).
+# VoxPopuli with Whisper: pretrained, fine-tuned, and with Medusa heads (linear, block).
 # usage: --lang de                           supervised: the corpus's transcripts
-# usage: --lang cs --setup self_supervised   what Whisper itself writes for unlabelled audio
-# usage: Options that are not listed here go to whisper.sh and asr.sh, such as --stage 12, and win
-# usage: over those below. The corpus is downloaded where it is missing (hundreds of GB).
+# usage: --lang cs --setup self_supervised   Whisper's own texts of unlabelled audio
+# usage: Other options, such as --stage 12, go to whisper.sh and asr.sh and override those below.
+# usage: A missing corpus is downloaded (hundreds of GB).
 set -euo pipefail
 
 # options
@@ -11,12 +11,12 @@ lang=de             # cs de en es et fi fr hr hu it lt nl pl ro sk sl
 setup=supervised    # supervised or self_supervised
 voxpopuli=          # the corpus: a folder with raw_audios or transcribed_data
 text=raw            # transcripts: raw (punctuation, case) or normalized
-years="2019 2020"   # of the unlabelled sessions; these two are VoxPopuli's 10k subset
-segmentation=silence    # of the unlabelled sessions: cut at silences, official, or auto (README)
+years="2019 2020"   # years of the unlabelled sessions; these two are VoxPopuli's 10k subset
+segmentation=silence    # segments of the unlabelled sessions: silence, official, auto (README)
 valid_fraction=0.05 # share of the unlabelled audio to validate on, in whole sessions
-margin_s=2          # what lies nearer to the test set, in seconds of its session, goes with it
+margin_s=2          # seconds around test utterances that are not trained on
 expdir=             # default: exp/<lang>, exp/<lang>_self_supervised
-data_nj=4           # audio files that stage 1 reads at a time
+data_nj=4           # audio files that stage 1 reads in parallel
 # end of options
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
@@ -45,7 +45,7 @@ data_opts="--lang ${lang} --setup ${setup} --text ${text} --nj ${data_nj} --year
 data_opts+=" --segmentation ${segmentation} --valid_fraction ${valid_fraction}"
 data_opts+=" --margin_s ${margin_s}${voxpopuli:+ --voxpopuli ${voxpopuli}}"
 
-# Whisper is trained on text with punctuation and case; scores leave both out.
+# Whisper is trained on text with punctuation and case; scoring ignores both.
 ./whisper.sh --lang "${lang}" --expdir "${expdir}" --local_data_opts "${data_opts}" \
     --train_set "train_${lang}${suffix}" --valid_set "dev_${lang}${suffix}" \
     --test_sets "test_${lang}" --score_cleaner whisper_basic "${learning[@]}" \

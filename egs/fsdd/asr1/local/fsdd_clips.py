@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 
 SAMPLE_RATE_HZ = 8000
-# The longest clip of the data set is 2.3 s; whatever is much larger than that is something else.
+# The longest clip of the data set is 2.3 s, so much larger files are no clips.
 MAX_CLIP_BYTES = 1_000_000
 _CLIP_NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
 
@@ -37,48 +37,47 @@ class Clip:
 def read_clips(fsdd_dir: Path, speakers: tuple[str, ...] = ()) -> list[Clip]:
     """Read clips from ``*.wav`` below a folder, or from the ``*.tar.gz`` in it.
 
-    Archives are read in memory: nothing that they name is written anywhere. A clip that lies in
-    the folder both as a file and in an archive is taken from the file.
+    Archives are read in memory and not unpacked. If a clip is both a file and in an archive, the
+    file is read.
 
     Args:
         fsdd_dir: the folder.
-        speakers: whom to read; all when empty.
+        speakers: speakers to read; all when empty.
 
     Returns:
         Clips in order of speaker, digit, index.
 
     Raises:
-        ValueError: no clips, an archive or clip that cannot be read, a speaker who is not there;
-            the message names it.
+        ValueError: no clips, an unreadable archive or clip, or a missing speaker.
     """
     if not fsdd_dir.is_dir():
         raise ValueError(
-            f"{fsdd_dir}: no such folder; --fsdd_dir must hold the *.wav of the Free Spoken "
+            f"{fsdd_dir}: no such folder; --fsdd_dir must have the *.wav of the Free Spoken "
             "Digit Dataset or {speaker}.tar.gz of them"
         )
-    found: dict[tuple[str, int, int], Clip] = {}
+    clips: dict[tuple[str, int, int], Clip] = {}
     for source, name, content in _files(fsdd_dir):
         match = _CLIP_NAME.fullmatch(name)
         if match is None:
             continue
         digit, speaker, index = int(match[1]), match[2], int(match[3])
         key = (speaker, digit, index)
-        if key in found or (speakers and speaker not in speakers):
+        if key in clips or (speakers and speaker not in speakers):
             continue
-        found[key] = Clip(digit, speaker, index, _decode(source, content))
-    present = {speaker for speaker, _, _ in found}
+        clips[key] = Clip(digit, speaker, index, _decode(source, content))
+    present = {speaker for speaker, _, _ in clips}
     missing = sorted(set(speakers) - present)
-    if missing or not found:
+    if missing or not clips:
         raise ValueError(
             f"{fsdd_dir}: no clips {{digit}}_{{speaker}}_{{index}}.wav of "
             f"{' '.join(missing) or 'any speaker'}; there are clips of: "
             f"{' '.join(sorted(present)) or 'nobody'}"
         )
-    return [found[key] for key in sorted(found)]
+    return [clips[key] for key in sorted(clips)]
 
 
 def _files(fsdd_dir: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Yield where a file lies (for messages), its name and its content."""
+    """Yield each file's place for messages, its name and its content."""
     for path in sorted(fsdd_dir.rglob("*.wav")):
         if path.is_file():
             _require_size(str(path), path.stat().st_size)

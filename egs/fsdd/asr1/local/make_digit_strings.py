@@ -2,8 +2,8 @@
 
 Writes ``<output_dir>/{train,dev,test}`` with wav.scp, text, utt2spk and spk2utt, and audio in
 ``<audio_dir>/{train,dev,test}``: 8 kHz as recorded, one speaker as stereo FLAC, the others as
-mono WAV, so that resampling and down-mixing are part of the recipe. Paths in wav.scp start with
-``--audio_dir`` as given, so by default they hold from the recipe's folder.
+mono WAV, so that the recipe resamples and mixes down. Paths in wav.scp start with ``--audio_dir``
+as given; by default they are relative to the recipe's folder.
 """
 
 import argparse
@@ -22,20 +22,20 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import write_table
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-# Recordings 0 to 4 are the data set's own test set.
+# Recordings 0 to 4 are the official test set.
 SET_OF_INDEX = {**dict.fromkeys(range(5), "test"), **dict.fromkeys(range(5, 10), "dev")}
 SETS = ("dev", "test", "train")
 # Clips by speaker, then by digit.
 ClipTable = dict[str, dict[int, list[Clip]]]
-# Clips are cut tightly; without a fade their edges click.
+# Without a fade the edges of the tightly cut clips click.
 FADE_S = 0.003
-# What the right channel holds of the left one: unequal, so that dropping a channel shows.
+# Gain of the right channel; it differs from the left one, so that tests notice a dropped channel.
 RIGHT_GAIN = 0.5
 
 
 @dataclass(frozen=True)
 class DigitStringOptions:
-    """What decides the digit strings; each field is also a command-line option."""
+    """Options of the digit strings; each field is also a command-line option."""
 
     minutes: float = field(default=50.0, metadata={"help": "audio in the training set"})
     dev_utterances: int = field(default=60, metadata={"help": "utterances in the dev set"})
@@ -45,9 +45,9 @@ class DigitStringOptions:
     min_pause_ms: float = field(default=50.0, metadata={"help": "shortest pause"})
     max_pause_ms: float = field(default=250.0, metadata={"help": "longest pause"})
     stereo_speaker: str = field(
-        default="theo", metadata={"help": "whose audio becomes stereo FLAC; empty: nobody"}
+        default="theo", metadata={"help": "speaker of stereo FLAC audio; empty: none"}
     )
-    seed: int = field(default=0, metadata={"help": "of all random choices"})
+    seed: int = field(default=0, metadata={"help": "seed of all random choices"})
 
     def __post_init__(self):
         for name in ("minutes", "dev_utterances", "test_utterances", "min_digits"):
@@ -87,11 +87,11 @@ def split_clips(clips: Sequence[Clip]) -> dict[str, ClipTable]:
 
 
 def join_clips(clips: Sequence[Clip], pauses_s: Sequence[float]) -> np.ndarray:
-    """Join clips, with a pause before, between and behind them.
+    """Join clips, with a pause before, between and after them.
 
     Args:
-        clips: what to join.
-        pauses_s: one more than clips.
+        clips: clips in order.
+        pauses_s: pauses in seconds, one more than clips.
 
     Returns:
         Samples (float32, shape (N,)) at 8 kHz.
@@ -113,17 +113,17 @@ def _fade(samples: np.ndarray) -> np.ndarray:
 
 
 class SetWriter:
-    """Makes the utterances of one set and writes them down.
+    """Makes and writes the utterances of one set.
 
     Args:
         name: ``train``, ``dev`` or ``test``.
         table: the set's clips.
-        options: see :class:`DigitStringOptions`.
-        audio_dir: audio goes to ``<audio_dir>/<name>``.
-        first_number: of the utterance ids ``<speaker>-<number>``.
+        options: options of the strings.
+        audio_dir: audio is written to ``<audio_dir>/<name>``.
+        first_number: first number of the utterance ids ``<speaker>-<number>``.
 
     Attributes:
-        duration_s: of all utterances so far.
+        duration_s: duration of all utterances so far.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class SetWriter:
         self._first_number = first_number
         self._table = table
         self._options = options
-        # The sets do not share one source: the size of one must not change another.
+        # Each set has its own generator, so that the size of one does not change another.
         self._generator = random.Random(f"{options.seed} {name}")
         self._audio_dir = audio_dir / name
         self._wav_scp: dict[str, str] = {}
@@ -150,11 +150,11 @@ class SetWriter:
 
     @property
     def n_utterances(self) -> int:
-        """How many utterances were made."""
+        """Number of utterances so far."""
         return len(self._text)
 
     def add_utterance(self) -> None:
-        """Make one more utterance: a speaker, digits, clips and pauses at random."""
+        """Make an utterance with random speaker, digits, clips and pauses."""
         options, generator = self._options, self._generator
         speaker = generator.choice(sorted(self._table))
         n_digits = generator.randint(options.min_digits, options.max_digits)
@@ -193,10 +193,9 @@ def make_digit_strings(
     audio_dir: Path,
     speakers: tuple[str, ...] = (),
 ) -> None:
-    """Make all sets; see the module's docstring."""
     tables = split_clips(read_clips(fsdd_dir, speakers))
     for name in SETS:
-        # First, so that a run that is cut off leaves no set that looks whole.
+        # First, so that an interrupted run leaves no set that looks complete.
         (output_dir / name / "wav.scp").unlink(missing_ok=True)
     is_full: dict[str, Callable[[SetWriter], bool]] = {
         "dev": lambda writer: writer.n_utterances >= options.dev_utterances,
@@ -206,8 +205,7 @@ def make_digit_strings(
     first_number = 0
     for name in SETS:
         writer = SetWriter(name, tables[name], options, audio_dir, first_number)
-        # A log file gets a line now and then, not a redrawn bar.
-        interval_s = 0.2 if sys.stderr.isatty() else 10
+        interval_s = 0.2 if sys.stderr.isatty() else 10  # between updates of the progress bar
         with tqdm(desc=name, unit=" utterances", mininterval=interval_s) as progress:
             while not is_full[name](writer):
                 writer.add_utterance()
@@ -218,7 +216,7 @@ def make_digit_strings(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Command-line options: the fields of DigitStringOptions, and where things lie."""
+    """Build the parser: the fields of DigitStringOptions, and folders."""
     parser = argparse.ArgumentParser(
         description="Join clips of the Free Spoken Digit Dataset to digit strings.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -231,7 +229,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output_dir", type=Path, default=Path("data"), help="data directories")
     parser.add_argument("--audio_dir", type=Path, default=Path("downloads/fsdd"), help="audio")
-    parser.add_argument("--speakers", nargs="*", default=[], help="whom to take (none: all)")
+    parser.add_argument("--speakers", nargs="*", default=[], help="speakers to use (none: all)")
     for option in fields(DigitStringOptions):
         parser.add_argument(
             f"--{option.name}",

@@ -1,9 +1,9 @@
-"""Long recordings of a set of LibriSpeech: each chapter's utterances in order, without gaps.
+"""Join each chapter's utterances of a LibriSpeech set to one long recording.
 
     python local/join_chapters.py --data_dir data/test_clean --output_dir data/test_clean_chapters
 
-Long audio is measured with them: one recording, one reference, one speaker for each chapter. What
-LibriSpeech left out between two utterances is missing here, too.
+A chapter has one recording, one reference and one speaker. Audio that LibriSpeech left out between
+two utterances is missing here, too.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 
 
 def chapters_of(utterances: Sequence[str]) -> dict[str, list[str]]:
-    """Ids READER-CHAPTER-NUMBER by READER-CHAPTER, in order.
+    """Group ids READER-CHAPTER-NUMBER by READER-CHAPTER, in order.
 
     Raises:
-        InputError: An id is none of LibriSpeech's.
+        InputError: An id has another form.
     """
     chapters: dict[str, list[str]] = {}
     for key in sort_ids(utterances):
@@ -37,31 +37,31 @@ def chapters_of(utterances: Sequence[str]) -> dict[str, list[str]]:
 
 
 def join_audio(entries: Sequence[str], path: Path) -> None:
-    """Write one flac of several wav.scp values.
+    """Join the audio of wav.scp values in one FLAC file.
 
     Raises:
-        AudioError: One cannot be read.
-        InputError: Their rates differ.
+        AudioError: An audio file cannot be read.
+        InputError: Their sample rates differ.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _, rate_hz = read_audio(entries[0])
     with soundfile.SoundFile(path, "w", rate_hz, 1, format="FLAC", subtype="PCM_16") as joined:
         for entry in entries:
-            samples, own_hz = read_audio(entry)
-            if own_hz != rate_hz:
+            samples, entry_hz = read_audio(entry)
+            if entry_hz != rate_hz:
                 raise InputError(
-                    f"{entry}: {own_hz} Hz; allowed: {rate_hz} Hz as the chapter's first utterance"
+                    f"{entry}: {entry_hz} Hz; allowed: {rate_hz} Hz, the rate of the chapter"
                 )
             joined.write(samples)
 
 
 def join_chapters(data_dir: Path, output_dir: Path) -> int:
-    """Write a data directory of chapters and its audio.
+    """Write a data directory of chapters and its audio, unless it is up to date.
 
     Args:
-        data_dir: Of utterances, with wav.scp and text.
-        output_dir: Gets wav.scp, text, utt2spk, spk2utt, utt2lang where utterances have one, and
-            ``audio/``; all at once, and nothing where it is there already.
+        data_dir: Data directory of utterances, with wav.scp and text.
+        output_dir: Gets wav.scp, text, utt2spk, spk2utt, ``audio/``, and utt2lang if `data_dir`
+            has it; written completely or not at all.
 
     Returns:
         Number of chapters.
@@ -93,7 +93,7 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
 def write_tables(
     folder: Path, place: Path, chapters: Mapping[str, Sequence[str]], texts: Mapping[str, str]
 ) -> None:
-    """Write wav.scp, text, utt2spk and spk2utt to a folder that will be at ``place``."""
+    """Write wav.scp, text, utt2spk and spk2utt to a folder that is later moved to ``place``."""
     recordings = {name: str(place / "audio" / f"{name}.flac") for name in chapters}
     write_table(folder / "wav.scp", recordings)
     references = {name: " ".join(texts[key] for key in keys) for name, keys in chapters.items()}
@@ -106,10 +106,10 @@ def write_tables(
 def write_languages(
     folder: Path, chapters: Mapping[str, Sequence[str]], languages: Mapping[str, str]
 ) -> None:
-    """Write utt2lang: a chapter's language is its first utterance's.
+    """Write utt2lang: the language of a chapter's first utterance.
 
     Raises:
-        InputError: That has none.
+        InputError: A first utterance has no language.
     """
     missing = [keys[0] for keys in chapters.values() if keys[0] not in languages]
     if missing:
@@ -119,15 +119,15 @@ def write_languages(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The script's options."""
+    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data_dir", type=Path, required=True, help="of utterances")
-    parser.add_argument("--output_dir", type=Path, required=True, help="of chapters, to write")
+    parser.add_argument("--data_dir", type=Path, required=True, help="directory of utterances")
+    parser.add_argument("--output_dir", type=Path, required=True, help="directory to write")
     return parser
 
 
 def work(args: argparse.Namespace) -> None:
-    """Join and say how much there is."""
+    """Join and print the number of chapters."""
     count = join_chapters(args.data_dir, args.output_dir)
     print(f"{args.output_dir}: {count} chapters")
 

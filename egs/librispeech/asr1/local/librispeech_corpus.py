@@ -1,5 +1,6 @@
-"""Read a subset of LibriSpeech: `<reader>/<chapter>/<reader>-<chapter>-<number>.flac`."""
+"""Read a subset of LibriSpeech, its SPEAKERS.TXT, and the manifests of LibriSpeech-PC."""
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,13 +13,13 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataProblem, scan_table
 
 COPY_AGAIN = "copy it from the corpus again"
-# A truncated FLAC file has a good header; what is missing is its end.
+# A truncated FLAC file has a good header, so its end is read, too.
 TAIL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance whose audio and transcript are there.
+    """An utterance with audio and transcript.
 
     Attributes:
         id: `<reader>-<chapter>-<number>`.
@@ -34,22 +35,22 @@ class Utterance:
 
     @property
     def reader(self) -> str:
-        """Id of who reads."""
+        """Id of the reader."""
         return self.id.split("-")[0]
 
     @property
     def speaker(self) -> str:
-        """Reader and chapter, which is what Kaldi's recipe takes for a speaker."""
+        """Reader and chapter, the speaker of Kaldi's recipe."""
         return self.id.rpartition("-")[0]
 
 
 @dataclass
 class SubsetContent:
-    """What a subset holds.
+    """The content of a subset.
 
     Attributes:
-        utterances: The good ones by id, in order.
-        problems: One for each utterance, or chapter, that cannot be used.
+        utterances: Usable utterances by id, in order.
+        problems: One for each unusable utterance or chapter.
     """
 
     utterances: dict[str, Utterance] = field(default_factory=dict)
@@ -57,29 +58,28 @@ class SubsetContent:
 
 
 def read_subset(folder: Path, nj: int = 1, title: str = "read") -> SubsetContent:
-    """Read transcripts, and of each audio file the header and the end.
+    """Read a subset's transcripts, and the header and the end of each audio file.
 
     Args:
-        folder: Such as `LibriSpeech/dev-clean`.
-        nj: Audio files to read at a time.
-        title: Of the progress bar.
+        folder: Folder of `<reader>/<chapter>/<reader>-<chapter>-<number>.flac`.
+        nj: Number of audio files that are read in parallel.
+        title: Title of the progress bar.
 
     Raises:
         InputError: The folder has no chapters.
     """
-    content, found = SubsetContent(), []
+    content, listed = SubsetContent(), []
     for chapter in sorted(path for path in folder.glob("*/*") if path.is_dir()):
         utterances, problems = read_chapter(chapter)
-        found += utterances
+        listed += utterances
         content.problems += problems
-    if not found and not content.problems:
-        raise InputError(f"{folder}: holds no <reader>/<chapter> folders; unpack the corpus again")
-    # A log file gets a line now and then, not a redrawn bar.
-    interval_s = 0.2 if sys.stderr.isatty() else 30
+    if not listed and not content.problems:
+        raise InputError(f"{folder}: has no <reader>/<chapter> folders; unpack the corpus again")
+    interval_s = 0.2 if sys.stderr.isatty() else 30  # between updates of the progress bar
     with ThreadPoolExecutor(nj) as threads:
-        measured = threads.map(_duration_or_problem, found)
-        durations = tqdm(measured, title, len(found), unit=" files", mininterval=interval_s)
-        for utterance, duration_s in zip(found, durations, strict=True):
+        measured = threads.map(_duration_or_problem, listed)
+        durations = tqdm(measured, title, len(listed), unit=" files", mininterval=interval_s)
+        for utterance, duration_s in zip(listed, durations, strict=True):
             if isinstance(duration_s, DataProblem):
                 content.problems.append(duration_s)
             else:
@@ -88,14 +88,14 @@ def read_subset(folder: Path, nj: int = 1, title: str = "read") -> SubsetContent
 
 
 def read_chapter(folder: Path) -> tuple[list[Utterance], list[DataProblem]]:
-    """Join the transcripts of a chapter with its FLAC files; durations are not yet known."""
+    """Match the transcripts of a chapter with its FLAC files; durations are set later."""
     name = f"{folder.parent.name}-{folder.name}"
     table = folder / f"{name}.trans.txt"
     audio = {path.stem: path for path in folder.glob("*.flac")}
     scan = scan_table(table)
-    whole = [problem for problem in scan.problems if not problem.id]
-    if whole:
-        message = f"{whole[0].message}, so that {len(audio)} FLAC files have no transcript"
+    of_file = [problem for problem in scan.problems if not problem.id]
+    if of_file:
+        message = f"{of_file[0].message}, so that {len(audio)} FLAC files have no transcript"
         return [], [DataProblem(str(table), name, message, COPY_AGAIN)]
     problems = list(scan.problems)
     known_bad = {problem.id for problem in problems}
@@ -110,12 +110,12 @@ def read_chapter(folder: Path) -> tuple[list[Utterance], list[DataProblem]]:
 
 
 def measure_audio(path: Path) -> float:
-    """Read the header and the end of an audio file; returns its duration in seconds.
+    """Read the header and the end of an audio file and return its duration in seconds.
 
-    Damage in the middle is found when the audio is formatted, where all of it is decoded.
+    Stage 3, which decodes all audio, finds damage in the middle.
 
     Raises:
-        AudioError: It is truncated, empty or no audio.
+        AudioError: The file is truncated, empty or no audio.
     """
     duration_s = probe_audio(str(path)).duration_s
     start_s = 0.0 if duration_s is None else max(0.0, duration_s - TAIL_S)
@@ -139,7 +139,7 @@ def read_genders(path: Path) -> tuple[dict[str, str], list[DataProblem]]:
         Reader to `f` or `m`, as Kaldi writes them, and a problem for each line of another form.
     """
     genders, problems = {}, []
-    # Names, which are not used, may be in any encoding.
+    # Names may be in any encoding; they are not used.
     text = path.read_text(encoding="utf-8", errors="replace")
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith(";"):
@@ -151,3 +151,34 @@ def read_genders(path: Path) -> tuple[dict[str, str], list[DataProblem]]:
         else:
             genders[fields[0]] = fields[1].lower()
     return genders, problems
+
+
+def read_manifest(path: Path) -> tuple[dict[str, str], list[DataProblem]]:
+    """Read a manifest of LibriSpeech-PC: transcripts with the punctuation and case of the books.
+
+    Each line is a JSON object of one utterance; `audio_filepath` ends in `<id>.flac`. `text` is
+    the version for recognition, `text_raw` is not used. About 9 % of the corpus are missing.
+
+    Returns:
+        Utterance id to restored transcript, and a problem for each unusable line.
+    """
+    texts: dict[str, str] = {}
+    problems = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            key, text = Path(entry["audio_filepath"]).stem, " ".join(entry["text"].split())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            message = "is no JSON object with audio_filepath and text"
+        else:
+            message = f"names {key} again" if key in texts else ""
+            if not text:
+                message = f"has no text for {key}"
+        if message:
+            remedy = "unpack the manifests again"
+            problems.append(DataProblem(str(path), f"line {number}", message, remedy))
+        else:
+            texts[key] = text
+    return texts, problems

@@ -1,4 +1,4 @@
-"""Where LibriSpeech (openslr 12, 31) and LibriSpeech-PC (openslr 145) come from and lie."""
+"""Files of LibriSpeech (openslr 12, 31) and LibriSpeech-PC (openslr 145), and their download."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ PC_CHECKSUM = "sha256:96d4eae2222b29b66437a21959252419bcd4762e5042e71e0237901710
 
 @dataclass(frozen=True)
 class Subset:
-    """One of the corpus's parts.
+    """A subset of the corpus.
 
     Attributes:
-        name: Of its folder; its archive is `<name>.tar.gz`.
-        checksum: Of the archive, from the md5sum.txt that lies beside it.
-        n_utterances: As published.
-        resource: Its number at openslr: 31 is mini_librispeech.
-        part_of: Where it is a part of another subset, that one; its manifest has the transcripts.
+        name: Name of its folder; its archive is `<name>.tar.gz`.
+        checksum: Checksum of the archive, from the publisher's md5sum.txt.
+        n_utterances: Published number of utterances.
+        resource: Number of its resource at openslr; 31 is mini_librispeech.
+        part_of: Larger subset that contains it, whose manifest has its transcripts; or empty.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Subset:
 
     @property
     def is_test(self) -> bool:
-        """Whether results are reported on it."""
+        """Whether it is a test set."""
         return self.name.startswith("test-")
 
     @property
     def is_train(self) -> bool:
-        """Whether it is to train on."""
+        """Whether it is a training set."""
         return self.name.startswith("train-")
 
     @property
@@ -55,7 +55,7 @@ class Subset:
 
 @dataclass(frozen=True)
 class Part:
-    """What `--part` names: subsets to train and to validate on."""
+    """The subsets to train and to validate on of one `--part`."""
 
     train: tuple[str, ...]
     valid: tuple[str, ...] = ("dev-clean", "dev-other")
@@ -87,30 +87,30 @@ TEST_SETS = {subset.set_name: name for name, subset in SUBSETS.items() if subset
 
 
 def find_subset(folders: Sequence[Path], name: str) -> Path:
-    """Find `<name>` in folders that are it, are LibriSpeech or hold it; the first one counts.
+    """Find `<name>` in folders: the subset itself, LibriSpeech or its parent; the first wins.
 
     Raises:
-        InputError: It is in none.
+        InputError: No folder has it.
     """
     for folder in folders:
         places = [folder / name, folder / CORPUS / name]
         if folder.resolve().name == name:
             places.append(folder)
         for place in places:
-            # What an archive was unpacked into may have its name.
+            # The archive may have been unpacked into a folder of the subset's name.
             if place.is_dir() and not (place / CORPUS).is_dir():
                 return place
     raise InputError(
-        f"{', '.join(map(str, folders))}: holds neither {name} nor {CORPUS}/{name}; unpack"
-        f" {name}.tar.gz there, name a folder more in --librispeech, do without it (--part,"
-        " --valid_speakers, --test_sets, --subsets), or leave out --librispeech to download it"
+        f"{', '.join(map(str, folders))}: has neither {name} nor {CORPUS}/{name}; unpack"
+        f" {name}.tar.gz there, add a folder to --librispeech, choose other sets (--part,"
+        " --valid_speakers, --test_sets, --subsets), or omit --librispeech to download it"
     )
 
 
 def fetch_subset(folder: Path, subset: Subset, openslr: str = OPENSLR) -> Path:
-    """Download and unpack a subset into a folder, unless it is there; returns its folder.
+    """Download and unpack a subset into a folder, unless it exists; returns its folder.
 
-    The archive may be removed afterwards: only a missing subset is fetched.
+    The archive may be removed afterwards: an unpacked subset is not downloaded again.
 
     Raises:
         InputError, OSError: As `download` and `unpack`.
@@ -133,12 +133,12 @@ def require_manifest(folder: Path, name: str) -> Path:
     """Find the manifest of a subset.
 
     Raises:
-        InputError: It is not there.
+        InputError: The folder has none.
     """
     manifest = find_manifest(folder, name)
     if manifest is None:
         raise InputError(
-            f"{folder}: holds no {name}.json of LibriSpeech-PC; unpack {PC_ARCHIVE} there, or give"
+            f"{folder}: has no {name}.json of LibriSpeech-PC; unpack {PC_ARCHIVE} there, or give"
             " --librispeech_pc false"
         )
     return manifest
@@ -147,7 +147,7 @@ def require_manifest(folder: Path, name: str) -> Path:
 def fetch_manifest(
     folder: Path, name: str, openslr: str = OPENSLR, checksum: str = PC_CHECKSUM
 ) -> Path:
-    """Download and unpack the manifests into a folder, unless that of the subset is there.
+    """Download and unpack the manifests into a folder, unless the subset's exists.
 
     Raises:
         InputError, OSError: As `download` and `unpack`.

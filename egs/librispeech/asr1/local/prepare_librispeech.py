@@ -1,93 +1,49 @@
-"""LibriSpeech as Kaldi data directories, downloaded where it is missing.
+"""Make Kaldi data directories of LibriSpeech, which is downloaded if it is missing.
 
-Writes ``<output_dir>/<subset>`` (wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
-utt2gender where SPEAKERS.TXT is), and of these the sets train_460, train_960 and dev; dev may be
-speakers of the training set, who then leave it. With --test_utterances there is a part of each test
-set, too, such as test_clean_part; test_clean_chapters among --test_sets has the chapters of
-test_clean, each one recording. What cannot be used is named on stdout, one line
-each, and left out; the subset's file bad_utterances lists it. Ends with status 3 when anything of
-a set, or a whole test set, is not there, and 1 when nothing could be done.
+Writes ``<output_dir>/<subset>`` with wav.scp, text, utt2spk, spk2utt, utt2lang, and spk2gender,
+utt2gender if there is a SPEAKERS.TXT. Subsets are joined to train_460, train_960 and dev.
+``<test set>_part`` (--test_utterances) and ``<test set>_chapters`` (--test_sets) are made of test
+sets. Unusable utterances are named on stdout, left out, and listed in the subset's
+bad_utterances. The exit status is 3 when any utterance or a whole test set is missing, and 1 when
+nothing could be done.
 """
 
-import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from join_chapters import join_chapters
-from librispeech_corpus import Utterance, read_genders, read_subset
+from librispeech_corpus import Utterance, read_genders, read_manifest, read_subset
 from librispeech_files import (
-    OPENSLR,
     PARTS,
     SUBSETS,
-    TEST_SETS,
     Subset,
     fetch_manifest,
     fetch_subset,
     find_subset,
     require_manifest,
 )
-from librispeech_pc import read_manifest
-from valid_speakers import check_speakers, hold_out
+from librispeech_options import CHAPTERS, PLAIN_CASES, Options, parse_options
 
-from espnet_medusa.bin.command_line import positive, run_main, str2bool
+from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.table import DataProblem, write_table
 
 INCOMPLETE = 3
-CHAPTERS = "_chapters"
-PLAIN_CASES = {"lower": str.lower, "upper": str.upper}
 COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
 VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What to prepare, and from where.
-
-    Attributes:
-        subsets: Names of LibriSpeech's subsets.
-        librispeech: Folders of existing copies; none: download.
-        valid_speakers: Ids of readers who leave the training set and make the validation set.
-        download_dir: Where downloads go.
-        librispeech_pc: Whether to take restored transcripts where there are any.
-        librispeech_pc_dir: Existing manifests; None downloads.
-        plain_case: How transcripts without restoration are written: LibriSpeech's upper case is
-            many more of Whisper's tokens than lower case.
-        max_valid_s: Longer utterances are left out of the validation set `dev`: Whisper's window.
-        test_utterances: Of each test set `<set>`, spread evenly over it, that `<set>_part` has;
-            None: there is no such set.
-        chapters: Names of test subsets whose chapters are joined, too, as `<set>_chapters`.
-        output_dir: Where data directories go.
-        nj: Audio files to read at a time.
-        openslr: Where to download from: openslr's address or a mirror's.
-    """
-
-    subsets: tuple[str, ...]
-    librispeech: tuple[Path, ...] = ()
-    valid_speakers: tuple[str, ...] = ()
-    download_dir: Path = Path("downloads")
-    librispeech_pc: bool = True
-    librispeech_pc_dir: Path | None = None
-    plain_case: str = "lower"
-    max_valid_s: float = 30.0
-    test_utterances: int | None = None
-    chapters: tuple[str, ...] = ()
-    output_dir: Path = Path("data")
-    nj: int = 4
-    openslr: str = OPENSLR
-
-
 @dataclass
 class DataSet:
-    """The utterances of a data directory, with the transcripts that it will have.
+    """The utterances and chosen transcripts of a data directory.
 
     Attributes:
         utterances: By id.
-        problems: What was left out.
+        problems: Utterances that were left out, with reasons.
         genders: Reader to `f` or `m`.
         held_out: Utterances to validate on, by id.
     """
@@ -99,10 +55,10 @@ class DataSet:
 
 
 def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Options) -> DataSet:
-    """Read a subset, choose its transcripts, say what is wrong with it, and write it.
+    """Read a subset, choose its transcripts, print its problems, and write it.
 
     Raises:
-        InputError: Nothing is left, or the manifest is of something else.
+        InputError: No utterance is usable, or the manifest has none of the utterances.
     """
     subset = SUBSETS[name]
     content = read_subset(folder, options.nj, name)
@@ -111,12 +67,14 @@ def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Opti
     if manifest is not None:
         restored, notes = read_manifest(manifest)
     data = DataSet(choose_texts(content.utterances, restored, options.plain_case), content.problems)
-    speakers = folder.parent / "SPEAKERS.TXT"
-    if speakers.is_file():
-        data.genders, more_notes = read_genders(speakers)
+    speaker_file = folder.parent / "SPEAKERS.TXT"
+    if speaker_file.is_file():
+        data.genders, more_notes = read_genders(speaker_file)
         notes += more_notes
     if subset.is_train:
-        data.utterances, data.held_out = hold_out(data.utterances, options.valid_speakers)
+        speakers, utterances = options.valid_speakers, data.utterances
+        data.held_out = {key: u for key, u in utterances.items() if u.reader in speakers}
+        data.utterances = {key: u for key, u in utterances.items() if key not in data.held_out}
     for problem in content.problems + notes:
         print(problem)
     if not data.utterances:
@@ -136,7 +94,7 @@ def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Opti
 
 
 def spread(utterances: Mapping[str, Utterance], count: int) -> dict[str, Utterance]:
-    """So many of the utterances, or all, at even distances in the order of their ids."""
+    """Return at most `count` utterances, evenly spaced in the order of their ids."""
     keys = sorted(utterances)
     chosen = keys if count >= len(keys) else [keys[n * len(keys) // count] for n in range(count)]
     return {key: utterances[key] for key in chosen}
@@ -145,7 +103,7 @@ def spread(utterances: Mapping[str, Utterance], count: int) -> dict[str, Utteran
 def choose_texts(
     utterances: Mapping[str, Utterance], restored: Mapping[str, str], plain_case: str
 ) -> dict[str, Utterance]:
-    """Give each utterance its restored transcript, or else the plain one in `plain_case`."""
+    """Return utterances with restored transcripts, or else the plain ones in `plain_case`."""
     write_plain = PLAIN_CASES[plain_case]
     return {
         key: replace(utterance, text=restored.get(key, write_plain(utterance.text)))
@@ -154,7 +112,7 @@ def choose_texts(
 
 
 def summary(subset: Subset, data: DataSet, n_plain: int | None) -> str:
-    """Say in one line what a set has, and how many of its transcripts are plain ones."""
+    """Return one line on a set's size and its number of plain transcripts."""
     line = f"{subset.set_name}: {len(data.utterances)} utterances"
     line += f" ({subset.n_utterances} published), {hours(data):.2f} h"
     if data.held_out:
@@ -167,15 +125,15 @@ def summary(subset: Subset, data: DataSet, n_plain: int | None) -> str:
 
 
 def hours(data: DataSet) -> float:
-    """Of its audio, without what is held out."""
+    """Return the duration of the audio without held-out utterances."""
     return sum(utterance.duration_s for utterance in data.utterances.values()) / 3600
 
 
 def combine(name: str, parts: Iterable[DataSet], max_s: float | None = None) -> DataSet:
-    """Join data sets; utterances above `max_s` seconds are left out.
+    """Join data sets without utterances above `max_s` seconds.
 
     Raises:
-        InputError: An utterance is in two of them, or none is left.
+        InputError: An utterance is in two of them, or all are too long.
     """
     utterances: dict[str, Utterance] = {}
     genders: dict[str, str] = {}
@@ -188,22 +146,22 @@ def combine(name: str, parts: Iterable[DataSet], max_s: float | None = None) -> 
             )
         utterances |= part.utterances
         genders |= part.genders
-    kept = {k: u for k, u in utterances.items() if max_s is None or u.duration_s <= max_s}
-    if not kept:
+    short = {k: u for k, u in utterances.items() if max_s is None or u.duration_s <= max_s}
+    if not short:
         raise InputError(
             f"{name}: has no utterance of up to {max_s:g} s; name other --valid_speakers, or raise"
             " --max_valid_s"
         )
-    joined = DataSet(kept, genders=genders)
-    line = f"{name}: {len(kept)} utterances, {hours(joined):.2f} h"
-    if len(kept) < len(utterances):
-        line += f", {len(utterances) - len(kept)} above {max_s:g} s left out"
+    joined = DataSet(short, genders=genders)
+    line = f"{name}: {len(short)} utterances, {hours(joined):.2f} h"
+    if len(short) < len(utterances):
+        line += f", {len(utterances) - len(short)} above {max_s:g} s left out"
     print(line, file=sys.stderr)
     return joined
 
 
 def validation_parts(sets: Mapping[str, DataSet], options: Options) -> list[DataSet]:
-    """What makes the validation set: speakers held out, or else dev subsets where they are."""
+    """Return the parts of the validation set: held-out speakers, or else prepared dev subsets."""
     if options.valid_speakers:
         return [DataSet(data.held_out, genders=data.genders) for data in sets.values()]
     names = next((parts for parts in VALIDATION if all(n in sets for n in parts)), ())
@@ -211,7 +169,7 @@ def validation_parts(sets: Mapping[str, DataSet], options: Options) -> list[Data
 
 
 def write_data_dir(folder: Path, data: DataSet) -> None:
-    """Write a data directory; wav.scp comes last, so that a run cut off leaves none."""
+    """Write a data directory; wav.scp is last, so that an interrupted run leaves none."""
     for name in ("wav.scp", "spk2gender", "utt2gender", BAD_UTTERANCES):
         (folder / name).unlink(missing_ok=True)
     utterances = data.utterances
@@ -235,13 +193,13 @@ def _listed(problem: DataProblem) -> tuple[str, str]:
 
 
 def prepare(options: Options) -> int:
-    """Prepare all sets; returns the exit status.
+    """Prepare all sets and return the exit status.
 
     Raises:
-        InputError, OSError: A subset or manifest is missing, unusable, or cannot be downloaded; of
-            the test sets, all of them.
+        InputError, OSError: A subset or manifest is missing, unusable, or cannot be downloaded.
+            Missing test sets are allowed, unless all are missing.
     """
-    # All of the corpus first: hours of reading must not end at a file that was never there.
+    # All files are found before any is read, because reading takes hours.
     folders, missing = find_subsets(options)
     if options.valid_speakers:
         train = {name: folder for name, folder in folders.items() if SUBSETS[name].is_train}
@@ -269,11 +227,39 @@ def prepare(options: Options) -> int:
     return INCOMPLETE if incomplete or missing else 0
 
 
-def join_test_chapters(subset: Subset, folder: Path) -> None:
-    """Make `<set>_chapters` of the data directory of a test subset.
+def check_speakers(speakers: Collection[str], subsets: Mapping[str, Path]) -> None:
+    """Check that readers are in the folders of training subsets, before any audio is read.
 
     Raises:
-        InputError: Its audio cannot be joined.
+        InputError: There are no such subsets, a reader is in none of them, or a subset has no
+            other readers.
+    """
+    if not subsets:
+        raise InputError("--valid_speakers: no training set is chosen; choose one with --subsets")
+    readers = {
+        name: {path.name for path in folder.iterdir() if path.is_dir()}
+        for name, folder in subsets.items()
+    }
+    known = sorted(set().union(*readers.values()))
+    unknown = [speaker for speaker in speakers if speaker not in known]
+    if unknown:
+        raise InputError(
+            f"--valid_speakers {' '.join(unknown)}: not in {', '.join(subsets)}; allowed: the"
+            f" {len(known)} speakers there, such as {' '.join(known[:3])}"
+        )
+    for name, ids in readers.items():
+        if ids <= set(speakers):
+            raise InputError(
+                f"--valid_speakers: all {len(ids)} speakers of {name} are named; leave some to"
+                " train on"
+            )
+
+
+def join_test_chapters(subset: Subset, folder: Path) -> None:
+    """Make `<set>_chapters` from the data directory of a test subset.
+
+    Raises:
+        InputError: The audio cannot be joined.
     """
     joined = folder / f"{subset.set_name}{CHAPTERS}"
     count = join_chapters(folder / subset.set_name, joined)
@@ -281,13 +267,13 @@ def join_test_chapters(subset: Subset, folder: Path) -> None:
 
 
 def find_subsets(options: Options) -> tuple[dict[str, Path], dict[str, str]]:
-    """Find or fetch all subsets; one that fails does not keep the others from being fetched.
+    """Find or download all subsets; after a failure the others are still downloaded.
 
     Returns:
-        Folders by subset, and why test sets are not there.
+        Folders by subset, and the error of each missing test set.
 
     Raises:
-        InputError: A set to train or validate on is not there, or no set at all.
+        InputError: A training or validation set is missing, or all sets are.
     """
     folders, missing = {}, {}
     for name in options.subsets:
@@ -316,93 +302,9 @@ def _manifest(name: str, options: Options) -> Path | None:
     return fetch_manifest(options.download_dir / "LibriSpeech-PC", manifest, options.openslr)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
-    defaults = Options(())
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--part",
-        choices=PARTS,
-        default="960",
-        help="hours to train on; 5: mini_librispeech, whose restored transcripts are those of"
-        " train-clean-100 and dev-clean",
-    )
-    parser.add_argument(
-        "--valid_speakers",
-        nargs="+",
-        metavar="ID",
-        help="of the training set, such as 7367: their utterances leave it and make the validation"
-        " set; none: dev subsets make it",
-    )
-    parser.add_argument(
-        "--test_sets",
-        nargs="*",
-        choices=[*TEST_SETS, *(f"{name}{CHAPTERS}" for name in TEST_SETS)],
-        default=[*TEST_SETS],
-        help="which to prepare; <set>_chapters: each chapter's utterances joined",
-    )
-    parser.add_argument(
-        "--subsets",
-        nargs="+",
-        choices=SUBSETS,
-        help="exactly these, instead of --part and --test_sets",
-    )
-    parser.add_argument(
-        "--librispeech",
-        nargs="+",
-        type=Path,
-        metavar="FOLDER",
-        help="LibriSpeech, unpacked, or the folder that holds it; subsets may lie in several;"
-        " none: download",
-    )
-    parser.add_argument("--download_dir", type=Path, default=defaults.download_dir)
-    parser.add_argument(
-        "--librispeech_pc",
-        type=str2bool,
-        default=defaults.librispeech_pc,
-        help="restored punctuation and case where there is any",
-    )
-    parser.add_argument(
-        "--librispeech_pc_dir", type=Path, help="its manifests, unpacked; none: download"
-    )
-    parser.add_argument(
-        "--plain_case",
-        choices=PLAIN_CASES,
-        default=defaults.plain_case,
-        help="how transcripts without restoration are written",
-    )
-    parser.add_argument(
-        "--max_valid_s",
-        type=float,
-        default=defaults.max_valid_s,
-        help="longer utterances are left out of dev, which is for validation",
-    )
-    parser.add_argument(
-        "--test_utterances",
-        type=positive,
-        help="a set <test set>_part, too, of so many utterances, spread evenly over the test set",
-    )
-    parser.add_argument("--output_dir", type=Path, default=defaults.output_dir)
-    parser.add_argument("--nj", type=positive, default=defaults.nj, help="files read at a time")
-    parser.add_argument("--openslr", default=defaults.openslr, help="address, or a mirror's")
-    return parser
-
-
 def main(cmd: Sequence[str] | None = None) -> None:
     """Run the command line ``cmd`` (default: this process's)."""
-    arguments = vars(get_parser().parse_args(cmd))
-    part, subsets = PARTS[arguments.pop("part")], arguments.pop("subsets")
-    asked = arguments.pop("test_sets")
-    tests = [TEST_SETS[name.removesuffix(CHAPTERS)] for name in asked]
-    chapters = [TEST_SETS[n.removesuffix(CHAPTERS)] for n in asked if n.endswith(CHAPTERS)]
-    if not subsets:
-        subsets = [*part.train, *(() if arguments["valid_speakers"] else part.valid), *tests]
-    for name in ("librispeech", "valid_speakers"):
-        arguments[name] = tuple(arguments[name] or ())
-    arguments["chapters"] = tuple(dict.fromkeys(chapters))
-    options = Options(subsets=tuple(dict.fromkeys(subsets)), **arguments)
+    options = parse_options(cmd, __doc__.split("\n")[0])
     run_main("prepare_librispeech", lambda: prepare(options))
 
 

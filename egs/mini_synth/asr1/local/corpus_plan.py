@@ -1,4 +1,4 @@
-"""Which utterance of the corpus says what, in which voice and how."""
+"""Plan the utterances of the corpus: text, voice, speed, pitch and noise."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from sentences import Language
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """What decides the corpus; two runs with equal options make equal files.
+    """Options of the corpus; two runs with equal options make equal files.
 
     Each field is also a command-line option of ``make_corpus.py``.
     """
@@ -20,11 +20,10 @@ class CorpusOptions:
     dev_utterances: int = field(default=80, metadata={"help": "utterances in the dev set"})
     test_utterances: int = field(default=120, metadata={"help": "utterances in the test set"})
     test_unseen_fraction: float = field(
-        default=0.2,
-        metadata={"help": "part of the test set spoken by voices that no other set has"},
+        default=0.2, metadata={"help": "share of the test set with voices that are in no other set"}
     )
     voices: int = field(
-        default=0, metadata={"help": "seen voices, of all accents; 0: all of the language file"}
+        default=0, metadata={"help": "number of seen voices, of all accents; 0: all"}
     )
     min_rate_wpm: int = field(default=130, metadata={"help": "slowest speech, words per minute"})
     max_rate_wpm: int = field(default=190, metadata={"help": "fastest speech, words per minute"})
@@ -32,9 +31,9 @@ class CorpusOptions:
     max_pitch: int = field(default=65, metadata={"help": "highest pitch, 99 at most"})
     min_snr_db: float = field(default=12.0, metadata={"help": "loudest noise"})
     max_snr_db: float = field(default=40.0, metadata={"help": "softest noise"})
-    seed: int = field(default=0, metadata={"help": "of all random choices"})
+    seed: int = field(default=0, metadata={"help": "seed of all random choices"})
     suffix: str = field(
-        default="", metadata={"help": "added to the sets' names, for example _de: train_de"}
+        default="", metadata={"help": "suffix of the sets' names, for example _de: train_de"}
     )
 
     @property
@@ -63,18 +62,18 @@ class CorpusOptions:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One utterance to speak.
+    """One utterance to synthesize.
 
     Attributes:
         utterance_id: ``<speaker>-<number>``.
         set_name: one of :attr:`CorpusOptions.set_names`.
         speaker: the voice's name in letters, digits and underscores only.
         text: words, lower case.
-        voice, rate_wpm, pitch: as :meth:`espeak.Speaker.speak` takes them.
-        snr_db, noise_exponent: as :func:`noise.add_noise` takes them.
+        voice, rate_wpm, pitch: arguments of :meth:`espeak.Speaker.speak`.
+        snr_db, noise_exponent: arguments of :func:`noise.add_noise`.
         level_db: mean level of the result, dB re full scale.
-        lead_s, tail_s: noise alone before and after the speech.
-        seed: of the noise.
+        lead_s, tail_s: seconds of only noise before and after the speech.
+        seed: seed of the noise.
     """
 
     utterance_id: str
@@ -93,24 +92,22 @@ class Utterance:
 
 
 def speaker_name(voice: str) -> str:
-    """A voice's name as a speaker id: ``en-us+f3`` is ``enus_f3``.
+    """Convert a voice's name to a speaker id: ``en-us+f3`` becomes ``enus_f3``.
 
-    Without hyphens, utterances sort alike by their own ids and by their speakers', which Kaldi
-    requires: the hyphen of ``<speaker>-<number>`` sorts before every other character left.
+    Kaldi requires the same order of utterances by id and by speaker. Without hyphens in speaker
+    ids this holds, because the hyphen of ``<speaker>-<number>`` sorts before all other characters.
     """
     return voice.replace("-", "").replace("+", "_")
 
 
 def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utterance]:
-    """Yield the dev set, the test set, then training utterances without end.
+    """Yield the dev set, the test set, then infinitely many training utterances.
 
-    No sentence comes twice, so those of the dev and test set are unseen in training. Dev
-    utterances have seen voices; of the test set's, the last ``test_unseen_fraction`` have
-    unseen ones.
+    All sentences are different, so dev and test sentences are unseen in training. Only the last
+    ``test_unseen_fraction`` of the test utterances have unseen voices.
 
     Raises:
-        ValueError: the language has too few sentences or voices, or no unseen voices though asked
-            for.
+        ValueError: the language has too few sentences or voices, or lacks unseen voices.
     """
     seen_voices = _evenly_spaced(language.seen_voices, options.voices)
     n_unseen = round(options.test_utterances * options.test_unseen_fraction)
@@ -151,7 +148,7 @@ def plan_utterances(language: Language, options: CorpusOptions) -> Iterator[Utte
 
 
 def _evenly_spaced(voices: Sequence[str], count: int) -> Sequence[str]:
-    """So many voices of a list that goes from accent to accent; 0: all."""
+    """Return `count` voices of a list sorted by accent; 0: all."""
     if count > len(voices):
         raise ValueError(f"--voices {count}: the language file has {len(voices)}")
     return [voices[i * len(voices) // count] for i in range(count)] if count else voices

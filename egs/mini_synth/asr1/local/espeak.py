@@ -1,4 +1,4 @@
-"""Text to speech with the espeak-ng library that the pip package espeakng-loader carries.
+"""Text to speech with the espeak-ng library of the pip package espeakng-loader.
 
 The functions called here are declared in espeak-ng's ``speak_lib.h`` and ``espeak_ng.h`` (1.52).
 """
@@ -52,17 +52,17 @@ _SynthCallback = ctypes.CFUNCTYPE(
 
 
 def list_languages(data_dir: Path) -> list[str]:
-    """Names that may stand before the plus sign of a voice, for example ``en-us``."""
+    """Return the names that are allowed before a voice's plus sign, for example ``en-us``."""
     return sorted(path.name.lower() for path in (data_dir / "lang").rglob("*") if path.is_file())
 
 
 def list_variants(data_dir: Path) -> list[str]:
-    """Names that may stand behind the plus sign of a voice, for example ``f3``."""
+    """Return the names that are allowed after a voice's plus sign, for example ``f3``."""
     return sorted(path.name for path in (data_dir / "voices" / "!v").iterdir())
 
 
 class Speaker:
-    """Speaks text.
+    """Synthesizes text.
 
     The engine keeps state (its random numbers, the phase of the voice's flutter) from call to
     call, and all speakers of a process share it. So samples are reproducible for the same calls
@@ -86,7 +86,7 @@ class Speaker:
     def speak(
         self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
     ) -> tuple[np.ndarray, int]:
-        """Speak one text.
+        """Synthesize one text.
 
         Args:
             text: what to say.
@@ -110,7 +110,7 @@ class Speaker:
         library.espeak_SetParameter(_PARAMETER_RATE, rate_wpm, 0)
         library.espeak_SetParameter(_PARAMETER_PITCH, pitch, 0)
         library.espeak_SetParameter(_PARAMETER_VOLUME, _VOLUME_PERCENT, 0)
-        # Every time: another speaker of this process may have set its own.
+        # Every time, because another speaker of this process may have changed the voice.
         library.espeak_SetSynthCallback(self._callback)
         self._chunks = []
         encoded = text.encode()
@@ -125,10 +125,10 @@ class Speaker:
     def _collect(self, samples, n_samples, _events) -> int:
         if samples and n_samples > 0:
             self._chunks.append(np.ctypeslib.as_array(samples, (n_samples,)).copy())
-        return 0  # go on
+        return 0  # continue
 
     def _set_voice(self, voice: str) -> None:
-        """Set the voice and check it: espeak-ng takes an unknown variant without a word."""
+        """Set the voice and check it: espeak-ng accepts an unknown variant silently."""
         language, _, variant = voice.partition("+")
         status = self._library.espeak_SetVoiceByName(voice.encode())
         languages = list_languages(self._data_dir) if status != 0 else []
@@ -149,7 +149,7 @@ class Speaker:
 
 @cache
 def _start_engine(data_dir: Path) -> tuple[ctypes.CDLL, int]:
-    """The library and its sample rate in Hz; started once, since a second start may crash it."""
+    """Return the library and its sample rate in Hz; a second start may crash."""
     library = _declare(ctypes.CDLL(espeakng_loader.get_library_path()))
     sample_rate = library.espeak_Initialize(
         _AUDIO_OUTPUT_SYNCHRONOUS, 0, str(data_dir).encode(), _INITIALIZE_DONT_EXIT
@@ -164,7 +164,7 @@ def _start_engine(data_dir: Path) -> tuple[ctypes.CDLL, int]:
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes the types that differ from its default, int."""
+    """Declare argument and result types that are not ctypes' default, int."""
     library.espeak_GetCurrentVoice.restype = ctypes.POINTER(_Voice)
     library.espeak_SetSynthCallback.argtypes = [_SynthCallback]
     library.espeak_SetSynthCallback.restype = None

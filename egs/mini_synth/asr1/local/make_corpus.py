@@ -1,8 +1,8 @@
-"""Speak a small corpus with espeak-ng into Kaldi data directories.
+"""Synthesize a small corpus with espeak-ng: Kaldi data directories and audio.
 
 Writes ``<output_dir>/{train,dev,test}<suffix>`` with wav.scp, text, utt2spk and spk2utt, and
 16 kHz FLAC files in ``<audio_dir>/{train,dev,test}``. The paths in wav.scp start with
-``--audio_dir`` as given, so by default they hold from the recipe's folder.
+``--audio_dir`` as given; by default they are relative to the recipe's folder.
 """
 
 import argparse
@@ -26,15 +26,15 @@ from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import read_table, write_table
 
-# Utterances a process speaks before it ends. Fixed, for the samples depend on it.
+# Utterances per process. The samples depend on it.
 BATCH_SIZE = 100
 TABLES = ("wav.scp", "text", "utt2spk", "spk2utt")
-# Only a first guess of how many utterances fill the training set.
+# First estimate, for the number of training utterances.
 TYPICAL_DURATION_S = 4.0
 
 
 def fingerprint(options: CorpusOptions) -> str:
-    """What decides the files: the options, and the content of this folder's modules and lists."""
+    """Return a hash of all that defines the files: options, this folder's modules and lists."""
     digest = hashlib.sha256(json.dumps(asdict(options), sort_keys=True).encode())
     here = Path(__file__).resolve().parent
     for path in [*sorted(here.glob("*.py")), here / "languages" / f"{options.language}.yaml"]:
@@ -42,9 +42,9 @@ def fingerprint(options: CorpusOptions) -> str:
     return digest.hexdigest()
 
 
-def is_complete(directories: Iterable[Path], marker: Path, wanted: str) -> bool:
-    """Whether an earlier run with the same options came to its end and all files are there."""
-    if not marker.is_file() or marker.read_text(encoding="utf-8") != wanted:
+def is_complete(directories: Iterable[Path], marker: Path, expected: str) -> bool:
+    """Return whether an earlier run with the same options is complete and its files exist."""
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != expected:
         return False
     try:
         for directory in directories:
@@ -59,7 +59,7 @@ def is_complete(directories: Iterable[Path], marker: Path, wanted: str) -> bool:
 def speak_all(
     utterances: list[Utterance], audio_dir: Path, seed: int, nj: int, progress: tqdm
 ) -> list[float]:
-    """Speak utterances with ``nj`` processes; durations in seconds, in the same order."""
+    """Synthesize utterances with ``nj`` processes; returns durations in seconds, in order."""
     batches = [utterances[i : i + BATCH_SIZE] for i in range(0, len(utterances), BATCH_SIZE)]
     durations_s: list[float] = []
     with ThreadPoolExecutor(nj) as threads:
@@ -74,7 +74,7 @@ def speak_all(
 def speak_corpus(
     language: Language, options: CorpusOptions, audio_dir: Path, nj: int
 ) -> tuple[list[Utterance], list[float]]:
-    """Plan and speak the corpus; the training set ends where it reaches its minutes.
+    """Plan and synthesize the corpus; the training set ends when it has its minutes.
 
     Returns:
         Utterances of all sets and their durations in seconds.
@@ -86,7 +86,6 @@ def speak_corpus(
         desc="speaking",
         total=round(train_s + n_held_out * TYPICAL_DURATION_S),
         unit="s of speech",
-        # A log file gets a line now and then, not a redrawn bar.
         mininterval=0.2 if sys.stderr.isatty() else 10,
     ) as progress:
         utterances = list(islice(plan, n_held_out))
@@ -118,7 +117,7 @@ def write_data_dir(directory: Path, utterances: Collection[Utterance], audio_dir
 
 
 def make_corpus(options: CorpusOptions, output_dir: Path, audio_dir: Path, nj: int) -> None:
-    """Make the corpus, or do nothing where it is complete already."""
+    """Make the corpus, unless it is complete."""
     language = load_language(options.language)
     marker = output_dir / f".mini_synth{options.suffix}"
     wanted = f"{fingerprint(options)} {audio_dir}\n"
@@ -126,7 +125,7 @@ def make_corpus(options: CorpusOptions, output_dir: Path, audio_dir: Path, nj: i
         print(f"{output_dir}: complete already, nothing to do")
         return
     start = time.monotonic()
-    # First, so that a run that is cut off is never taken for a complete one.
+    # First, so that an interrupted run does not look complete.
     marker.unlink(missing_ok=True)
     for name in options.set_names:
         folder = audio_dir / name
@@ -146,7 +145,7 @@ def make_corpus(options: CorpusOptions, output_dir: Path, audio_dir: Path, nj: i
 
 
 def positive_int(text: str) -> int:
-    """Argument type of --nj."""
+    """Parse --nj."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value}: must be 1 or more")
@@ -154,7 +153,7 @@ def positive_int(text: str) -> int:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Command-line options: the fields of CorpusOptions, and where and how to work."""
+    """Build the parser: the fields of CorpusOptions, folders and processes."""
     parser = argparse.ArgumentParser(
         description="Speak a small corpus with espeak-ng into Kaldi data directories.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

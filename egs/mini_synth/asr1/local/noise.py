@@ -1,4 +1,4 @@
-"""Noise for spoken text: coloured noise at a given distance below the speech."""
+"""Colored noise at a given level below the speech."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def coloured_noise(n_samples: int, exponent: float, generator: np.random.Generator) -> np.ndarray:
-    """Gaussian noise of unit power whose power falls with frequency as ``1 / f ** exponent``.
+    """Return Gaussian noise of unit power with a power density of ``1 / f ** exponent``.
 
     Args:
         n_samples: length.
@@ -19,7 +19,7 @@ def coloured_noise(n_samples: int, exponent: float, generator: np.random.Generat
     # Transforms of a length with a large prime factor are several times slower.
     n_transformed = math.ceil(n_samples / 4096) * 4096
     spectrum = np.fft.rfft(generator.standard_normal(n_transformed, dtype=np.float32))
-    # Index 0 is 0 Hz: silenced, for a constant offset is no noise.
+    # Index 0 is 0 Hz: no constant offset.
     spectrum[0] = 0
     frequencies = np.arange(1, len(spectrum), dtype=np.float32)
     spectrum[1:] *= frequencies ** np.float32(-exponent / 2)
@@ -30,7 +30,7 @@ def coloured_noise(n_samples: int, exponent: float, generator: np.random.Generat
 def add_noise(
     speech: np.ndarray, snr_db: float, exponent: float, generator: np.random.Generator
 ) -> np.ndarray:
-    """Speech plus noise that lies ``snr_db`` decibels below the speech's mean power.
+    """Add noise that is ``snr_db`` decibels below the speech's mean power.
 
     Args:
         speech: samples, shape (N,).
@@ -47,7 +47,7 @@ def add_noise(
 
 
 def set_level(samples: np.ndarray, level_db: float, peak: float = 0.95) -> np.ndarray:
-    """Scale to a mean level, or to less where the highest sample would pass ``peak``.
+    """Scale to a mean level, or less if the largest sample would exceed ``peak``.
 
     Args:
         samples: shape (N,), not all zero.

@@ -1,4 +1,4 @@
-"""Speak planned utterances into FLAC files."""
+"""Synthesize planned utterances into FLAC files."""
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,7 +18,7 @@ SAMPLE_RATE_HZ = 16000
 
 
 def render(utterance: Utterance, speaker: Speaker) -> np.ndarray:
-    """Speak one utterance and add its noise.
+    """Synthesize one utterance and add its noise.
 
     Returns:
         Samples (float32, within -0.95..0.95, shape (N,)) at 16 kHz.
@@ -35,7 +35,7 @@ def render(utterance: Utterance, speaker: Speaker) -> np.ndarray:
 
 
 def audio_path(audio_dir: Path, utterance: Utterance) -> Path:
-    """Where an utterance's audio lies: ``<audio_dir>/<set>/<utterance id>.flac``."""
+    """Return the audio file of an utterance: ``<audio_dir>/<set>/<utterance id>.flac``."""
     return audio_dir / utterance.set_name / f"{utterance.utterance_id}.flac"
 
 
@@ -64,7 +64,7 @@ def render_files(utterances: Sequence[Utterance], audio_dir: Path, seed: int) ->
 def render_files_in_new_process(
     utterances: Sequence[Utterance], audio_dir: Path, seed: int
 ) -> list[float]:
-    """:func:`render_files` in a process of its own.
+    """Call :func:`render_files` in a new process.
 
     The speech engine carries state from call to call. Starting from a fresh one each time, the
     samples do not depend on what else was spoken, nor on how many processes share the work.

@@ -1,4 +1,4 @@
-"""Sentences from templates with slots: regular enough to predict, too many to learn by heart.
+"""Random sentences from templates with slots: predictable, but too many to memorize.
 
 A language file (``languages/<language>.yaml``) lists templates, and for each slot the phrases
 that may fill it. A phrase may hold slots itself: ``{city}``, ``{tens} {unit}``.
@@ -19,7 +19,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Language:
-    """What a corpus in one language is made of.
+    """The templates, slots and voices of a language.
 
     Attributes:
         templates: sentences with ``{slots}``.
@@ -35,7 +35,7 @@ class Language:
 
     @cached_property
     def n_sentences(self) -> int:
-        """How many ways there are to fill the templates (two may give the same words)."""
+        """Return the number of ways to fill the templates; two may give the same words."""
         ways: dict[str, int] = {}
 
         def count(phrase: str) -> int:
@@ -50,18 +50,18 @@ class Language:
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """Words of the templates and slots (not those that slots join within a word)."""
+        """Return the words of templates and slots, without words composed of slots."""
         phrases = [*self.templates, *(p for filling in self.slots.values() for p in filling)]
         return frozenset(word for p in phrases for word in p.split() if not _SLOT.search(word))
 
     def fill(self, phrase: str, generator: random.Random) -> str:
-        """Fill all slots of a phrase, each at random."""
+        """Fill all slots of a phrase at random."""
         return _SLOT.sub(
             lambda match: self.fill(generator.choice(self.slots[match[1]]), generator), phrase
         )
 
     def sentences(self, generator: random.Random) -> Iterator[str]:
-        """Sentences at random, all templates alike often, none twice.
+        """Yield random, different sentences; all templates are equally frequent.
 
         Raises:
             ValueError: after about as many sentences as there are.
@@ -96,7 +96,7 @@ def load_language(name: str) -> Language:
 
 
 def parse_language(content: dict, source: str) -> Language:
-    """Make a :class:`Language` from a language file's content.
+    """Build a :class:`Language` from a language file's content.
 
     Args:
         content: keys ``templates`` (list), ``slots`` (lists by name), ``seen_voices`` and

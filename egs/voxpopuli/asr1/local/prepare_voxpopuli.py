@@ -1,13 +1,12 @@
-"""VoxPopuli as Kaldi data directories, downloaded where it is missing.
+"""Make Kaldi data directories of VoxPopuli, which is downloaded if it is missing.
 
---setup supervised writes ``<output_dir>/{train,dev,test}_<lang>``; --setup self_supervised writes
-``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text, and of it
-``{train,dev}_<lang>_unlabelled``: whole sessions validate, and what lies in the test set is left
-out (``dropped_utterances`` of the training set lists it). All have utt2lang, and
-utt2session: where an utterance lies in its session, ``<id> <session> <start> <end>``, also of
-those of the test set that cannot be used. What cannot be used is named on stdout, one line each,
-and left out; bad_utterances lists it. Ends with status 3 when anything is left out so, and 1 when
-nothing could be done.
+--setup supervised writes ``<output_dir>/{train,dev,test}_<lang>``. --setup self_supervised writes
+``test_<lang>`` and ``unlabelled_<lang>``, which has segments but no text, and divides it into
+``{train,dev}_<lang>_unlabelled``: whole sessions are for validation, and audio of the test set is
+left out (listed in ``dropped_utterances`` of the training set). Each directory has utt2lang and
+utt2session, ``<id> <session> <start> <end>``, which includes unusable test utterances. Unusable
+utterances are named on stdout, left out, and listed in bad_utterances. The exit status is 3 when
+any are left out, and 1 when nothing could be done.
 """
 
 import argparse
@@ -60,25 +59,25 @@ INCOMPLETE = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What to prepare, and from where.
+    """Options of the data preparation.
 
     Attributes:
         lang: One of the transcribed languages.
         setup: One of SETUPS.
         voxpopuli: An existing copy; None downloads.
         download_dir: Where downloads go.
-        text: Which transcripts: raw (punctuation and case) or normalized.
-        years: Of the unlabelled sessions.
-        segmentation: Of the unlabelled sessions: official table, at silences, or auto: official
-            where the table has the session.
-        max_segment_s: Longest unlabelled segment.
-        max_train_s: Longer utterances are left out of train and dev: Whisper's window.
+        text: Kind of transcripts: raw (punctuation and case) or normalized.
+        years: Years of the unlabelled sessions.
+        segmentation: Segments of the unlabelled sessions: official (VoxPopuli's table), silence,
+            or auto: official for the sessions in the table.
+        max_segment_s: Maximum duration of an unlabelled segment.
+        max_train_s: Maximum duration of an utterance in train and dev: Whisper's window.
         valid_fraction: Share of the unlabelled segments to validate on, in whole sessions; 0: no
             set.
-        margin_s: What lies nearer to the test set, in seconds of its session, goes with it.
-        output_dir: Where data directories go.
-        nj: Audio files to read at a time.
-        base_url: Where to download from.
+        margin_s: Seconds around test utterances that are left out of the unlabelled sets.
+        output_dir: Folder of the data directories.
+        nj: Number of audio files that are read in parallel.
+        base_url: Address of the corpus.
     """
 
     lang: str
@@ -98,7 +97,7 @@ class Options:
 
     @property
     def corpus(self) -> Corpus:
-        """The copy to work on."""
+        """The existing or downloaded copy."""
         return Corpus(self.voxpopuli or self.download_dir)
 
 
@@ -108,14 +107,13 @@ class DataSet:
 
     Attributes:
         wav_scp: Audio by session, or by utterance where there are no segments.
-        segments: `<session> <start> <end>` by utterance; empty where audio is cut already.
-        utt2session: The same, of all utterances; from 0 to -1 where times are not known.
-            Utterances whose audio cannot be used are here, too: they are of the test set all the
-            same.
+        segments: `<session> <start> <end>` by utterance; empty for audio of single utterances.
+        utt2session: The same for all utterances, with unusable audio, too; from 0 to -1 if times
+            are unknown.
         text: Transcripts; empty for unlabelled audio.
         utt2spk: Speakers.
-        problems: What was left out.
-        n_long: What was left out for its length.
+        problems: Unusable utterances, with reasons.
+        n_long: Number of utterances that were left out because they are too long.
     """
 
     wav_scp: dict[str, str] = field(default_factory=dict)
@@ -130,13 +128,13 @@ class DataSet:
 def transcribed_set(
     corpus: Corpus, utterances: Iterable[Transcript], nj: int, max_s: float | None = None
 ) -> DataSet:
-    """Join transcripts with audio; what cannot be used becomes a problem.
+    """Match transcripts with audio; unusable utterances become problems.
 
     Args:
-        corpus: Where whole sessions lie.
-        utterances: Of one split.
-        nj: Audio files to read at a time.
-        max_s: Longer utterances are left out; None keeps them.
+        corpus: Copy of the corpus.
+        utterances: Utterances of one split.
+        nj: Number of audio files that are read in parallel.
+        max_s: Maximum duration in seconds; None: any.
     """
     data, utterances = DataSet(), list(utterances)
     paths = {u: u.audio or corpus.session_audio(u.session, ORIGINAL) for u in utterances}
@@ -163,7 +161,7 @@ def transcribed_set(
 def _find_problem(
     utterance: Transcript, path: Path, measured: float | AudioError
 ) -> DataProblem | None:
-    """Say why an utterance's audio cannot be used; None if it can."""
+    """Return why an utterance's audio is unusable; None if it is usable."""
     key = utterance.utterance_id
     if isinstance(measured, AudioError):
         message = measured.message.removeprefix(f"{path}: ")
@@ -175,7 +173,7 @@ def _find_problem(
 
 
 def measure_all(paths: set[Path], nj: int) -> dict[Path, float | AudioError]:
-    """Measure each audio file once: its duration in seconds, or why it cannot be read."""
+    """Return the duration of each audio file in seconds, or why it cannot be read."""
 
     def measure(path: Path) -> float | AudioError:
         try:
@@ -193,7 +191,7 @@ def unlabelled_set(options: Options) -> DataSet:
     """Segment the unlabelled sessions.
 
     Raises:
-        InputError: There are no sessions, or no table although it is asked for.
+        InputError: There are no sessions, or no table for --segmentation official.
     """
     corpus = options.corpus
     sessions = find_sessions(corpus, options.lang, options.years)
@@ -204,15 +202,15 @@ def unlabelled_set(options: Options) -> DataSet:
     if options.segmentation == "official":
         if table is None:
             raise InputError(
-                f"{corpus.root}: holds no unlabelled_data/unlabelled_v2.tsv.gz; put it there, or"
+                f"{corpus.root}: has no unlabelled_data/unlabelled_v2.tsv.gz; put it there, or"
                 " give --segmentation silence"
             )
         sessions = {session: path for session, path in sessions.items() if session in official}
     cutting = SegmentOptions(max_segment_s=options.max_segment_s)
-    found = segment_sessions(sessions, options.lang, official, cutting, options.nj)
-    data = DataSet(problems=problems + found.problems)
-    for session, pieces in found.pieces.items():
-        data.wav_scp[session] = str(found.audio[session])
+    cut = segment_sessions(sessions, options.lang, official, cutting, options.nj)
+    data = DataSet(problems=problems + cut.problems)
+    for session, pieces in cut.pieces.items():
+        data.wav_scp[session] = str(cut.audio[session])
         for piece in pieces:
             data.segments[piece.id] = f"{session} {piece.start_s:.3f} {piece.end_s:.3f}"
             data.utt2spk[piece.id] = f"{session}_{options.lang}"
@@ -221,7 +219,7 @@ def unlabelled_set(options: Options) -> DataSet:
 
 
 def write_data_dir(folder: Path, data: DataSet, language: str) -> None:
-    """Write a data directory; wav.scp comes last, so that a run cut off leaves none."""
+    """Write a data directory; wav.scp is last, so that an interrupted run leaves none."""
     for name in ("wav.scp", "segments", "text", BAD_UTTERANCES):
         (folder / name).unlink(missing_ok=True)
     for name, table in (("segments", data.segments), ("text", data.text)):
@@ -242,7 +240,7 @@ def _listed(problem: DataProblem) -> tuple[str, str]:
 
 
 def fetch(options: Options) -> None:
-    """Download what the setup needs and is not there.
+    """Download the missing files of the setup.
 
     Raises:
         InputError, OSError: As `download` and `unpack`.
@@ -261,17 +259,17 @@ def fetch(options: Options) -> None:
 
 
 def prepare(options: Options) -> int:
-    """Prepare the sets of a setup; returns the exit status.
+    """Prepare the sets of a setup and return the exit status.
 
     Raises:
-        InputError, OSError: Something is missing as a whole, or cannot be downloaded.
+        InputError, OSError: A table, all audio or all of a set is missing or cannot be downloaded.
     """
     if options.voxpopuli is None:
         fetch(options)
     elif not options.voxpopuli.is_dir():
         raise InputError(
-            f"--voxpopuli {options.voxpopuli}: is no folder; give the one that holds raw_audios or"
-            " transcribed_data, or leave the option out to download the corpus"
+            f"--voxpopuli {options.voxpopuli}: is no folder; give the one with raw_audios or"
+            " transcribed_data, or omit the option to download the corpus"
         )
     read = read_transcripts(options.corpus, options.lang, options.text)
     bad_tests = [problem for problem in read.problems if problem.id in read.bad_tests]
@@ -306,7 +304,7 @@ def divide_unlabelled(options: Options) -> None:
     """Write the unlabelled audio as a training and a validation set, without the test set.
 
     Raises:
-        InputError: Nothing is left, or its sessions are too few.
+        InputError: All audio is of the test set, or there are too few sessions.
     """
     folder, lang = options.output_dir, options.lang
     source = folder / f"unlabelled_{lang}"
@@ -326,7 +324,7 @@ def divide_unlabelled(options: Options) -> None:
 
 
 def _finish(name: str, data: DataSet, options: Options) -> None:
-    """Name the problems, write the set, sum it up."""
+    """Print a set's problems, write it, and print its size."""
     for problem in data.problems:
         print(problem)
     if not data.utt2spk:
@@ -343,25 +341,25 @@ def _finish(name: str, data: DataSet, options: Options) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser; defaults are those of Options."""
+    """Build the parser."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
     add("--lang", choices=TRANSCRIBED_LANGUAGES, required=True)
     add("--setup", choices=SETUPS, default=Options.setup)
-    add("--voxpopuli", type=Path, help="an existing copy; none: downloaded")
-    add("--download_dir", type=Path, default=Options.download_dir, help="where downloads go")
-    add("--text", choices=tuple(TEXT_COLUMNS), default=Options.text, help="which transcripts")
-    add("--years", nargs="+", default=Options.years, help="of the unlabelled sessions")
-    add("--segmentation", choices=SEGMENTATIONS, default=Options.segmentation, help="of them")
-    add("--max_segment_s", type=float, default=Options.max_segment_s, help="longest of them")
-    add("--max_train_s", type=float, default=Options.max_train_s, help="longest in train and dev")
-    add("--valid_fraction", type=float, default=Options.valid_fraction, help="of unlabelled audio")
-    add("--margin_s", type=float, default=Options.margin_s, help="around the test set, goes, too")
-    add("--output_dir", type=Path, default=Options.output_dir, help="where data directories go")
-    add("--nj", type=positive, default=Options.nj, help="audio files to read at a time")
-    add("--base_url", default=Options.base_url, help="where to download from")
+    add("--voxpopuli", type=Path, help="an existing copy; none: download")
+    add("--download_dir", type=Path, default=Options.download_dir, help="folder of downloads")
+    add("--text", choices=tuple(TEXT_COLUMNS), default=Options.text, help="kind of transcripts")
+    add("--years", nargs="+", default=Options.years, help="years of the unlabelled sessions")
+    add("--segmentation", choices=SEGMENTATIONS, default=Options.segmentation, help="their cuts")
+    add("--max_segment_s", type=float, default=Options.max_segment_s, help="maximum segment")
+    add("--max_train_s", type=float, default=Options.max_train_s, help="maximum in train and dev")
+    add("--valid_fraction", type=float, default=Options.valid_fraction, help="share to validate on")
+    add("--margin_s", type=float, default=Options.margin_s, help="around test utterances")
+    add("--output_dir", type=Path, default=Options.output_dir, help="folder of data directories")
+    add("--nj", type=positive, default=Options.nj, help="files that are read in parallel")
+    add("--base_url", default=Options.base_url, help="address of the corpus")
     return parser
 
 

@@ -1,11 +1,11 @@
-"""Where VoxPopuli comes from and lies, as facebookresearch/voxpopuli's scripts leave it.
+"""Files of VoxPopuli and their download, in the layout of facebookresearch/voxpopuli's scripts.
 
-raw_audios/original/<year>/<session>_original.ogg    what was said, in all languages
-raw_audios/<language>/<year>/<session>_<language>.ogg   with interpreters
-transcribed_data/<language>/asr_<language>.tsv.gz    annotation of the sessions
-transcribed_data/<language>/asr_<split>.tsv          after get_asr_data: utterances,
-transcribed_data/<language>/<year>/<id>.ogg          cut out
-unlabelled_data/unlabelled_v2.tsv.gz                 times of unlabelled segments
+raw_audios/original/<year>/<session>_original.ogg       sessions, in all languages
+raw_audios/<language>/<year>/<session>_<language>.ogg   sessions with interpreters
+transcribed_data/<language>/asr_<language>.tsv.gz       annotation of the sessions
+transcribed_data/<language>/asr_<split>.tsv             utterances, by get_asr_data
+transcribed_data/<language>/<year>/<id>.ogg             audio of utterances, by get_asr_data
+unlabelled_data/unlabelled_v2.tsv.gz                    times of unlabelled segments
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ TRANSCRIBED_LANGUAGES = (
 SPLITS = ("train", "dev", "test")
 ORIGINAL = "original"
 SEGMENT_TABLE = "unlabelled_v2.tsv.gz"
-# A truncated file has a good header; what is missing is its end.
+# A truncated file has a good header, so its end is read, too.
 TAIL_S = 0.1
 
 
@@ -33,34 +33,34 @@ class Corpus:
     """A copy of VoxPopuli.
 
     Attributes:
-        root: Folder that holds raw_audios, transcribed_data, unlabelled_data.
+        root: Folder of raw_audios, transcribed_data, unlabelled_data.
     """
 
     root: Path
 
     def session_audio(self, session: str, channel: str) -> Path:
-        """Audio of a whole session; the channel is `original` or a language."""
+        """Return the audio of a whole session; the channel is `original` or a language."""
         return self.year_folder(channel, session[:4]) / f"{session}_{channel}.ogg"
 
     def year_folder(self, channel: str, year: str) -> Path:
-        """The sessions of a year."""
+        """Return the folder of a year's sessions."""
         return self.root / "raw_audios" / channel / year
 
     def prepared(self, language: str) -> Path:
-        """What get_asr_data writes."""
+        """Return the output folder of get_asr_data."""
         return self.root / "transcribed_data" / language
 
     def is_prepared(self, language: str) -> bool:
-        """Whether get_asr_data has run to its end."""
+        """Return whether get_asr_data is complete."""
         return all((self.prepared(language) / f"asr_{split}.tsv").is_file() for split in SPLITS)
 
     def annotation(self, language: str) -> Path | None:
-        """The annotation of a language, where the scripts or a mirror of the server put it."""
+        """Return the annotation of a language, in the scripts' or the server's layout."""
         name = f"asr_{language}.tsv.gz"
         return _first_file([self.prepared(language) / name, self._annotations() / "asr" / name])
 
     def segment_table(self) -> Path | None:
-        """The official segmentation of unlabelled audio."""
+        """Return the official segmentation of unlabelled audio."""
         places = [self.root / "unlabelled_data", self._annotations()]
         return _first_file(place / SEGMENT_TABLE for place in places)
 
@@ -73,31 +73,33 @@ def _first_file(paths: Iterable[Path]) -> Path | None:
 
 
 def fetch_annotation(corpus: Corpus, language: str, base_url: str = BASE_URL) -> Path:
-    """Download the annotation of a language unless it is there.
+    """Download the annotation of a language unless it exists.
 
     Raises:
         InputError, OSError: As `download`.
     """
     name = f"asr_{language}.tsv.gz"
-    there = corpus.annotation(language)
-    return there or download(f"{base_url}/annotations/asr/{name}", corpus.prepared(language) / name)
+    existing = corpus.annotation(language)
+    return existing or download(
+        f"{base_url}/annotations/asr/{name}", corpus.prepared(language) / name
+    )
 
 
 def fetch_segment_table(corpus: Corpus, base_url: str = BASE_URL) -> Path:
-    """Download the official segmentation unless it is there.
+    """Download the official segmentation unless it exists.
 
     Raises:
         InputError, OSError: As `download`.
     """
-    there = corpus.segment_table()
+    existing = corpus.segment_table()
     path = corpus.root / "unlabelled_data" / SEGMENT_TABLE
-    return there or download(f"{base_url}/annotations/{SEGMENT_TABLE}", path)
+    return existing or download(f"{base_url}/annotations/{SEGMENT_TABLE}", path)
 
 
 def fetch_audio(
     corpus: Corpus, channel: str, years: Iterable[str], base_url: str = BASE_URL
 ) -> None:
-    """Download the sessions of some years, each unless its folder is there.
+    """Download the sessions of some years, each unless its folder exists.
 
     Raises:
         InputError, OSError: As `download` and `unpack`.
@@ -108,14 +110,14 @@ def fetch_audio(
             name = f"{channel}_{year}.tar"
             archive = download(f"{base_url}/audios/{name}", folder / name)
             unpack(archive, folder)
-            archive.unlink()  # Years of audio are large; they need not lie there twice.
+            archive.unlink()  # a year of audio is large
 
 
 def measure_audio(path: Path) -> float:
-    """Read header and end of an audio file; returns its duration in seconds.
+    """Read the header and the end of an audio file and return its duration in seconds.
 
     Raises:
-        AudioError: It is missing, truncated, empty or no audio.
+        AudioError: The file is missing, truncated, empty or no audio.
     """
     duration_s = probe_audio(str(path)).duration_s
     start_s = 0.0 if duration_s is None else max(0.0, duration_s - TAIL_S)

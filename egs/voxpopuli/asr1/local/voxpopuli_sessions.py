@@ -1,7 +1,6 @@
-"""Unlabelled audio becomes a training and a validation set: whole sessions, without the test set.
+"""Divide unlabelled audio into a training and a validation set: whole sessions, no test audio.
 
-Whisper-Medusa (arXiv 2409.15869) trains on what Whisper itself wrote, without what is in the test
-set.
+Whisper-Medusa (arXiv 2409.15869) trains on Whisper's own texts of audio outside the test set.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
 
 UTT2SESSION = "utt2session"
-# Tables keyed by utterance that go along.
+# Tables that are indexed by utterance.
 UTTERANCE_TABLES = ("segments", UTT2SESSION, "utt2spk", "utt2lang", "utt2dur")
 HELD_OUT_ID = "in the test set"
 HELD_OUT_TIME = "overlaps the test set"
@@ -25,11 +24,11 @@ HELD_OUT_TIME = "overlaps the test set"
 
 @dataclass(frozen=True)
 class DivisionOptions:
-    """How to divide.
+    """Options of the division.
 
     Attributes:
-        valid_fraction: Least share of the utterances to validate on, in whole sessions.
-        margin_s: What lies nearer to the test set than this goes, too.
+        valid_fraction: Minimum share of the utterances to validate on, in whole sessions.
+        margin_s: Seconds around test utterances that are left out, too.
     """
 
     valid_fraction: float = 0.05
@@ -49,7 +48,7 @@ class Division:
     Attributes:
         train: Ids to train on, sorted.
         valid: Ids to validate on, sorted.
-        dropped: Id to reason; what follows a colon is detail.
+        dropped: Id to reason, which may have details after a colon.
     """
 
     train: list[str] = field(default_factory=list)
@@ -62,15 +61,15 @@ def divide(
     held_out: Mapping[str, Segment],
     options: DivisionOptions | None = None,
 ) -> Division:
-    """Choose what to train and validate on.
+    """Choose utterances to train and to validate on.
 
     Args:
-        places: Where utterances lie in their sessions, by id.
-        held_out: The test set, likewise; end -1 is the session's end.
-        options: How to divide.
+        places: Session, start and end of each utterance, by id.
+        held_out: The same for the test set; end -1 is the session's end.
+        options: Options of the division.
 
     Raises:
-        InputError: Nothing is left, or one session alone cannot be divided.
+        InputError: All utterances are dropped, or all are of one session.
     """
     options = options or DivisionOptions()
     result = Division(dropped=find_held_out(places, held_out, options.margin_s))
@@ -89,30 +88,30 @@ def divide(
 def find_held_out(
     places: Mapping[str, Segment], held_out: Mapping[str, Segment], margin_s: float = 0.0
 ) -> dict[str, str]:
-    """Give the reason for each utterance that is in the test set, by id or by session and time.
+    """Return the reason for each utterance that is in the test set, by id or by time.
 
     Args:
-        places: Where utterances lie in their sessions, by id.
-        held_out: The test set, likewise. A place counts in every channel of its session.
-        margin_s: Time before and behind a place that belongs to it. With 0, segments that only
-            touch do not overlap.
+        places: Session, start and end of each utterance, by id.
+        held_out: The same for the test set, for every channel of a session.
+        margin_s: Seconds before and after a test utterance that belong to it. With 0, adjacent
+            segments do not overlap.
     """
     by_session: dict[str, list[tuple[str, Segment]]] = {}
     for key in sort_ids(held_out):
         by_session.setdefault(held_out[key].recording, []).append((key, held_out[key]))
-    found = {}
+    reasons = {}
     for key, place in places.items():
         others = by_session.get(place.recording, [])
         other = next((name for name, there in others if _overlap(place, there, margin_s)), None)
         if key in held_out:
-            found[key] = HELD_OUT_ID
+            reasons[key] = HELD_OUT_ID
         elif other is not None:
-            found[key] = f"{HELD_OUT_TIME}: {other}"
-    return found
+            reasons[key] = f"{HELD_OUT_TIME}: {other}"
+    return reasons
 
 
-def _overlap(one: Segment, other: Segment, margin_s: float) -> bool:
-    return one.start_s < _end(other) + margin_s and other.start_s - margin_s < _end(one)
+def _overlap(place: Segment, test: Segment, margin_s: float) -> bool:
+    return place.start_s < _end(test) + margin_s and test.start_s - margin_s < _end(place)
 
 
 def _end(place: Segment) -> float:
@@ -120,22 +119,22 @@ def _end(place: Segment) -> float:
 
 
 def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
-    """Choose whole sessions that hold at least a share of the utterances.
+    """Choose whole sessions with at least a share of the utterances, reproducibly at random.
 
-    They are taken in the order of their names' hashes: at random, but always the same.
+    The order of the sessions is that of their names' hashes.
 
     Args:
         sessions: Session of each utterance.
         fraction: Share; 0 chooses none.
 
     Raises:
-        InputError: No session would be left for training.
+        InputError: No session would remain for training.
     """
     counts = Counter(sessions)
-    wanted = fraction * counts.total()
+    minimum = fraction * counts.total()
     chosen: set[str] = set()
     for session in sorted(counts, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        if sum(counts[name] for name in chosen) >= wanted:
+        if sum(counts[name] for name in chosen) >= minimum:
             break
         chosen.add(session)
     if chosen and len(chosen) == len(counts):
@@ -147,17 +146,17 @@ def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
 
 
 def read_places(data_dir: str | Path) -> dict[str, Segment]:
-    """Read where the utterances of a data directory lie: utt2session, or else segments.
+    """Read session, start and end of a data directory's utterances: utt2session or segments.
 
     Raises:
-        InputError: Neither is there, or a line of it cannot be read.
+        InputError: Neither exists, or a line is malformed.
     """
     folder = Path(data_dir)
     name = next((name for name in (UTT2SESSION, "segments") if (folder / name).is_file()), None)
     if name is None:
         raise InputError(
-            f"{folder}: has neither {UTT2SESSION} nor segments, so that nothing tells which"
-            " session its utterances are of; write <utterance> <session> <start> <end>"
+            f"{folder}: has neither {UTT2SESSION} nor segments; write {UTT2SESSION} with lines"
+            " <utterance> <session> <start> <end>"
         )
     places = {}
     for key, value in read_table(folder / name).items():
@@ -169,10 +168,10 @@ def read_places(data_dir: str | Path) -> dict[str, Segment]:
 
 
 def read_usable_places(data_dir: str | Path) -> dict[str, Segment]:
-    """As ``read_places``, of the utterances in utt2spk.
+    """Read the places of the utterances in utt2spk.
 
     Raises:
-        InputError: One of them has no place, too.
+        InputError: As ``read_places``, or an utterance has no place.
     """
     places = read_places(data_dir)
     keys = read_table(Path(data_dir) / "utt2spk")
@@ -191,8 +190,8 @@ def write_subset(
 
     Args:
         source: Data directory without text.
-        target: Folder to write; wav.scp comes last, so that a run cut off leaves none.
-        keys: Utterances that go along.
+        target: Folder to write; wav.scp is last, so that an interrupted run leaves none.
+        keys: Utterances to copy.
         dropped: Id to reason, for the list `dropped_utterances`; may be empty.
     """
     source, target, keys = Path(source), Path(target), set(keys)

@@ -1,4 +1,4 @@
-"""Read VoxPopuli's transcripts: the annotation of sessions, or what get_asr_data made of it."""
+"""Read VoxPopuli's transcripts: the annotation of sessions, or the tables of get_asr_data."""
 
 import gzip
 import math
@@ -13,8 +13,8 @@ from voxpopuli_corpus import SPLITS, Corpus
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataProblem
 
-FETCH_AGAIN = "fetch the file again, or leave the utterance out"
-# To its end: what is known of an utterance without times is its session.
+FETCH_AGAIN = "fetch the file again, or remove the utterance"
+# Start and end (-1: the session's end) of an utterance without times.
 WHOLE_SESSION_S = (0.0, -1.0)
 TEXT_COLUMNS = {
     "raw": ("original_text", "raw_text"),
@@ -28,14 +28,14 @@ class Transcript:
     """One transcribed utterance.
 
     Attributes:
-        id: `<session>-<language>_<date>-<time>_<number>`, as get_asr_data names its audio.
+        id: `<session>-<language>_<date>-<time>_<number>`, the name of get_asr_data's audio.
         session: Such as `20180206-0900-PLENARY-15`.
         split: train, dev or test.
-        text: What was said.
+        text: Transcript.
         speaker: A number, or `unknown`.
-        start_s: Where it starts in the session.
-        end_s: Where it ends; -1 with start 0 when nothing but the session is known.
-        audio: Of the utterance itself; None: to be cut out of the session.
+        start_s: Start in the session.
+        end_s: End in the session; -1 with start 0 if times are unknown.
+        audio: Audio file of the utterance; None: it is a segment of the session.
     """
 
     id: str
@@ -49,20 +49,20 @@ class Transcript:
 
     @property
     def utterance_id(self) -> str:
-        """The id with the speaker before it, as Kaldi's order wants it."""
+        """The id with the speaker as prefix, as Kaldi's sorting requires."""
         return f"{self.speaker}-{self.id}"
 
 
 @dataclass
 class Transcripts:
-    """What the tables hold.
+    """The content of the tables.
 
     Attributes:
-        utterances: The good ones, by id.
-        problems: One for each line that cannot be used.
-        n_bad_tests: Those of them that are, or may be, of the test set.
-        bad_tests: Sessions of those that surely are, by id: nothing of them may be trained on.
-        n_fallback: Utterances whose text is of the other kind, as the wanted kind is empty.
+        utterances: Usable utterances by id.
+        problems: One for each unusable line.
+        n_bad_tests: Number of unusable lines that are, or may be, of the test set.
+        bad_tests: Sessions of unusable test utterances by id; training must not use them.
+        n_fallback: Number of utterances that only have the other kind of text.
     """
 
     utterances: dict[str, Transcript] = field(default_factory=dict)
@@ -73,39 +73,39 @@ class Transcripts:
 
 
 class _BadLine(ValueError):
-    """Why a line cannot be used."""
+    """The reason why a line is unusable."""
 
 
 def read_transcripts(corpus: Corpus, language: str, text: str = "raw") -> Transcripts:
     """Read the transcripts of a language.
 
-    Cut utterances count where get_asr_data has made them, whole sessions otherwise.
+    Utterances have audio files if get_asr_data is complete; otherwise they are segments.
 
     Args:
-        corpus: Where it lies.
+        corpus: Copy of the corpus.
         language: Two letters.
         text: `raw` (punctuation, case, digits) or `normalized` (lower case, words); the other
-            one is taken for utterances that have only that.
+            one is used for utterances that have only that.
 
     Raises:
-        InputError: There is no table, or one cannot be read as a whole.
+        InputError: There is no table, or a table cannot be read.
     """
     annotation = corpus.annotation(language)
-    found = Transcripts()
+    annotated = Transcripts()
     if annotation is not None:
-        found = _read_tables([annotation], "|", language, text)
+        annotated = _read_tables([annotation], "|", language, text)
     if not corpus.is_prepared(language):
         if annotation is None:
             raise InputError(
-                f"{corpus.root}: holds neither asr_{language}.tsv.gz nor asr_train.tsv,"
-                f" asr_dev.tsv, asr_test.tsv in {corpus.prepared(language)}; leave out"
+                f"{corpus.root}: has neither asr_{language}.tsv.gz nor asr_train.tsv,"
+                f" asr_dev.tsv, asr_test.tsv in {corpus.prepared(language)}; omit"
                 " --voxpopuli to download the corpus, or fetch them with its get_asr_data"
             )
-        return found
+        return annotated
     folder = corpus.prepared(language)
     prepared = _read_tables([folder / f"asr_{split}.tsv" for split in SPLITS], "\t", language, text)
     for key, utterance in prepared.utterances.items():
-        timed = found.utterances.get(key, utterance)
+        timed = annotated.utterances.get(key, utterance)
         path = folder / key[:4] / f"{key}.ogg"
         prepared.utterances[key] = replace(
             utterance, audio=path, start_s=timed.start_s, end_s=timed.end_s
@@ -114,7 +114,7 @@ def read_transcripts(corpus: Corpus, language: str, text: str = "raw") -> Transc
 
 
 def _read_tables(paths: list[Path], delimiter: str, language: str, text: str) -> Transcripts:
-    found = Transcripts()
+    transcripts = Transcripts()
     for path in paths:
         for number, row in read_rows(path, delimiter):
             where = f"line {number}"
@@ -122,26 +122,26 @@ def _read_tables(paths: list[Path], delimiter: str, language: str, text: str) ->
                 if isinstance(row, str):
                     raise _BadLine(row)
                 if _column(row, "split") not in SPLITS:
-                    continue  # VoxPopuli marks what its authors found unusable as invalid.
+                    continue  # VoxPopuli's split of unusable utterances is `invalid`
                 where = _id_of(row)
-                if where in found.utterances:
+                if where in transcripts.utterances:
                     raise _BadLine(f"occurs again in line {number}")
-                found.utterances[where], is_fallback = _parse(row, language, text)
-                found.n_fallback += is_fallback
+                transcripts.utterances[where], is_fallback = _parse(row, language, text)
+                transcripts.n_fallback += is_fallback
             except _BadLine as error:
-                found.problems.append(DataProblem(str(path), where, str(error), FETCH_AGAIN))
-                found.n_bad_tests += isinstance(row, str) or row.get("split") == "test"
+                transcripts.problems.append(DataProblem(str(path), where, str(error), FETCH_AGAIN))
+                transcripts.n_bad_tests += isinstance(row, str) or row.get("split") == "test"
                 session = "" if isinstance(row, str) else _session_of(row, where, language)
                 if session and row.get("split") == "test":
-                    found.bad_tests[where] = session
-    return found
+                    transcripts.bad_tests[where] = session
+    return transcripts
 
 
 def read_rows(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, str] | str]]:
-    """Yield line number and columns by name, or what is wrong with the line.
+    """Yield line number and columns by name, or the error of the line.
 
-    VoxPopuli's own scripts read these tables without quoting; a field that was quoted all the
-    same loses its quotes.
+    VoxPopuli's own scripts read these tables without quoting. Quotes around a whole field are
+    removed.
 
     Raises:
         InputError: The file is missing, damaged or empty.
@@ -187,7 +187,7 @@ def _session_of(row: Mapping[str, str], key: str, language: str) -> str:
 
 
 def _parse(row: Mapping[str, str], language: str, text: str) -> tuple[Transcript, bool]:
-    """Read a row; says also whether the other kind of text had to serve."""
+    """Return the transcript of a row, and whether its text is of the other kind."""
     key = _id_of(row)
     if len(key.split()) != 1:
         raise _BadLine(f"{key!r} is no id")
@@ -195,8 +195,8 @@ def _parse(row: Mapping[str, str], language: str, text: str) -> tuple[Transcript
     if not session:
         raise _BadLine(f"is not of the form <session>-{language}_<time>_<number>")
     other = next(kind for kind in TEXT_COLUMNS if kind != text)
-    wanted = _column(row, *TEXT_COLUMNS[text])
-    words = wanted or _column(row, *TEXT_COLUMNS[other])
+    preferred = _column(row, *TEXT_COLUMNS[text])
+    words = preferred or _column(row, *TEXT_COLUMNS[other])
     if not words:
         raise _BadLine("has no transcript")
     speaker = "_".join(_column(row, "speaker_id").split())
@@ -210,18 +210,18 @@ def _parse(row: Mapping[str, str], language: str, text: str) -> tuple[Transcript
         start_s=start_s,
         end_s=end_s,
     )
-    return transcript, not wanted
+    return transcript, not preferred
 
 
 def parse_vad(value: str) -> tuple[float, float]:
-    """Read `[(start, end), ...]`, the speech of an utterance in seconds of its session.
+    """Parse `[(start, end), ...]`, the speech of an utterance in seconds of its session.
 
     Returns:
-        Start of the first and end of the last part: Kaldi's segments have no holes, so pauses
-        between the parts stay in, which get_asr_data cuts out.
+        Start of the first and end of the last part. Pauses between the parts are included, which
+        get_asr_data removes.
 
     Raises:
-        ValueError: It has another form, or impossible times.
+        ValueError: The text has another form, or impossible times.
     """
     try:
         parts = [(float(part[0]), float(part[1])) for part in literal_eval(value)]

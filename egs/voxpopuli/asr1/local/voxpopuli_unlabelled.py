@@ -1,4 +1,4 @@
-"""Segments of VoxPopuli's unlabelled sessions: the official ones, or cut at silences."""
+"""Segments of VoxPopuli's unlabelled sessions: the official ones, or by silences."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, seg
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataProblem
 
-# What Kaldi's extract-segments forgives, as does stage 3.
+# Kaldi's extract-segments and stage 3 allow ends up to this much after the audio's.
 MAX_OVERSHOOT_S = 0.5
 N_SHOWN = 3
 
@@ -26,10 +26,10 @@ class Piece:
     """A segment of a session.
 
     Attributes:
-        id: `<session>_<language>_<number>` as get_unlabelled_data names it; of segments cut at
+        id: `<session>_<language>_<number>` as in get_unlabelled_data; for segments between
             silences the number is replaced by start and end in 10 ms.
-        start_s: Where it starts.
-        end_s: Where it ends.
+        start_s: Start in the session.
+        end_s: End in the session.
     """
 
     id: str
@@ -44,7 +44,7 @@ class Unlabelled:
     Attributes:
         audio: Session to its audio file.
         pieces: Session to its segments.
-        problems: One for each session or segment that cannot be used.
+        problems: One for each unusable session or segment.
     """
 
     audio: dict[str, Path] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def find_sessions(corpus: Corpus, language: str, years: Iterable[str]) -> dict[s
     """Find the audio of the sessions with a language's channel, in order.
 
     Raises:
-        InputError: There is none.
+        InputError: There are none.
     """
     years, suffix = list(years), f"_{language}"
     audio = {
@@ -66,8 +66,8 @@ def find_sessions(corpus: Corpus, language: str, years: Iterable[str]) -> dict[s
     }
     if not audio:
         raise InputError(
-            f"{corpus.root / 'raw_audios' / language}: holds no <year>/<session>_{language}.ogg of"
-            f" {' '.join(years)}; correct --years, or leave out --voxpopuli to download them"
+            f"{corpus.root / 'raw_audios' / language}: has no <year>/<session>_{language}.ogg of"
+            f" {' '.join(years)}; correct --years, or omit --voxpopuli to download them"
         )
     return audio
 
@@ -79,15 +79,15 @@ def read_segment_table(
 
     Args:
         path: `unlabelled_v2.tsv.gz`: event_id (`<session>_<language>`), segment_no, start, end.
-        language: Whose rows count.
-        sessions: Those whose audio is there.
-        years: Rows of other years are no problem; within these, plenary sessions without audio
-            are one, as they come in one archive with the others.
+        language: Language of the rows to read.
+        sessions: Sessions with audio.
+        years: Years to read. Plenary sessions of these years without audio are problems, because
+            a year's archive has all of them.
 
     Raises:
-        InputError: The table cannot be read as a whole.
+        InputError: The table cannot be read.
     """
-    found, suffix, years = Unlabelled(), f"_{language}", set(years)
+    result, suffix, years = Unlabelled(), f"_{language}", set(years)
     missing: dict[str, int] = {}
     for number, row in read_rows(path, "\t"):
         try:
@@ -108,13 +108,15 @@ def read_segment_table(
                 f" {SEGMENT_TABLE} again"
             ) from error
         except ValueError as error:
-            found.problems.append(DataProblem(str(path), f"line {number}", str(error), FETCH_AGAIN))
+            result.problems.append(
+                DataProblem(str(path), f"line {number}", str(error), FETCH_AGAIN)
+            )
             continue
-        found.pieces.setdefault(session, []).append(piece)
+        result.pieces.setdefault(session, []).append(piece)
     for session, count in missing.items():
         message = f"its audio is missing ({count} segments)"
-        found.problems.append(DataProblem(str(path), session, message, "fetch its year again"))
-    return found
+        result.problems.append(DataProblem(str(path), session, message, "fetch its year again"))
+    return result
 
 
 def _times(start: str, end: str) -> tuple[float, float]:
@@ -134,26 +136,26 @@ def segment_sessions(
     options: SegmentOptions,
     nj: int = 1,
 ) -> Unlabelled:
-    """Give each session its segments, and leave out what cannot be read.
+    """Segment all sessions; unreadable ones become problems.
 
     Args:
         sessions: Session to audio.
-        language: For ids.
-        official: Segments that are known; other sessions are cut at silences, as are segments
-            that are too long.
-        options: How to cut.
-        nj: Sessions at a time.
+        language: Language, for ids.
+        official: Session to its official segments. Other sessions, and too long segments, are cut
+            at silences.
+        options: Options of cutting at silences.
+        nj: Number of sessions that are read in parallel.
     """
-    found = Unlabelled()
+    result = Unlabelled()
     work = partial(_segment_session, language=language, official=official, options=options)
     with ThreadPoolExecutor(nj) as threads:
         results = threads.map(work, sessions.items())
         progress = tqdm(results, f"segment {language}", len(sessions), unit=" sessions")
         for (session, path), (pieces, problems) in zip(sessions.items(), progress, strict=True):
-            found.problems += problems
+            result.problems += problems
             if pieces:
-                found.audio[session], found.pieces[session] = path, pieces
-    return found
+                result.audio[session], result.pieces[session] = path, pieces
+    return result
 
 
 def _segment_session(

@@ -1,0 +1,341 @@
+"""VoxPopuli's unlabelled audio: segments, and whole sessions as sets without the test set."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import prepare_voxpopuli
+import pytest
+import voxpopuli_miniature as miniature
+from file_server import serve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from voxpopuli_miniature import build_voxpopuli
+from voxpopuli_preparation import TEST_SESSION, damage_audio, problems, run, tables
+from voxpopuli_sessions import (
+    HELD_OUT_ID,
+    HELD_OUT_TIME,
+    DivisionOptions,
+    choose_sessions,
+    divide,
+    find_held_out,
+    read_places,
+    read_usable_places,
+    write_subset,
+)
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.data_dir import (
+    Segment,
+    ValidationOptions,
+    parse_segment,
+    validate_data_dir,
+)
+from espnet_medusa.kaldi.table import DataProblem, read_table, sort_ids, write_table
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run_unlabelled(*options: str) -> int:
+    chosen = ["--setup", "self_supervised", "--segmentation", "auto", "--valid_fraction", "0"]
+    return run(*chosen, *options)
+
+
+def by_session(segments: dict[str, str]) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for value in segments.values():
+        segment = parse_segment(value)
+        found.setdefault(segment.recording, []).append((segment.start_s, segment.end_s))
+    return found
+
+
+def validate_unlabelled() -> list[DataProblem]:
+    return validate_data_dir("data/unlabelled_de", options=ValidationOptions(require_text=False))
+
+
+def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_folder, capsys):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=3)
+    assert run_unlabelled() == 0
+    assert problems(capsys) == []
+    assert validate_unlabelled() == []
+    assert sorted(os.listdir("data")) == ["test_de", "train_de_unlabelled", "unlabelled_de"]
+    found = tables("unlabelled_de")
+    assert "text" not in found and found["utt2session"] == found["segments"]
+    assert found["wav.scp"][TEST_SESSION].endswith(f"raw_audios/de/2019/{TEST_SESSION}_de.ogg")
+    sessions = by_session(found["segments"])
+    assert len(sessions) == 4
+    official = "20190301-0900-PLENARY-0"
+    assert sessions[official] == [(0.3, 1.5), (2.2, 3.65), (4.35, 6.05), (6.75, 8.7)]
+    assert f"{official}_de_0" in found["segments"]
+    # The others are cut in pauses: all sound is in a segment, faded by its margin.
+    for session in ("20190302-0900-PLENARY-1", TEST_SESSION):
+        for utterance in miniature.plan_session(session, "", 4, 150, "de"):
+            assert any(
+                start <= utterance.start_s and utterance.end_s <= end
+                for start, end in sessions[session]
+            )
+
+
+def test_unlabelled_audio_is_divided_without_the_test_set(in_folder, capsys):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=3)
+    assert run_unlabelled("--valid_fraction", "0.2") == 0
+    every = tables("unlabelled_de")["segments"]
+    train, dev = (tables(f"{name}_de_unlabelled") for name in ("train", "dev"))
+    dropped = train["dropped_utterances"]
+    assert dropped.keys() == {key for key in every if key.startswith(TEST_SESSION)}
+    assert train["segments"] | dev["segments"] == {
+        key: value for key, value in every.items() if key not in dropped
+    }
+    sessions = [by_session(part["segments"]).keys() for part in (train, dev)]
+    assert sessions[0] and sessions[1] and not sessions[0] & sessions[1]
+    options = ValidationOptions(require_text=False)
+    for name in ("train", "dev"):
+        assert validate_data_dir(f"data/{name}_de_unlabelled", options=options) == []
+    assert run_unlabelled("--margin_s", "-1") == 1
+    assert "margin_s -1.0: must be 0 or more" in capsys.readouterr().err
+    assert run_unlabelled("--valid_fraction", "0.99") == 1
+    assert "3 sessions cannot be divided" in capsys.readouterr().err
+
+
+def test_segments_at_silences_only(in_folder):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=1)
+    assert run_unlabelled("--segmentation", "silence", "--max_segment_s", "3") == 0
+    for session, times in by_session(tables("unlabelled_de")["segments"]).items():
+        utterances = miniature.plan_session(session, "", 4, 150, "de")
+        # A pause of 0.9 s and 1 s of sound beside another do not fit into 3 s with margins.
+        assert len(times) == 4
+        for (start_s, end_s), utterance in zip(sorted(times), utterances, strict=True):
+            assert start_s == pytest.approx(utterance.start_s - 0.15, abs=0.06)
+            assert end_s == pytest.approx(utterance.end_s + 0.15, abs=0.06)
+
+
+def test_official_segments_only_and_long_ones_are_cut(in_folder):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=2)
+    session = "20190301-0900-PLENARY-0"
+    event = f"{session}_de"
+    miniature.write_segment_table(Path("vox"), [(event, "0", "0.0", "8.5"), (event, "1", "8", "9")])
+    assert run_unlabelled("--segmentation", "official", "--max_segment_s", "4") == 0
+    found = tables("unlabelled_de")["segments"]
+    assert list(by_session(found)) == [session]
+    times = sorted(by_session(found)[session])
+    assert times[-1] == (8, 9) and f"{event}_1" in found
+    assert all(end - start <= 4 for start, end in times)
+    for utterance in miniature.plan_session(session, "", 4, 150, "de")[:3]:
+        assert any(s <= utterance.start_s and utterance.end_s <= e for s, e in times)
+    Path("vox/unlabelled_data/unlabelled_v2.tsv.gz").unlink()
+    assert run_unlabelled("--segmentation", "official") == 1
+
+
+def test_bad_unlabelled_segments_and_sessions_are_named(in_folder, capsys):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=4)
+    good, bad = "20190301-0900-PLENARY-0", "20190302-0900-PLENARY-1"
+    rows = [
+        (f"{good}_de", "0", "1", "2"),
+        (f"{good}_de", "1", "2", "1"),
+        (f"{good}_de", "2", "x", "1"),
+        (f"{good}_de", "3", "1", "77"),
+        (f"{good}_fr", "4", "1", "2"),
+        ("20190305-0900-PLENARY-9_de", "0", "1", "2"),
+        ("20190305-0900-ENVI_de", "0", "1", "2"),
+        ("20120305-0900-PLENARY-9_de", "0", "1", "2"),
+    ]
+    miniature.write_segment_table(Path("vox"), rows)
+    damage_audio(Path(f"vox/raw_audios/de/2019/{bad}_de.ogg"), "truncated")
+    assert run_unlabelled() == 3
+    lines = problems(capsys)
+    for message in (
+        "line 3: has impossible times: 2 1",
+        "line 4: has times that are no numbers: x 1",
+        f"{good}_de_3: ends at 77.0 s but the session at",
+        "20190305-0900-PLENARY-9: its audio is missing (1 segments)",
+        f"{bad}: is truncated",
+    ):
+        assert sum(message in line for line in lines) == 1
+    assert len(lines) == 5
+    sessions = by_session(tables("unlabelled_de")["segments"])
+    assert sessions[good] == [(1, 2)] and len(sessions) == 4 and bad not in sessions
+    assert validate_unlabelled() == []
+
+
+def test_years_choose_unlabelled_sessions(in_folder):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=1)
+    session = "20100301-0900-PLENARY-1"
+    miniature.write_session(
+        Path("vox"), "de", session, miniature.plan_session(session, "", 2, 300, "de")
+    )
+    assert run_unlabelled("--years", "2010") == 0
+    assert list(tables("unlabelled_de")["wav.scp"]) == [session]
+
+
+def test_silent_session_is_named(in_folder, capsys):
+    build_voxpopuli(Path("vox"), unlabelled_sessions=1)
+    path = Path("vox/raw_audios/de/2019/20190301-0900-PLENARY-7_de.ogg")
+    miniature.write_ogg(path, np.zeros(5 * miniature.RATE_HZ))
+    assert run_unlabelled() == 3
+    assert problems(capsys)[0].startswith(f"{path}: 20190301-0900-PLENARY-7: holds no sound;")
+
+
+def test_missing_corpus_is_downloaded_once(in_folder):
+    source, table = build_voxpopuli(Path("source"), unlabelled_sessions=2), "unlabelled_v2.tsv.gz"
+    files = {
+        "/annotations/asr/asr_de.tsv.gz": source / "transcribed_data/de/asr_de.tsv.gz",
+        f"/annotations/{table}": source / "unlabelled_data" / table,
+    }
+    for channel in ("original", "de"):
+        archive = files[f"/audios/{channel}_2019.tar"] = Path(f"{channel}_2019.tar")
+        miniature.archive_year(source, channel, "2019", archive)
+    with serve() as server:
+        server.files = {address: path.read_bytes() for address, path in files.items()}
+        options = ["--lang", "de", "--setup", "self_supervised", "--base_url", server.url]
+        options += ["--years", "2019", "--segmentation", "auto"]
+        prepare_voxpopuli.main(options)
+        assert {path for path, _ in server.requests} == set(files)
+        first = tables("unlabelled_de")
+        assert len(first["wav.scp"]) == 3 and len(tables("test_de")["text"]) == 4
+        assert not list(Path("downloads").rglob("*.tar"))
+        server.requests.clear()
+        prepare_voxpopuli.main(options)
+        assert server.requests == [] and tables("unlabelled_de") == first
+
+
+# Division into sets
+
+
+def test_test_set_is_held_out_by_id_and_by_time():
+    places = {
+        "before": Segment("s", 0, 10),
+        "touches": Segment("s", 10, 20),
+        "overlaps": Segment("s", 15, 20.001),
+        "inside": Segment("s", 22, 23),
+        "around": Segment("s", 10, 40),
+        "after": Segment("s", 30, 40),
+        "elsewhere": Segment("t", 22, 23),
+        "same_id": Segment("t", 50, 60),
+        "whole": Segment("u", 5000, 5010),
+    }
+    held_out = {
+        "test1": Segment("s", 20, 30),
+        "same_id": Segment("elsewhere", 0, 1),
+        "test2": Segment("u", 0, -1),
+    }
+    assert find_held_out(places, held_out) == {
+        "overlaps": f"{HELD_OUT_TIME}: test1",
+        "inside": f"{HELD_OUT_TIME}: test1",
+        "around": f"{HELD_OUT_TIME}: test1",
+        "same_id": HELD_OUT_ID,
+        "whole": f"{HELD_OUT_TIME}: test2",
+    }
+
+
+def test_similar_sessions_are_not_held_out():
+    session = "20190201-0900-PLENARY-15"
+    places = {
+        # Names that begin alike, the same time in another session, the same day.
+        f"{session}_cs_1": Segment("20190201-0900-PLENARY-1", 20, 30),
+        f"{session}-a_cs_1": Segment(f"{session}-a", 20, 30),
+        "20190201-1500-PLENARY-15_cs_1": Segment("20190201-1500-PLENARY-15", 20, 30),
+        # The next words of the same speaker.
+        f"{session}_cs_2": Segment(session, 32.001, 40),
+        # These are of it: other names and other cuts of the same time.
+        f"{session}_cs_3": Segment(session, 31.999, 40),
+        f"{session}_cs_0000000-0002000": Segment(session, 0, 18.001),
+        f"{session}_cs_4": Segment(session, 24, 24.5),
+    }
+    held_out = {f"112233-{session}-cs_20190201-16:10:06_5": Segment(session, 20, 30)}
+    result = divide(places, held_out, DivisionOptions(valid_fraction=0, margin_s=2.0))
+    assert result.dropped == dict.fromkeys(
+        list(places)[4:], f"{HELD_OUT_TIME}: {list(held_out)[0]}"
+    )
+    assert result.train == sort_ids(list(places)[:4])
+    # Without a margin what touches is enough.
+    result = divide(places, held_out, DivisionOptions(valid_fraction=0, margin_s=0.0))
+    assert list(result.dropped) == [f"{session}_cs_4"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_nothing_is_lost_and_sessions_stay_whole(data):
+    sessions = st.sampled_from(["s1", "s2", "s3", "s4"])
+    places = {}
+    for i in range(data.draw(st.integers(4, 60))):
+        start_s = data.draw(st.integers(0, 90))
+        places[f"u{i}"] = Segment(data.draw(sessions), start_s, start_s + 5)
+    held_out = {"t": Segment("s1", 30, 40)}
+    fraction = 0.2
+    try:
+        result = divide(places, held_out, DivisionOptions(valid_fraction=fraction))
+    except InputError:
+        left = places.keys() - find_held_out(places, held_out, 2.0).keys()
+        assert len({places[key].recording for key in left}) < 2
+        return
+    parts = [set(result.train), set(result.valid), set(result.dropped)]
+    assert set.union(*parts) == set(places)
+    assert sum(map(len, parts)) == len(places)
+    assert len(result.valid) >= fraction * (len(places) - len(result.dropped))
+    train_sessions = {places[key].recording for key in result.train}
+    assert train_sessions.isdisjoint(places[key].recording for key in result.valid)
+
+
+def test_validation_sessions_are_enough_and_always_the_same():
+    sessions = [f"session{i % 40}" for i in range(400)]
+    chosen = choose_sessions(sessions, 0.05)
+    assert sum(name in chosen for name in sessions) == 20
+    assert choose_sessions(reversed(sessions), 0.05) == chosen
+    assert chosen < choose_sessions(sessions, 0.2)
+    assert chosen != {"session0", "session1"}
+    assert choose_sessions(sessions, 0) == set()
+    with pytest.raises(InputError, match="1 sessions cannot be divided.*--valid_fraction"):
+        choose_sessions(["only"] * 5, 0.05)
+
+
+def test_none_left_and_bad_options_are_one_line():
+    with pytest.raises(InputError, match="none of 1 utterances is left"):
+        divide({"u": Segment("s", 0, 5)}, {"t": Segment("s", 0, -1)})
+    with pytest.raises(InputError, match="valid_fraction 1.5: must be"):
+        DivisionOptions(valid_fraction=1.5)
+    with pytest.raises(InputError, match="margin_s nan: must be"):
+        DivisionOptions(margin_s=float("nan"))
+
+
+def write_unlabelled(folder: Path, places: dict[str, Segment]) -> Path:
+    lines = {key: f"{place.recording} {place.start_s} {place.end_s}"
+             for key, place in places.items()}  # fmt: skip
+    write_table(folder / "segments", lines)
+    write_table(folder / "utt2session", lines | {"unusable": "s0 0 -1"})
+    write_table(folder / "utt2spk", {key: place.recording for key, place in places.items()})
+    recordings = {place.recording for place in places.values()}
+    write_table(folder / "wav.scp", {name: f"audio/{name}_cs.ogg" for name in recordings})
+    return folder
+
+
+def test_a_subset_is_a_data_directory_without_old_tables(tmp_path):
+    places = {f"u{i}": Segment(f"s{i % 3}", i, i + 1) for i in range(9)}
+    source, target = write_unlabelled(tmp_path / "all", places), tmp_path / "some"
+    write_subset(source, target, places, {"u": "reason"})
+    write_subset(source, target, ["u0", "u3", "u1"], {})
+    assert {path.name for path in target.iterdir()} == {
+        "segments", "utt2session", "utt2spk", "spk2utt", "wav.scp",
+    }  # fmt: skip
+    assert [*read_table(target / "segments")] == ["u0", "u1", "u3"]
+    assert read_table(target / "wav.scp") == {name: f"audio/{name}_cs.ogg" for name in ("s0", "s1")}
+    assert read_table(target / "spk2utt") == {"s0": "u0 u3", "s1": "u1"}
+
+
+def test_places_come_from_utt2session_or_segments(tmp_path):
+    places = {f"u{i}": Segment("s", i, i + 1) for i in range(3)}
+    folder = write_unlabelled(tmp_path / "data", places)
+    assert read_places(folder).keys() - read_usable_places(folder).keys() == {"unusable"}
+    (folder / "utt2session").unlink()
+    assert read_usable_places(folder) == places
+    write_table(folder / "utt2spk", {"u9": "s"})
+    with pytest.raises(InputError, match="u9: has no line in utt2session"):
+        read_usable_places(folder)
+    write_table(folder / "segments", {"u0": "s 5 1"})
+    with pytest.raises(InputError, match="segments: u0: ends at 1 s"):
+        read_places(folder)
+    (folder / "segments").unlink()
+    with pytest.raises(InputError, match="neither utt2session nor segments"):
+        read_places(folder)
