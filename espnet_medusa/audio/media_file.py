@@ -27,9 +27,6 @@ class MediaError(Exception):
 class MediaFile:
     """The default audio stream of a file.
 
-    Args:
-        source: Encoded audio.
-
     Raises:
         MediaError: FFmpeg does not read it.
         AudioError: It has no audio stream, or one of an unknown codec.

@@ -239,7 +239,6 @@ def check_audio(
 
     Args:
         samples: Mono audio, float (N,).
-        rate_hz: Its sample rate.
         expected_rate_hz: The model's sample rate; None accepts any.
         max_duration_s: The model's window; None accepts any length.
         min_samples: The shortest length, such as one frame shift.

@@ -57,7 +57,6 @@ def read_levels(
     """Measure the level of each frame of a recording; channels are averaged.
 
     Args:
-        path: Audio that libsndfile reads.
         options: For `frame_s`.
         start_s, end_s: Part of the recording; None is its end.
 
@@ -113,7 +112,6 @@ def segment_levels(
 
     Args:
         levels: Levels of the frames in dB, (F,).
-        options: Lengths, levels and resolution.
 
     Returns:
         Start and end of each segment in seconds, in order, without overlap.

@@ -70,7 +70,6 @@ class SpeechDetector:
     """Find speech in audio.
 
     Args:
-        parameters: What counts as speech.
         longest_s: Longer speech is cut, at its longest pause if it has one.
     """
 

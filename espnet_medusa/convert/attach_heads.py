@@ -23,7 +23,6 @@ def attach_heads(
     """Attach heads to a Whisper; its text does not change.
 
     Args:
-        checkpoint: The Whisper.
         heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;
             or a folder written by ``stages pack_heads``, for any Whisper of the same sizes.
         shipped: Folder with one folder of heads per Whisper.
@@ -90,7 +89,6 @@ def check_keeps_text(
     """Check that the base head computes the same logits as Whisper without heads.
 
     Args:
-        architecture: With heads.
         weights: Contain the heads', by our names.
         where: Names the heads in the message.
 

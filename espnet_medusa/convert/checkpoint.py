@@ -26,19 +26,12 @@ RECORDS = (CONFIG, GENERATION, FEATURES)
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes that determine the model's tensors.
+    """Sizes that determine the model's tensors."""
 
-    Attributes:
-        whisper: Sizes of encoder and decoder.
-        heads: ``none``, or one of ``HEAD_TYPES``.
-        head_options: Sizes of the heads.
-        original_last_layer: Whether there is a frozen copy of the last decoder layer.
-    """
-
-    whisper: WhisperConfig
-    heads: str = NO_HEADS
-    head_options: HeadOptions = field(default_factory=HeadOptions)
-    original_last_layer: bool = False
+    whisper: WhisperConfig  # sizes of encoder and decoder
+    heads: str = NO_HEADS  # ``none``, or one of ``HEAD_TYPES``
+    head_options: HeadOptions = field(default_factory=HeadOptions)  # sizes of the heads
+    original_last_layer: bool = False  # whether there is a frozen copy of the last decoder layer
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return every tensor by our name, without storage (meta device)."""
@@ -67,40 +60,27 @@ class Architecture:
 
 @dataclass(frozen=True)
 class CtcBranch:
-    """The CTC branch of an experiment, which other formats do not have.
+    """The CTC branch of an experiment, which other formats do not have."""
 
-    Attributes:
-        weights: Our name to tensor.
-        model_conf: The fields of the experiment's ``model_conf`` that define it.
-        ctc_conf: Options of ESPnet's CTC.
-    """
-
-    weights: Mapping[str, torch.Tensor]
-    model_conf: Mapping[str, Any]
-    ctc_conf: Mapping[str, Any]
+    weights: Mapping[str, torch.Tensor]  # Our name to tensor
+    model_conf: Mapping[str, Any]  # the fields of the experiment's ``model_conf`` that define it
+    ctc_conf: Mapping[str, Any]  # options of ESPnet's CTC
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model.
+    """A model."""
 
-    Attributes:
-        name: The source, for messages.
-        architecture: Sizes and heads.
-        weights: Our name to tensor, complete, with counts of the heads' training tokens if known.
-        text: Vocabulary and tokenizer.
-        records: The source's JSON files by name, for converting back.
-        draft_conf: Recommended draft options (``decoder_conf.draft_conf``).
-        ctc: CTC branch, or None.
-    """
-
-    name: str
-    architecture: Architecture
+    name: str  # the source, for messages
+    architecture: Architecture  # sizes and heads
+    # Our name to tensor, complete, with counts of the heads' training tokens if known.
     weights: Mapping[str, torch.Tensor]
-    text: Text
+    text: Text  # Vocabulary and tokenizer
+    # The source's JSON files by name, for converting back.
     records: Mapping[str, dict] = field(default_factory=dict)
+    # Recommended draft options (``decoder_conf.draft_conf``).
     draft_conf: Mapping[str, dict] = field(default_factory=dict)
-    ctc: CtcBranch | None = None
+    ctc: CtcBranch | None = None  # CTC branch, or None
 
     def without_base_head(self) -> "Checkpoint":
         """Return a copy whose base head is only the vocabulary projection; its logits differ."""
@@ -125,7 +105,6 @@ def check_whisper_fields(fields: Mapping, where: str) -> None:
     """Check the fields of ``config.json`` that are the same in every Whisper.
 
     Args:
-        fields: The file's content.
         where: Names the file in messages.
 
     Raises:

@@ -62,10 +62,7 @@ def write_experiment(
     """Write an experiment that decoding and training take as their own.
 
     Args:
-        checkpoint: The model.
-        folder: To write to.
         final: Where the folder will be when it is complete; config.yaml names it.
-        prompt: Language and task.
 
     Raises:
         InputError: The language or task is not the model's.
@@ -151,7 +148,6 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     """Read an experiment with ``encoder: hf_whisper`` and ``decoder: whisper_medusa``.
 
     Args:
-        folder: Holds config.yaml.
         model_file: Its weights; None: ``model.pth`` there.
 
     Raises:

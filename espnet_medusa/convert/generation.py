@@ -47,8 +47,6 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
 
     Args:
         path: ``config.json`` of a CTranslate2 folder.
-        text: The model's vocabulary.
-        whisper: The model's sizes.
 
     Raises:
         InputError: A field is invalid.
@@ -73,7 +71,6 @@ def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> No
 
     Args:
         config: Its fields; missing ones and None are allowed.
-        whisper: The model's sizes.
         where: Names the file in messages.
 
     Raises:

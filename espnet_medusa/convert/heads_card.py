@@ -31,19 +31,12 @@ DO = "write the folder with python -m espnet_medusa.stages pack_heads, or downlo
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Measured acceptance in greedy search: fields of ``statistics.json``.
+    """Measured acceptance in greedy search: fields of ``statistics.json``."""
 
-    Attributes:
-        data: Name of the test data.
-        utterances: Number of utterances.
-        tokens_per_call: Mean.
-        per_head: Share of accepted drafts per head.
-    """
-
-    data: str
-    utterances: int
-    tokens_per_call: float
-    per_head: list[float]
+    data: str  # name of the test data
+    utterances: int  # number of utterances
+    tokens_per_call: float  # mean
+    per_head: list[float]  # share of accepted drafts per head
 
     def __str__(self) -> str:
         shares = " ".join(f"{100 * share:.0f}" for share in self.per_head)
@@ -108,7 +101,6 @@ def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     """Check a card's fields; unknown fields are ignored.
 
     Args:
-        content: The fields.
         path: Names the file in messages.
 
     Raises:

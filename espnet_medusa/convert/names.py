@@ -24,7 +24,6 @@ def aiola_name(name: str, first_head: int) -> str | None:
     """Return the name in aiola's ``WhisperMedusaModel``, or None if it has no such tensor.
 
     Args:
-        name: Our name.
         first_head: Number of our first head there: 1 after a base head, else 0.
     """
     whisper = hugging_face_name(name)

@@ -36,15 +36,10 @@ BEAM_SIZE = 5  # for checking the draft options of beam search
 
 @dataclass(frozen=True)
 class Packed:
-    """Size and precision of a written folder.
+    """Size and precision of a written folder."""
 
-    Attributes:
-        num_bytes: Size of the folder.
-        agreement: Share of drafts that are the same in float16.
-    """
-
-    num_bytes: int
-    agreement: float
+    num_bytes: int  # size of the folder
+    agreement: float  # share of drafts that are the same in float16
 
 
 def pack_heads(
@@ -53,12 +48,10 @@ def pack_heads(
     """Write a folder of heads and read it back.
 
     Args:
-        trained: Experiment with heads.
         base: The Whisper that they were trained on, as published.
         card: The author's fields: ``base_model``, ``license``, ``training_data``, ``commands``,
             ``acceptance.data``, and ``draft_conf``.
         statistics: ``statistics.json`` of greedy search with these heads.
-        folder: Gets the files.
 
     Raises:
         InputError: There are no heads, they change Whisper's text, Whisper was not frozen, float16
@@ -122,11 +115,6 @@ def check_draft_conf(
 ) -> None:
     """Check that the heads can draft with the recommended options.
 
-    Args:
-        decoder: Has the heads.
-        draft_conf: Options by search.
-        end: End token.
-
     Raises:
         InputError: Decoding would refuse the options.
     """
@@ -145,7 +133,6 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     """Return the share of equal drafts of two decoders' heads, over random tokens and memory.
 
     Args:
-        left: A decoder with heads.
         right: The same decoder with other weights in its heads.
     """
     generator = torch.Generator().manual_seed(0)

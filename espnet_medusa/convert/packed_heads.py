@@ -27,15 +27,10 @@ REMEDY = "give heads of a Whisper of this size, or download them again"
 
 @dataclass(frozen=True)
 class PackedHeads:
-    """A folder of heads whose card was read.
+    """A folder of heads whose card was read."""
 
-    Attributes:
-        folder: As given.
-        card: Valid, but not yet compared with a Whisper.
-    """
-
-    folder: Path
-    card: HeadsCard
+    folder: Path  # as given
+    card: HeadsCard  # Valid, but not yet compared with a Whisper
 
     def architecture(self, whisper: WhisperConfig) -> Architecture:
         """Return the architecture of a Whisper with these heads.
@@ -99,7 +94,6 @@ def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Write ``heads.safetensors``.
 
     Args:
-        folder: Gets the file.
         weights: Of an experiment, by our names; token counts may be missing.
     """
     counts = weights.get(COUNTS, torch.zeros(0, dtype=torch.long))

@@ -38,7 +38,6 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
 
     Args:
         source: Hub name, folder in Hugging Face or CTranslate2 format, or OpenAI ``.pt`` file.
-        text: Source of the vocabulary.
         base_model: Whisper that gives sizes which aiola's ``config.json`` lacks.
 
     Raises:

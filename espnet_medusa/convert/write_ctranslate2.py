@@ -35,8 +35,6 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
     """Write a folder for ``faster_whisper.WhisperModel``, without heads.
 
     Args:
-        checkpoint: The model.
-        folder: Gets the files.
         weights_type: ``float32``, ``float16``, ``bfloat16``, ``int8`` or another type of
             CTranslate2's converters.
 

@@ -72,7 +72,6 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
 
     Args:
         checkpoint: The model, with linear or block heads.
-        folder: Gets the files.
         base_model: Its ``whisper_model_name``; None: the source's.
 
     Raises:

@@ -46,15 +46,10 @@ class AttendingLayer(Protocol):
 
 @dataclass(frozen=True)
 class AttendingStates:
-    """The layer's states.
+    """The layer's states."""
 
-    Attributes:
-        hidden: (R, D).
-        utterances: The utterance of each row, on the host, because shapes depend on it.
-    """
-
-    hidden: torch.Tensor
-    utterances: list[int]
+    hidden: torch.Tensor  # (R, D)
+    utterances: list[int]  # the utterance of each row, on the host, because shapes depend on it
 
     def select(self, rows: torch.Tensor) -> AttendingStates:
         utterances = self.utterances
@@ -71,7 +66,6 @@ class AttendingHeadsProposer(Proposer):
     """A proposer with attending heads.
 
     Args:
-        layer: The heads.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
         vocabulary: As ``Proposer``'s.

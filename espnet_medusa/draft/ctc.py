@@ -1,9 +1,9 @@
-"""CTC as a proposer: its greedy hypothesis drafts, behind mismatches too.
+"""A proposer that drafts CTC's greedy hypothesis, also after mismatches.
 
-Where a prefix stands in the hypothesis is a matter of alignment: behind the beginning of it that
-is nearest by edit distance. What follows there is drafted. So a word that CTC has wrong, left out
-or put in costs a draft or two, not the rest of the utterance. Over units of its own it is aligned
-byte by byte: a word that it spells otherwise has other tokens, and another number of them.
+A prefix is aligned with the hypothesis by edit distance. The draft continues after the part of the
+hypothesis that is nearest to the prefix, so a word that CTC substituted, deleted or inserted costs
+a draft or two, not the rest of the utterance. With CTC units of its own, alignment is by bytes,
+because a differently spelled word has other tokens and another number of them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.token_tree import upload
 
-EDIT_COST = 3.0  # nats that a place loses for each edit, and for not being the best one
-LATER = 1e-3  # nats that a place gains for each place before it, so that ties are none
-LEAST = 1e-4  # of the probability is left for tokens that CTC does not name
+EDIT_COST = 3.0  # in nats, per edit, and for every place but the best one
+LATER = 1e-3  # in nats, a bonus per position that breaks ties
+LEAST = 1e-4  # minimum probability of all tokens without a CTC probability
 
 
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
-    """Edits of prefixes that are longer by one symbol.
+    """Return the edit distances after appending a symbol.
 
     Args:
-        rows: (R, L + 1) of ``CTCStates`` before that.
-        different: (R, L) whether the symbol is another than the hypothesis's at each place.
+        rows: (R, L + 1) of ``CTCStates``.
+        different: (R, L) whether the symbol differs from the hypothesis's at each place.
     """
     longer = rows + 2
     torch.minimum(longer[:, 1:], rows[:, :-1] + different, out=longer[:, 1:])
@@ -45,18 +45,13 @@ def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CTCStates:
-    """Where R prefixes stand.
+    """Alignment of R prefixes with their utterances' hypotheses."""
 
-    Attributes:
-        rows: (R, L + 1) edit distances between each and the beginnings of its utterance's
-            hypothesis, the empty one first; added is how much longer it is than they are. So a
-            symbol that CTC lacks counts 2, another one 1, one that only CTC has nothing, and what
-            is left of the recursion is a cumulative minimum.
-        utterances: (R,) whose they are.
-    """
-
+    # (R, L + 1) edit distances to the hypothesis's first 0 to L symbols, plus the difference in
+    # length. An insertion costs 2, a substitution 1 and a deletion 0, which turns the recursion
+    # into a cumulative minimum.
     rows: torch.Tensor
-    utterances: torch.Tensor
+    utterances: torch.Tensor  # (R,) index of the utterance
 
     def select(self, rows: torch.Tensor) -> CTCStates:
         return CTCStates(self.rows[rows], self.utterances[rows])
@@ -69,28 +64,19 @@ class CTCStates:
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """Those of U utterances, filled up to L symbols.
+    """The CTC hypotheses of U utterances, padded to L symbols."""
 
-    Attributes:
-        symbols: (U, L).
-        handicaps: (U, L + 1) what each place loses beside the edits of ``CTCStates``; infinite
-            behind the end.
-        tokens: (U, L + 1) what the hypothesis goes on with at each place.
-        following: (U, L + 1) the place behind that.
-        columns: (U, L + 1, K + 1) of the logits, what may follow at each place; V' for all that is
-            not named or not drafted.
-        shares: (U, L + 1, K + 1) their probabilities.
-        width: V'.
-        write: ``token -> bytes`` that are its symbols; None: it is the symbol itself.
-    """
-
-    symbols: torch.Tensor
+    symbols: torch.Tensor  # (U, L)
+    # (U, L + 1) cost of each place besides the edits of ``CTCStates``; infinite after the end.
     handicaps: torch.Tensor
-    tokens: torch.Tensor
-    following: torch.Tensor
+    tokens: torch.Tensor  # (U, L + 1) the hypothesis's next token at each place
+    following: torch.Tensor  # (U, L + 1) the place after that token
+    # (U, L + 1, K + 1) columns of the logits that may follow at each place; V' for tokens without a
+    # CTC probability or outside the vocabulary.
     columns: torch.Tensor
-    shares: torch.Tensor
-    width: int
+    shares: torch.Tensor  # (U, L + 1, K + 1) their probabilities
+    width: int  # V'
+    # Function from a token to the bytes that are its symbols; None: the token is the symbol.
     write: Callable[[int], bytes] | None
 
     @staticmethod
@@ -100,31 +86,24 @@ class Hypotheses:
         vocabulary: torch.Tensor | None,
         write: Callable[[int], bytes] | None = None,
     ) -> Hypotheses:
-        """Side by side.
-
-        Args:
-            hypotheses: U.
-            vocab_size: Of the decoder.
-            vocabulary: (V',) tokens that the logits are of; None: all.
-            write: As the attribute.
-        """
-        symbols = pad_sequence([one.symbols for one in hypotheses], True, NONE)
-        tokens = pad_sequence([one.tokens for one in hypotheses], True, NONE)
-        shares = pad_sequence([one.probabilities for one in hypotheses], True)
+        """Pad the hypotheses of U utterances; ``vocabulary`` as in ``Proposer``."""
+        symbols = pad_sequence([h.symbols for h in hypotheses], True, NONE)
+        tokens = pad_sequence([h.tokens for h in hypotheses], True, NONE)
+        shares = pad_sequence([h.probabilities for h in hypotheses], True)
         rest = (1 - shares.sum(dim=-1, keepdim=True)).clamp(min=LEAST)
         device = tokens.device
         drafted = torch.arange(vocab_size, device=device) if vocabulary is None else vocabulary
         width = len(drafted)
         columns = torch.full((vocab_size + 1,), width, device=device)  # the last one for NONE
         columns[drafted] = torch.arange(width, device=device)
-        sizes = torch.tensor([len(one.tokens) for one in hypotheses], device=device)
+        sizes = torch.tensor([len(h.tokens) for h in hypotheses], device=device)
         places = torch.arange(tokens.size(1), device=device)
         handicaps = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
         return Hypotheses(
             symbols,
             handicaps.masked_fill(places >= sizes[:, None], torch.inf),
             tokens[:, :, 0],
-            pad_sequence([one.following for one in hypotheses], True),
+            pad_sequence([h.following for h in hypotheses], True),
             columns[torch.nn.functional.pad(tokens, (0, 1), value=NONE)],
             torch.cat([shares, rest], dim=-1),
             width,
@@ -132,40 +111,36 @@ class Hypotheses:
         )
 
     def start(self) -> CTCStates:
-        """The empty prefix of each utterance."""
-        whose = torch.arange(len(self.symbols), device=self.symbols.device)
-        return CTCStates(torch.zeros_like(self.handicaps), whose)
+        """Return the states of the empty prefix of each utterance."""
+        utterances = torch.arange(len(self.symbols), device=self.symbols.device)
+        return CTCStates(torch.zeros_like(self.handicaps), utterances)
 
     def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
-        """Prefixes that are longer by one token each, (R,)."""
+        """Return the states after appending a token (R,) to each prefix."""
         rows, symbols = states.rows, self.symbols.index_select(0, states.utterances)
         if self.write is None:
             rows = advance_rows(rows, symbols != tokens[:, None])
         else:
             written = [[*self.write(token)] for token in tokens.tolist()]
-            columns = pad_sequence([torch.tensor(one).long() for one in written], False, NONE)
+            columns = pad_sequence([torch.tensor(row).long() for row in written], False, NONE)
             for column in columns.to(rows.device)[..., None]:
                 longer = advance_rows(rows, symbols != column)
                 rows = torch.where(column == NONE, rows, longer)
         return CTCStates(rows, states.utterances)
 
     def scores(self, states: CTCStates) -> torch.Tensor:
-        """(R, L + 1) of the places.
-
-        Of several nearest beginnings the longest is best: it lies on the diagonal or behind
-        matches.
-        """
+        """Return the scores (R, L + 1) of the places; among equally near ones the last is best."""
         handicaps = self.handicaps.index_select(0, states.utterances)
         return -torch.add(handicaps, states.rows, alpha=EDIT_COST)
 
     def weights(self, states: CTCStates) -> torch.Tensor:
-        """How much each place counts: (R, L + 1) distributions."""
+        """Return distributions (R, L + 1) over the places."""
         scores = self.scores(states)
         best = scores.argmax(dim=-1, keepdim=True)
         return scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST)).softmax(dim=-1)
 
     def chain(self, states: CTCStates, depth: int, eos: int) -> torch.Tensor:
-        """(R, depth) the hypotheses behind the best places, then end symbols."""
+        """Return the hypotheses after the best places (R, depth), filled with end tokens."""
         tokens = self.tokens.masked_fill(self.tokens == NONE, eos)
         starts = states.utterances * tokens.size(1)
         places, steps = self.scores(states).argmax(dim=-1), []
@@ -176,24 +151,21 @@ class Hypotheses:
         return torch.stack(steps, dim=1)
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
-        """(R, V') of what follows; what CTC does not name shares what it leaves over."""
+        """Return log-probabilities (R, V'); tokens without a CTC probability share the rest."""
         shares = self.shares.index_select(0, states.utterances) * self.weights(states)[..., None]
         columns = self.columns.index_select(0, states.utterances)
-        found = shares.new_zeros(len(shares), self.width + 1)
-        found.scatter_add_(1, columns.flatten(1), shares.flatten(1))
-        return found[:, :-1].add(found[:, -1:], alpha=1 / self.width).log()
+        sums = shares.new_zeros(len(shares), self.width + 1)
+        sums.scatter_add_(1, columns.flatten(1), shares.flatten(1))
+        return sums[:, :-1].add(sums[:, -1:], alpha=1 / self.width).log()
 
 
 class CTCProposer(Proposer):
-    """The greedy hypothesis of a CTC branch in the decoder's place.
+    """A proposer that drafts the greedy hypothesis of a CTC branch.
 
     Args:
-        ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the branch.
-        vocab_size: Of the decoder.
-        eos: The decoder's end symbol.
-        blank: The branch's blank.
-        vocabulary: As ``Proposer``'s.
-        retokenization: Where the branch's units are not the decoder's; its blank is 0 then.
+        ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
+        vocabulary: As in ``Proposer``.
+        retokenization: If the branch has units of its own; its blank is 0 then.
     """
 
     max_steps = None
@@ -211,7 +183,7 @@ class CTCProposer(Proposer):
         self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
         self.vocabulary, self.retokenization = vocabulary, retokenization
         self.hypotheses: Hypotheses | None = None
-        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # and in which of their rows
+        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # states and row
 
     def begin(self, context: DraftContext) -> CTCProposer:
         hypotheses = [
@@ -226,7 +198,7 @@ class CTCProposer(Proposer):
         return begun
 
     def greedy_hypothesis(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
-        """What the branch says of an utterance (S, D), and its log-probabilities (S', V')."""
+        """Return the hypothesis of an utterance (S, D), and log-probabilities (S', V')."""
         log_probs = self.ctc(memory[None])[0]
         if self.retokenization is None:
             return greedy_hypothesis(log_probs, self.blank, self.eos), log_probs
@@ -262,7 +234,7 @@ class CTCProposer(Proposer):
         return self.hypotheses.log_probs(states)
 
     def chain(self, states: CTCStates, depth: int) -> torch.Tensor | None:
-        # Of a smaller vocabulary something else may have to be drafted.
+        # With a smaller vocabulary, the best drafts may be others.
         return self.hypotheses.chain(states, depth, self.eos) if self.vocabulary is None else None
 
     def keep(self, running: Sequence[Prefix]) -> None:

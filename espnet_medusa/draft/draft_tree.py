@@ -1,4 +1,4 @@
-"""Token trees of a draft model: they follow what the search accepts, no prefix comes twice."""
+"""A draft model's token trees, which follow the accepted tokens and hold each prefix once."""
 
 from __future__ import annotations
 
@@ -14,47 +14,42 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
 class DraftTree:
-    """A draft model's own cached nodes for U utterances.
+    """The draft model's cached nodes of U utterances.
 
-    Its nodes are prefixes as the search's are, but of its own: the search's say what the main model
-    knows.
-
-    Args:
-        decoder: The draft model's.
-        draft_inputs: U.
+    Its nodes are ``Prefix`` objects of its own, separate from the search's, which belong to the
+    main model.
 
     Attributes:
-        roots: U, its prompts.
-        device: Where its logits are.
+        roots: U prompts.
+        device: Device of the logits.
     """
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
-        memories = [one.memory for one in draft_inputs]
+        memories = [utterance.memory for utterance in draft_inputs]
         frames = [*map(len, memories)]
         padded = torch.nn.utils.rnn.pad_sequence(memories, batch_first=True)
         lengths = torch.tensor(frames, device=padded.device)
         self.decoder, self.device = decoder, padded.device
         self.state = decoder.start(padded, lengths, with_heads=False)
-        self.roots = [Prefix(one.prompt[-1]) for one in draft_inputs]
-        self._placements = {
-            root: Placement(one.prompt) for root, one in zip(self.roots, draft_inputs, strict=True)
-        }
+        self.roots = [Prefix(utterance.prompt[-1]) for utterance in draft_inputs]
+        prompts = {root: one.prompt for root, one in zip(self.roots, draft_inputs, strict=True)}
+        self._placements = {root: Placement(prompt) for root, prompt in prompts.items()}
         self._most_tokens = {
-            root: decoder.max_depth(size) - len(one.prompt)
-            for root, size, one in zip(self.roots, frames, draft_inputs, strict=True)
+            root: decoder.max_depth(size) - len(prompt)
+            for (root, prompt), size in zip(prompts.items(), frames, strict=True)
         }
         self._costs = dict.fromkeys(self.roots, DraftCost())
 
     def cost(self, root: Prefix) -> DraftCost:
-        """Calls and nodes for the utterance of ``root`` so far."""
+        """Return the cost so far of the utterance of ``root``."""
         return self._costs[root]
 
     def has_room(self, node: Prefix) -> bool:
-        """Whether the draft model has a position for one token more."""
+        """Return whether the draft model has a position for another token."""
         return node.length < self._most_tokens[node.root]
 
     def logits(self, nodes: Sequence[Prefix]) -> torch.Tensor:
-        """(R, V) for what follows R nodes: at most one call, for all that lack in their paths."""
+        """Return logits (R, V) after R nodes; one call evaluates missing nodes of their paths."""
         rows = {node: row for row, node in enumerate(dict.fromkeys(nodes))}
         self._evaluate([*rows])
         logits = self.decoder.logits(head_inputs([*rows]))
@@ -63,9 +58,9 @@ class DraftTree:
         return logits[upload([rows[node] for node in nodes], logits.device)]
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Drop what is neither on the way to these nodes nor behind them.
+        """Drop all but these nodes, their ancestors and descendants.
 
-        Utterances that none of them belongs to are gone for good.
+        Utterances without any of these nodes are removed.
         """
         tips: dict[Prefix, list[Prefix]] = {}
         for node in running:
@@ -103,7 +98,7 @@ class DraftTree:
                 self._costs[root] = DraftCost(calls + 1, evaluated + len(row_tokens))
         first = self.state.num_nodes
         hidden = self.decoder.extend(self.state, tokens, parents).hidden
-        places = [node for one in self._placements.values() for node in one.slots[first:]]
+        places = [node for p in self._placements.values() for node in p.slots[first:]]
         for place, node in enumerate(places):
             if node is not None:
                 node.head_input = (hidden, place)

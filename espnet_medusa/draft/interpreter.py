@@ -1,4 +1,4 @@
-"""How a search walks a draft model's tree by tokens of the main model."""
+"""Navigation of a draft model's tree by tokens of the main model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import torch
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.tree.prefix import Prefix
 
-UNSAID = -1e4  # logit of a token that the draft model cannot name; finite: some token has to come
+UNKNOWN = -1e4  # logit of a token that the draft model cannot write; finite, so that sums stay
 
 
 class Interpreter(ABC):
-    """Walks the draft model's tree by tokens of the main model.
+    """Maps prefixes of the main model to places in the draft model's tree.
 
-    A place is where a text of the main model stands in the tree; its kind is the interpreter's own.
-
-    Args:
-        tree: What the draft model evaluates.
+    Subclasses define the type of a place.
     """
 
     def __init__(self, tree: DraftTree):
@@ -28,32 +25,30 @@ class Interpreter(ABC):
 
     @abstractmethod
     def begin(self, root: Prefix) -> Any:
-        """The place behind a prompt of the draft model."""
+        """Return the place after a prompt of the draft model."""
 
     @abstractmethod
     def follow(self, place: Any, token: int) -> Any:
-        """The place one token of the main model further."""
+        """Return the place after another token of the main model."""
 
     @abstractmethod
     def logits(self, places: Sequence[Any]) -> torch.Tensor:
-        """(R, V) over the main model's tokens; what it says behind an end is nobody's concern."""
+        """Return logits (R, V) over the main model's tokens; arbitrary after an end token."""
 
     @abstractmethod
     def keep(self, places: Sequence[Any]) -> None:
-        """Only these places and what lies behind them will be asked for again."""
+        """Forget all places except these and their continuations."""
 
 
 class OneToOne(Interpreter):
-    """A token is a token: both vocabularies are one, or write the same in other numbers.
-
-    Places are nodes of the tree.
+    """For vocabularies that are equal, or differ only in token ids; places are nodes of the tree.
 
     Args:
-        tree: What the draft model evaluates.
-        end: The draft model's end symbol.
-        feed: Of each token of the main model the draft model's, -1 for none; None: the same.
-        columns: (V,) of each token of the main model the draft model's that stands for it in
-            logits, -1 for none; None: all as they are.
+        tree: The draft model's tree.
+        end: The draft model's end token.
+        feed: The draft model's token of each main token, -1 for none; None: the same ids.
+        columns: (V,) column of the draft model's logits of each main token, -1 for none; None: the
+            same columns.
     """
 
     def __init__(
@@ -66,7 +61,7 @@ class OneToOne(Interpreter):
         super().__init__(tree)
         self.end, self.feed = end, feed
         self.columns = None if columns is None else columns.to(tree.device)
-        self.unsaid = None if columns is None else self.columns < 0
+        self.unknown = None if columns is None else self.columns < 0
 
     def begin(self, root: Prefix) -> Prefix:
         return root
@@ -78,11 +73,11 @@ class OneToOne(Interpreter):
         return place.child(token) if token >= 0 else place
 
     def logits(self, places: Sequence[Prefix]) -> torch.Tensor:
-        # Nobody reads what would follow the end.
-        found = self.tree.logits([node.parent if self._ended(node) else node for node in places])
+        # Logits after an end token are not used.
+        logits = self.tree.logits([node.parent if self._ended(node) else node for node in places])
         if self.columns is None:
-            return found
-        return found[:, self.columns].masked_fill_(self.unsaid, UNSAID)
+            return logits
+        return logits[:, self.columns].masked_fill_(self.unknown, UNKNOWN)
 
     def keep(self, places: Sequence[Prefix]) -> None:
         self.tree.keep(places)

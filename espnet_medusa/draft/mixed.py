@@ -15,17 +15,11 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 
 @dataclass(frozen=True)
 class MixedStates:
-    """States of both proposers for R prefixes.
+    """States of both proposers for R prefixes."""
 
-    Attributes:
-        first: One proposer's states.
-        second: The other's.
-        steps: (R,) number of drafted tokens.
-    """
-
-    first: States
-    second: States
-    steps: torch.Tensor
+    first: States  # one proposer's states
+    second: States  # the other's
+    steps: torch.Tensor  # (R,) number of drafted tokens
 
     def select(self, rows: torch.Tensor) -> MixedStates:
         return MixedStates(self.first.select(rows), self.second.select(rows), self.steps[rows])
@@ -44,9 +38,8 @@ class MixedProposer(Proposer):
     After ``max_steps`` of one proposer, the other is used alone.
 
     Args:
-        first: One proposer.
-        second: Another, with the same vocabulary.
-        weight: Of the first, in [0, 1].
+        second: A proposer with the same vocabulary.
+        weight: Weight of the first one, in [0, 1].
 
     Raises:
         InputError: The weight is out of range, or vocabularies differ.
@@ -116,16 +109,16 @@ class MixedProposer(Proposer):
 
 
 def _reached(proposer: Proposer, steps: torch.Tensor) -> torch.Tensor:
-    """(R,) whether it has something to say after so many steps."""
+    """Return whether the proposer can draft after this many steps (R,)."""
     most = proposer.max_steps
     return torch.ones_like(steps, dtype=torch.bool) if most is None else steps <= most
 
 
 def _log_probs(proposer: Proposer, states: States, reached: torch.Tensor) -> torch.Tensor:
-    """(R, V'), -inf in rows that it does not reach."""
+    """Return log-probabilities (R, V'), -inf in rows beyond the proposer's steps."""
     if proposer.max_steps is None or bool(reached.all()):
         return proposer.logits(states).float().log_softmax(dim=-1)
-    said = proposer.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)
-    found = said.new_full((len(reached), said.size(1)), -torch.inf)
-    found[reached] = said
-    return found
+    drafted = proposer.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)
+    log_probs = drafted.new_full((len(reached), drafted.size(1)), -torch.inf)
+    log_probs[reached] = drafted
+    return log_probs

@@ -1,4 +1,4 @@
-"""Another model, smaller, in the decoder's place: it writes ahead, with a token tree of its own."""
+"""A draft model as a proposer, with a token tree of its own."""
 
 from __future__ import annotations
 
@@ -21,39 +21,35 @@ from espnet_medusa.vocabulary.translation import Translation
 
 @dataclass(frozen=True)
 class PlaceStates:
-    """Where R prefixes stand in the draft model's trees.
+    """Places of R prefixes in the draft model's trees."""
 
-    Attributes:
-        places: R of the interpreter's, evaluated when their logits are asked for.
-        asked: R, whether anybody asks: of a prefix that the main model has evaluated nobody does.
-    """
-
-    places: list[Any]
-    asked: list[bool]
+    places: list[Any]  # R places of the interpreter, evaluated when their logits are needed
+    needed: list[bool]  # R, whether logits are needed: not if the main model evaluated the prefix
 
     def select(self, rows: torch.Tensor) -> PlaceStates:
         rows = rows.tolist()
-        return PlaceStates([self.places[row] for row in rows], [self.asked[row] for row in rows])
+        return PlaceStates([self.places[row] for row in rows], [self.needed[row] for row in rows])
 
     def join(self, others: PlaceStates) -> PlaceStates:
-        return PlaceStates(self.places + others.places, self.asked + others.asked)
+        return PlaceStates(self.places + others.places, self.needed + others.needed)
 
 
 class DraftModelProposer(Proposer):
-    """Any decoder drafts, of the same vocabulary or of another one.
+    """A draft model with the same or another vocabulary.
 
-    What was accepted since the last draft is evaluated together with the first token of the next
-    one, so that D steps cost D calls of the draft model, for all utterances. Where its tokens cut
-    texts elsewhere, it is one more to see that a word is over, and more for a token that takes
-    several of its own.
+    Tokens accepted since the last draft are evaluated together with the first token of the next
+    draft, so D steps cost D calls of the draft model for all utterances. With another vocabulary,
+    one more call detects the end of a word, and a main token made of several draft tokens costs
+    several calls.
 
     Args:
         decoder: The draft model's.
-        eos: The main model's end symbol; nothing is asked behind it.
-        translation: Between the main model's vocabulary and the draft model's; None: they are one.
+        eos: The main model's end token.
+        translation: Between the main model's vocabulary and the draft model's; None: they are
+            equal.
 
     Attributes:
-        tree: What the draft model has evaluated; None before ``begin``.
+        tree: Nodes evaluated by the draft model; None before ``begin``.
     """
 
     max_steps = None
@@ -86,16 +82,16 @@ class DraftModelProposer(Proposer):
         return PlaceStates(places, [True] * len(places))
 
     def logits(self, states: PlaceStates) -> torch.Tensor:
-        asked = [row for row, one in enumerate(states.asked) if one]
-        if len(asked) in (0, len(states.places)):
+        rows = [row for row, needed in enumerate(states.needed) if needed]
+        if len(rows) in (0, len(states.places)):
             return self._interpreter.logits(states.places)
-        said = self._interpreter.logits([states.places[row] for row in asked])
-        logits = said.new_zeros(len(states.places), said.size(1))
-        logits[upload(asked, logits.device)] = said
+        needed = self._interpreter.logits([states.places[row] for row in rows])
+        logits = needed.new_zeros(len(states.places), needed.size(1))
+        logits[upload(rows, logits.device)] = needed
         return logits
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        # Drafts start from running prefixes, their parents or what lies behind them.
+        # Drafts start from running prefixes, their parents or their descendants.
         needed = dict.fromkeys(prefix for tip in running for prefix in (tip.parent, tip))
         places = {prefix: self._place(prefix) for prefix in needed if prefix is not None}
         self._places = {prefix.root: self._places[prefix.root] for prefix in running} | places
@@ -105,7 +101,7 @@ class DraftModelProposer(Proposer):
         return self.tree.cost(self._roots[root])
 
     def _place(self, prefix: Prefix) -> Any:
-        """Where a prefix of the search's stands."""
+        """Return the place of a prefix of the search."""
         path = []
         while prefix not in self._places:
             path.append(prefix)
@@ -117,13 +113,7 @@ class DraftModelProposer(Proposer):
 
 
 def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
-    """How one run of a search search_states the draft model's tree.
-
-    Args:
-        tree: The draft model's.
-        eos: The main model's end symbol.
-        translation: Between both vocabularies; None: they are one.
-    """
+    """Return the interpreter for a pair of vocabularies; arguments as in ``DraftModelProposer``."""
     if translation is None:
         return OneToOne(tree, eos)
     if translation.to_draft.same_text:

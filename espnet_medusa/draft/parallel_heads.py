@@ -12,17 +12,11 @@ from espnet_medusa.tree.proposer import HeadsProposer
 
 @dataclass(frozen=True)
 class ParallelStates:
-    """Origins and lengths of R drafted prefixes.
+    """Origins and lengths of R drafted prefixes."""
 
-    Attributes:
-        tables: (P, K, V') logits of all heads at P evaluated prefixes.
-        origins: (R,) index of the evaluated prefix that each drafted prefix extends.
-        steps: (R,) number of drafted tokens; head ``steps`` predicts the next one.
-    """
-
-    tables: torch.Tensor
-    origins: torch.Tensor
-    steps: torch.Tensor
+    tables: torch.Tensor  # (P, K, V') logits of all heads at P evaluated prefixes
+    origins: torch.Tensor  # (R,) index of the evaluated prefix that each drafted prefix extends
+    steps: torch.Tensor  # (R,) number of drafted tokens; head ``steps`` predicts the next one
 
     def select(self, rows: torch.Tensor) -> ParallelStates:
         return replace(self, origins=self.origins[rows], steps=self.steps[rows])
@@ -40,7 +34,6 @@ class ParallelHeadsProposer(HeadsProposer):
 
     Args:
         tables: Logits of all heads, (R, D) to (R, K, V').
-        num_heads: K.
         vocabulary: As ``Proposer``'s.
     """
 

@@ -1,10 +1,9 @@
-"""A draft model whose tokens cut texts elsewhere than the main model's do.
+"""Navigation of a draft model's tree by tokens of another vocabulary, by their bytes.
 
-Both write bytes. The draft model reads the main text as its own tokenizer spells it: whole words
-stay, the last one may go on, and then be spelt with other tokens. So the draft model writes from
-before that word, of all its tokens those that agree with what the main model has of it: behind
-" he" it may well write " hello". It writes until the main model's tokenizer knows the next token,
-which is often known only when the word is over.
+The draft model reads the main text in its own tokens. Complete words keep their tokens; the last
+word may continue and then have other tokens. So the draft model predicts from before that word,
+restricted to tokens that agree with the word's bytes so far: after " he" it may write " hello". It
+writes until the main model's next token is certain, which is often at the end of the word.
 """
 
 from __future__ import annotations
@@ -18,79 +17,51 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.draft.draft_tree import DraftTree
-from espnet_medusa.draft.interpreter import UNSAID, Interpreter
+from espnet_medusa.draft.interpreter import UNKNOWN, Interpreter
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.mapping import Follower
 from espnet_medusa.vocabulary.translation import Translation
 
-# Tokenizers join what is near: a token stays with so many behind it, where none can come any more
-# that holds all of them and goes on.
+# Tokenizers merge neighbors: a token is certain with this many tokens after it, if no token
+# contains all of them and continues.
 NEAR = 2
-MOST_TOKENS = 16  # the draft model writes for one token of the main model
-ALTERNATIVES = 16  # that it names for how a word goes on
+MOST_TOKENS = 16  # draft tokens written for one token of the main model
+ALTERNATIVES = 16  # other continuations of a word
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a text of the main model stands in the draft model's tree.
+    """The place of a main text in the draft model's tree."""
 
-    Attributes:
-        settled: Node of the words that stay.
-        follower: The main text behind it.
-        base: Node that the draft model writes from, at or behind ``settled``.
-        ahead: Bytes of the main text behind ``base``.
-        path: Nodes from ``base`` to the main text's end, as the draft's tokenizer spells it.
-        ended: Nothing follows.
-    """
-
-    settled: Prefix
-    follower: Follower
-    base: Prefix
-    ahead: bytes
-    path: tuple[Prefix, ...]
-    ended: bool = False
+    settled: Prefix  # node of the complete words
+    follower: Follower  # the main text after it
+    base: Prefix  # node from which the draft model writes, ``settled`` or a descendant
+    ahead: bytes  # bytes of the main text after ``base``
+    path: tuple[Prefix, ...]  # nodes from ``base`` to the end of the main text, in draft tokens
+    ended: bool = False  # whether the main text has its end token
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The draft model's next token after a node.
+    """The draft model's next token after a node."""
 
-    Attributes:
-        log_probs: (V',) over its tokens.
-        best: By bytes that its text has to begin with: the best token that agrees, and its
-            log-probability; None where no token does.
-    """
-
-    log_probs: torch.Tensor
+    log_probs: torch.Tensor  # (V',) over its tokens
+    # Required first bytes to the best token that agrees and its log-probability, or None.
     best: dict[bytes, tuple[int, float] | None]
 
 
 class Continuation(NamedTuple):
-    """How the draft model goes on behind a place.
+    """The draft model's continuation after a place."""
 
-    Attributes:
-        node: Where it leaves the main text.
-        ahead: Bytes of the main text behind that node.
-        token: Which it writes there.
-        log_prob: Of that token.
-        follows: The main model's token; None where it is not known.
-    """
-
-    node: Prefix
-    ahead: bytes
-    token: int
-    log_prob: float
-    follows: int | None
+    node: Prefix  # last node that agrees with the main text
+    ahead: bytes  # bytes of the main text after that node
+    token: int  # the draft token written there
+    log_prob: float  # of that token
+    follows: int | None  # the main model's next token; None: not certain
 
 
 class Retokenizer(Interpreter):
-    """By bytes, for any two vocabularies.
-
-    Args:
-        tree: What the draft model evaluates.
-        translation: Between the vocabularies.
-        eos: The main model's end symbol.
-    """
+    """For any two vocabularies; ``eos`` is the main model's end token."""
 
     def __init__(self, tree: DraftTree, translation: Translation, eos: int):
         super().__init__(tree)
@@ -117,30 +88,30 @@ class Retokenizer(Interpreter):
             return place
         follower = place.follower.push(token)
         settled = place.settled
-        for found in follower.settled:
-            settled = settled.child(found)
+        for draft_token in follower.settled:
+            settled = settled.child(draft_token)
         return self._place(settled, replace(follower, settled=()))
 
     def _place(self, settled: Prefix, follower: Follower) -> Place:
-        base, spelt, draft = settled, follower.tokens, self.to_draft.target
-        # A beginning of a word may be nothing that the draft's tokens write, though the word is.
-        ahead, stays, written = follower.word + follower.pending, 0, draft.write(spelt)
-        while written == follower.word and stays < len(spelt) - NEAR and ahead:
+        base, tokens, draft = settled, follower.tokens, self.to_draft.target
+        # Draft tokens may be unable to write the beginning of a word that they can write whole.
+        ahead, certain, written = follower.word + follower.pending, 0, draft.write(tokens)
+        while written == follower.word and certain < len(tokens) - NEAR and ahead:
             if self.order.has_extensions(ahead):
                 break
-            ahead = ahead[len(draft.contents[spelt[stays]]) :]
-            stays += 1
-        for token in spelt[:stays]:
+            ahead = ahead[len(draft.contents[tokens[certain]]) :]
+            certain += 1
+        for token in tokens[:certain]:
             base = base.child(token)
         path = [base]
-        for token in spelt[stays:]:
+        for token in tokens[certain:]:
             path.append(path[-1].child(token))
         return Place(settled, follower, base, ahead, tuple(path))
 
     def keep(self, places: Sequence[Place]) -> None:
         self.tree.keep([place.base for place in places])
         for place in places:
-            # The draft model does not continue from before the base any more.
+            # No later draft starts before the base.
             node = place.base.parent
             while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
@@ -156,22 +127,22 @@ class Retokenizer(Interpreter):
         return logits[torch.tensor([different[place] for place in places], device=logits.device)]
 
     def _continuations(self, places: Sequence[Place]) -> list[Continuation | None]:
-        """How the draft model goes on behind each, by as many calls as the longest takes."""
-        found: list[Continuation | None] = [None] * len(places)
+        """Return the continuation of each place; calls are shared by all places."""
+        continuations: list[Continuation | None] = [None] * len(places)
         writing = {row: self._write(place) for row, place in enumerate(places)}
         while writing:
-            wanted: dict[Prefix, None] = {}
-            for row, one in [*writing.items()]:
+            needed: dict[Prefix, None] = {}
+            for row, writer in [*writing.items()]:
                 try:
-                    wanted |= dict.fromkeys(next(one))
+                    needed |= dict.fromkeys(next(writer))
                 except StopIteration as end:
-                    found[row] = end.value
+                    continuations[row] = end.value
                     del writing[row]
-            if wanted:
-                self._ask([node for node in wanted if node not in self._predictions])
-        return found
+            if needed:
+                self._predict([node for node in needed if node not in self._predictions])
+        return continuations
 
-    def _ask(self, nodes: Sequence[Prefix]) -> None:
+    def _predict(self, nodes: Sequence[Prefix]) -> None:
         logits = self.tree.logits(nodes)[:, : len(self.to_main.source)]
         log_probs = logits.float().log_softmax(dim=-1)
         best = [column.tolist() for column in log_probs.max(dim=-1)]
@@ -179,15 +150,16 @@ class Retokenizer(Interpreter):
             self._predictions[node] = Prediction(row, {b"": (token, value)})
 
     def _write(self, place: Place) -> Generator[list[Prefix], None, Continuation | None]:
-        """Yields nodes of which it has to know what follows."""
+        """Yield nodes whose predictions are needed; return the continuation."""
         if place.ended:
             return None
-        found = yield from self._write_behind(place, place.base, place.ahead)
-        if found is None:  # no token agrees: on from what it can read of the word
-            found = yield from self._write_behind(place, place.path[-1], place.follower.pending)
-        return found
+        continuation = yield from self._write_after(place, place.base, place.ahead)
+        if continuation is None:  # no token agrees: continue after the readable part of the word
+            rest = place.follower.pending
+            continuation = yield from self._write_after(place, place.path[-1], rest)
+        return continuation
 
-    def _write_behind(
+    def _write_after(
         self, place: Place, node: Prefix, ahead: bytes
     ) -> Generator[list[Prefix], None, Continuation | None]:
         begun = place.follower.begun or bool(ahead)
@@ -196,7 +168,7 @@ class Retokenizer(Interpreter):
             if not self._fits(node):
                 break
             if node not in self._predictions:
-                # One call evaluates the whole word as it is spelt.
+                # One call evaluates the whole word.
                 at = place.path.index(node) if node in place.path else len(place.path)
                 yield [*filter(self._fits, place.path[at:] or (node,))]
             best = self._best(self._predictions[node], ahead)
@@ -212,7 +184,7 @@ class Retokenizer(Interpreter):
         return leaves and leaves._replace(follows=next(iter(run.tokens), None))
 
     def _known(self, run: Follower) -> bool:
-        """Whether the first token of what the draft model has written stays."""
+        """Return whether the main model's first token of the written text is certain."""
         if run.settled:
             return True
         return len(run.tokens) > NEAR and not self.main_index.has_extensions(run.word + run.pending)
@@ -238,7 +210,7 @@ class Retokenizer(Interpreter):
         The best one counts for the one that it has been found to belong to.
         """
         shape = len(continuations), self.vocab_size
-        merged = torch.full(shape, UNSAID, device=self.tree.device)
+        merged = torch.full(shape, UNKNOWN, device=self.tree.device)
         free = [row for row, one in enumerate(continuations) if one is not None and not one.ahead]
         if free:
             rows = torch.stack(
@@ -247,29 +219,30 @@ class Retokenizer(Interpreter):
             for row, number in zip(rows, free, strict=True):
                 if continuations[number].follows is not None:
                     row[continuations[number].token] = -math.inf
-            carried = self.to_main.map_logits(rows).clamp_(min=UNSAID)
+            carried = self.to_main.map_logits(rows).clamp_(min=UNKNOWN)
             columns = self.to_main.first_tokens.to(merged.device)
             merged[torch.tensor(free, device=merged.device)[:, None], columns] = carried
-        for row, one in enumerate(continuations):
-            if one is None:
+        for row, continuation in enumerate(continuations):
+            if continuation is None:
                 continue
-            if one.ahead:
-                self._add_endings(merged[row], one)
-            if one.follows is not None:
-                _add(merged[row], one.follows, one.log_prob)
+            if continuation.ahead:
+                self._add_endings(merged[row], continuation)
+            if continuation.follows is not None:
+                _add(merged[row], continuation.follows, continuation.log_prob)
         return merged
 
-    def _add_endings(self, row: torch.Tensor, one: Continuation) -> None:
-        """Other ways to go on with what the main model has begun."""
-        ids, log_probs = self._longer(one.ahead), self._predictions[one.node].log_probs
+    def _add_endings(self, row: torch.Tensor, continuation: Continuation) -> None:
+        """Add the log-probabilities of other continuations of an unfinished word."""
+        ahead = continuation.ahead
+        ids, log_probs = self._longer(ahead), self._predictions[continuation.node].log_probs
         values, places = log_probs[ids].topk(min(ALTERNATIVES, len(ids)))
         for token, value in zip(ids[places].tolist(), values.tolist(), strict=True):
-            if token == one.token and one.follows is not None:
+            if token == continuation.token and continuation.follows is not None:
                 continue
-            # Within a word: what its first token is, is not known for certain.
-            spelt = self._spell(self.to_main.source.contents[token][len(one.ahead) :])
-            if spelt and spelt[0] is not None:
-                _add(row, spelt[0], value)
+            # The first main token is only likely: the word may continue.
+            tokens = self._spell(self.to_main.source.contents[token][len(ahead) :])
+            if tokens and tokens[0] is not None:
+                _add(row, tokens[0], value)
 
 
 def _add(row: torch.Tensor, column: int, log_prob: float) -> None:

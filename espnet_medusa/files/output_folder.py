@@ -22,9 +22,7 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
     """Return a hexadecimal digest of everything that an output depends on.
 
     Args:
-        tables: Small files, by content.
         audio: Large files, by size, mode and modification time; they may be missing.
-        options: JSON-serializable options.
     """
     digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))
     for path in tables:

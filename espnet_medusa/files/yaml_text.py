@@ -94,7 +94,6 @@ def _extent(value: Any, depth: int, counts: dict[int, int]) -> int:
     """Count values and characters, with aliases expanded.
 
     Args:
-        value: Part of the document.
         depth: Number of values around it.
         counts: Counts of lists and mappings by identity.
     """

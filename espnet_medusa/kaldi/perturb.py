@@ -58,7 +58,6 @@ def perturb_speed(
         data_dir: Kaldi data directory with transcripts.
         output_dir: Written completely or not at all; not again if nothing has changed.
         factors: Speeds; 1.1 is faster and shorter.
-        nj: Processes.
         allow_pipes: Whether commands in wav.scp may run.
         allow_empty_text: Whether a transcript may be empty (ESPnet's stage 4 drops it later).
 

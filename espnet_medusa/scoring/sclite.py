@@ -147,10 +147,8 @@ def score_trn(
     """Align the utterances of a hypothesis file with those of a reference file.
 
     Args:
-        reference, hypothesis: trn files.
         id_type: The speaker's part of an id: rm, spu_id, swb (up to the first `-`, else `_`),
             wsj (three characters) or sp (all).
-        case_sensitive: Distinguish A-Z from a-z.
         allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
         characters: None: score words; "all": characters; "noascii": characters and runs of
             ASCII.

@@ -57,7 +57,6 @@ def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
 
     Args:
         args: ESPnet's options, which it writes to config.yaml next.
-        model: Built with them.
     """
     for conf, module in (
         (args.encoder_conf, getattr(model, "encoder", None)),

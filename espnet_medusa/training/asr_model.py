@@ -264,7 +264,6 @@ class MedusaASRModel(ESPnetASRModel):
 
         Args:
             counts: Divisor of each head's summed cross-entropy.
-            batch_size: B.
         """
         options = self.options
         heads = range(len(counts) - 1)

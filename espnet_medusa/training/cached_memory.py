@@ -28,8 +28,6 @@ class MemoryCache:
 
     Args:
         asr_model: The model with the initial weights of its training.
-        train_args: ESPnet's training options.
-        device: Device of the encoder.
         preprocess: ESPnet's preprocessing function of audio, or None.
 
     Raises:
@@ -64,9 +62,7 @@ class MemoryCache:
         """Cache the output of all utterances; finished shards are kept.
 
         Args:
-            job: Ids and audio.
             folder: Gets ``memory.scp`` and ``failed_utterances``.
-            batch_size: Utterances per batch.
 
         Returns:
             Number of failed utterances.

@@ -29,15 +29,10 @@ Table = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Cached:
-    """The cached output of one utterance.
+    """The cached output of one utterance."""
 
-    Attributes:
-        archives: Name of an archive to (N, D) float16.
-        lines: Name of a table to the utterance's value in it.
-    """
-
-    archives: Mapping[str, np.ndarray]
-    lines: Mapping[str, str]
+    archives: Mapping[str, np.ndarray]  # name of an archive to (N, D) float16
+    lines: Mapping[str, str]  # name of a table to the utterance's value in it
 
 
 Read = Callable[[str], Utterance]
@@ -46,19 +41,12 @@ Compute = Callable[[Sequence[Utterance]], list[Cached]]
 
 @dataclass(frozen=True)
 class Shards:
-    """Folders that contain the cached output of a job's utterances.
+    """Folders that contain the cached output of a job's utterances."""
 
-    Attributes:
-        job: Ids and audio.
-        folder: Contains the shards and their joined tables.
-        archives: Names of the archives: ``<name>.scp`` of each shard.
-        tables: Names of the text tables of each shard.
-    """
-
-    job: JobInput
-    folder: Path
-    archives: tuple[str, ...]
-    tables: tuple[str, ...] = ()
+    job: JobInput  # ids and audio
+    folder: Path  # Contains the shards and their joined tables
+    archives: tuple[str, ...]  # names of the archives: ``<name>.scp`` of each shard
+    tables: tuple[str, ...] = ()  # names of the text tables of each shard
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,7 +64,6 @@ class Shards:
         Args:
             read: Id to audio; an error concerns this utterance only.
             compute: A batch of utterances to their outputs.
-            batch_size: Utterances per batch.
             share: The shards that this process writes.
         """
         shards = self._shards()[share]

@@ -64,21 +64,14 @@ def check_space(folder: Path, needed: int) -> None:
 
 @dataclass(frozen=True)
 class StateCache:
-    """Runs a frozen Whisper over audio and caches its texts, states and encoder output.
+    """Runs a frozen Whisper over audio and caches its texts, states and encoder output."""
 
-    Attributes:
-        speech2text: The model; its search writes the texts.
-        archives: Of ``STATES``, ``MEMORY`` and ``UNPADDED``, those that are cached.
-        references: Utterance to label (L,) and text that replace the model's; None: the model's.
-        preprocess: ESPnet's preprocessing function of audio, or None.
-        filter_options: Which texts of the model are dropped.
-    """
-
-    speech2text: Speech2Text
-    archives: tuple[str, ...]
+    speech2text: Speech2Text  # the model; its search writes the texts
+    archives: tuple[str, ...]  # of ``STATES``, ``MEMORY`` and ``UNPADDED``, those that are cached
+    # Utterance to label (L,) and text that replace the model's; None: the model's.
     references: Mapping[str, tuple[list[int], str]] | None = None
-    preprocess: Preprocess | None = None
-    filter_options: FilterOptions = FilterOptions()
+    preprocess: Preprocess | None = None  # ESPnet's preprocessing function of audio, or None
+    filter_options: FilterOptions = FilterOptions()  # which texts of the model are dropped
 
     @torch.no_grad()
     def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
@@ -153,9 +146,6 @@ class StateCache:
         """Cache the output for all utterances; finished shards are kept.
 
         Args:
-            job: Ids and audio.
-            folder: Gets the shards.
-            batch_size: Utterances per batch.
             share: The shards that this process writes.
         """
         shards = Shards(job, folder, self.archives, TABLES)
@@ -216,7 +206,6 @@ def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: 
     """Write shape files of states and labels, and the number of occurrences of each token.
 
     Args:
-        folder: Gets the files.
         labels: Utterance to token ids, separated by spaces.
         vocab_size: Tokens V of the model.
         eos: End token, counted once per text.

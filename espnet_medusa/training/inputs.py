@@ -57,10 +57,8 @@ def check_lengths(
     """Check that the decoder has enough positions for each text.
 
     Args:
-        decoder: Has the positions.
         memory_lengths: (B,) frames.
         text_lengths: (B,) tokens.
-        utterances: Ids for messages.
 
     Raises:
         InputError: A text is too long.

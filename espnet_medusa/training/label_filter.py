@@ -26,29 +26,19 @@ MISFIT = "text length"
 
 @dataclass(frozen=True)
 class WrittenText:
-    """The text that a model wrote for an utterance.
+    """The text that a model wrote for an utterance."""
 
-    Attributes:
-        text: With single spaces.
-        duration_s: Duration of the audio in seconds, above 0.
-        ended: Whether the text ended before the decoder's last position.
-    """
-
-    text: str
-    duration_s: float
-    ended: bool = True
+    text: str  # with single spaces
+    duration_s: float  # Duration of the audio in seconds, above 0
+    ended: bool = True  # whether the text ended before the decoder's last position
 
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Thresholds of the filter.
+    """Thresholds of the filter."""
 
-    Attributes:
-        drop_fraction: Share of texts dropped for their length.
-        max_compression_ratio: Bytes of a text divided by its bytes after zlib; Whisper's threshold.
-    """
-
-    drop_fraction: float = 0.05
+    drop_fraction: float = 0.05  # share of texts dropped for their length
+    # Bytes of a text divided by its bytes after zlib; Whisper's threshold.
     max_compression_ratio: float = 2.4
 
     def __post_init__(self):

@@ -51,20 +51,13 @@ class MWERObjective:
 
     The search's prompt is only ``start``. It also searches for the prompt tokens of Whisper's
     labels, which are not words.
-
-    Attributes:
-        pieces: As returned by ``word_pieces``.
-        start: First token of the prompt.
-        end: End token.
-        beam_size: N.
-        threshold: Minimum probability of a token that a head produces.
     """
 
-    pieces: Sequence[str]
-    start: int
-    end: int
-    beam_size: int
-    threshold: float
+    pieces: Sequence[str]  # as returned by ``word_pieces``
+    start: int  # First token of the prompt
+    end: int  # end token
+    beam_size: int  # N
+    threshold: float  # minimum probability of a token that a head produces
 
     def __call__(
         self,
@@ -79,7 +72,6 @@ class MWERObjective:
         mean of the batches' rates.
 
         Args:
-            decoder: Searches without dropout.
             memory: (U, S, D) encoder output; the loss has a gradient for it.
             memory_lengths: (U,).
             references: Tokens of U texts, without ``start`` and ``end``.
@@ -121,7 +113,6 @@ class MWERObjective:
         """Return n-best lists, best first.
 
         Args:
-            decoder: Without dropout.
             memory: (U, S, D) encoder output.
             memory_lengths: (U,).
             max_length: Maximum tokens, limited by the decoder's positions.

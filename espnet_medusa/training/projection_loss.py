@@ -38,17 +38,11 @@ class Objective:
 
 
 class HeadSums(NamedTuple):
-    """Sums over each head's labels, without gradient: (K + 1,) each.
+    """Sums over each head's labels, without gradient: (K + 1,) each."""
 
-    Attributes:
-        cross_entropy: Minus the entropy of smoothed labels, as in ESPnet.
-        divergence: KL(teacher || head); zero without a teacher.
-        correct: Number of labels that are the head's best token.
-    """
-
-    cross_entropy: torch.Tensor
-    divergence: torch.Tensor
-    correct: torch.Tensor
+    cross_entropy: torch.Tensor  # Minus the entropy of smoothed labels, as in ESPnet
+    divergence: torch.Tensor  # KL(teacher || head); zero without a teacher
+    correct: torch.Tensor  # number of labels that are the head's best token
 
 
 def labels_that_count(labels: torch.Tensor) -> torch.Tensor:
@@ -83,7 +77,6 @@ def projected_loss(
         hidden: (n_k, D) of each head, for the last n_k targets.
         targets: (N,) labels.
         weights: (V, D) vocabulary projection of each head; often one for all.
-        objectives: One per head.
         teacher: (N, D) hidden states of the teacher, projected by each head's own projection,
             without gradient.
 
@@ -175,17 +168,11 @@ def _chunks(num_targets: int, columns: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Projection:
-    """The vocabulary projection and its gradient.
+    """The vocabulary projection and its gradient."""
 
-    Attributes:
-        weight: (V, D) in the dtype of matrix products.
-        gradient: (V, D), accumulated, or None.
-        exact: Dtype of logits.
-    """
-
-    weight: torch.Tensor
-    gradient: torch.Tensor | None
-    exact: torch.dtype
+    weight: torch.Tensor  # (V, D) in the dtype of matrix products
+    gradient: torch.Tensor | None  # (V, D), accumulated, or None
+    exact: torch.dtype  # Dtype of logits
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return logits (n, V) of (n, D)."""
@@ -205,7 +192,6 @@ class _Projection:
             hidden: (n, D).
             targets: (n,).
             reference: (n, V) log-probabilities of the teacher.
-            objective: Their weights.
             gradient: (n, D), gets the gradient of ``hidden`` divided by ``objective.scale``.
         """
         logits = self.logits(hidden)

@@ -37,7 +37,6 @@ class Later:
 
     Args:
         find: ``name -> object``; runs the module.
-        name: Name in the module.
     """
 
     def __init__(self, find: Callable[[str], object], name: str):

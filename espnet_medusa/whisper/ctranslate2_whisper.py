@@ -31,15 +31,11 @@ LAYER = re.compile(r"(encoder|decoder)/layer_\d+/ffn/linear_0/weight")
 
 @dataclass(frozen=True)
 class Stored:
-    """The tensors in a variable.
+    """The tensors in a variable."""
 
-    Attributes:
-        shape: Shape of the concatenated parts.
-        parts: transformers' names of tensors with equal numbers of rows, concatenated; None for
-            a bias that transformers does not have.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # shape of the concatenated parts
+    # transformers' names of tensors with equal numbers of rows, concatenated; None for a bias that
+    # transformers does not have.
     parts: tuple[str | None, ...]
 
 

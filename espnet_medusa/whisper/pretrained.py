@@ -70,7 +70,6 @@ class PretrainedWhisper:
 
         Args:
             kind: transformers' ``WhisperEncoder`` or ``WhisperDecoder``.
-            config: Config of this half.
             half: ``ENCODER`` or ``DECODER``.
 
         Raises:

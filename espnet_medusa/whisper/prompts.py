@@ -46,7 +46,6 @@ class WhisperPrompts:
         """Return U language codes; None with English-only models.
 
         Args:
-            decoder: For language detection.
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
             languages: U codes or ``detect``; None: the default.

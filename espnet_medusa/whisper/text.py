@@ -73,9 +73,7 @@ def find_text(
     """Find the vocabulary of a model.
 
     Args:
-        vocab_size: V.
         folder: The model's folder, or None.
-        options: Another source.
         ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
             by default Whisper's.
 

@@ -48,7 +48,6 @@ def split_words(
     Args:
         tokens: Tokens of a text; each one from ``end`` on is a word.
         decode: Convert tokens to text.
-        end: End symbol.
         language: Code; None: English.
     """
     characters = split_characters(tokens, decode)

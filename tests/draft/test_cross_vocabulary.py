@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from espnet_medusa.draft.ctc import CTCProposer
-from espnet_medusa.draft.interpreter import UNSAID, OneToOne
+from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
@@ -255,7 +255,7 @@ def test_a_word_that_goes_on_is_spelt_anew(translations, vocabularies):
     # Whether the word is over, is not asked of ` ba`, that ` bako` goes on with is known.
     assert int(said.argmax()) == coarse.ids[b"ko"]
     assert float(said.max().exp()) == pytest.approx(0.3, abs=0.01)
-    assert said[coarse.ids[b" ba"]] == said[coarse.ids[b"m"]] == UNSAID
+    assert said[coarse.ids[b" ba"]] == said[coarse.ids[b"m"]] == UNKNOWN
     share = hear(proposer, root, []).exp()
     assert float(share[coarse.ids[b"m"]]) == pytest.approx(0.5, abs=0.01)
     # Alone ` bako` is ` ba` there; ` b` is no token, its first one is the space.
@@ -297,9 +297,9 @@ def test_the_same_text_under_other_numbers(translations, vocabularies):
     names = {name: number for number, name in enumerate(v2.names) if name}
     for number, name in enumerate(v3.names):
         if name is not None:
-            expected = own[names[name]] if name in names else torch.tensor(UNSAID)
+            expected = own[names[name]] if name in names else torch.tensor(UNKNOWN)
             torch.testing.assert_close(said[number], expected, rtol=1e-4, atol=1e-4)
-    assert said[v3.special["yue"]] == UNSAID
+    assert said[v3.special["yue"]] == UNKNOWN
 
 
 @torch.no_grad()
