@@ -290,8 +290,8 @@ def test_merged_statistics_that_are_malformed(exp, capsys, content):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--config", "plan.yaml"], "give --output"),
-        (["--config", "plan.yaml", "--output", "x", "--plain", "y"], "the plan says"),
+        (["--config", "plan.yaml"], "requires --output"),
+        (["--config", "plan.yaml", "--output", "x", "--plain", "y"], "--plain: not allowed"),
     ],
 )
 def test_options_that_do_not_go_together(capsys, options, message):
