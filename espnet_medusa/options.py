@@ -37,7 +37,6 @@ def read_yaml(path: Path, remedy: str) -> Any:
     """Read a YAML file.
 
     Args:
-        path: The file.
         remedy: What to do, for messages.
 
     Raises:

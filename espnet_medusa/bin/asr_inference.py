@@ -113,7 +113,6 @@ def run(
     """Parse the command line and decode; a user error becomes one line.
 
     Args:
-        parser: Parser of the command.
         inference: Decodes with the options, and returns how many utterances failed.
         cmd: Command line; None: that of the process.
 
@@ -141,9 +140,6 @@ def run(
 
 def inference(options: dict) -> int:
     """Decode one job.
-
-    Args:
-        options: Parsed command line.
 
     Returns:
         Number of utterances without a result.

@@ -129,7 +129,6 @@ def make_main(
 
     Args:
         name: Name of the command, for messages.
-        description: Text of the help.
         add_options: Adds the options to the parser.
         work: Takes the options; returns an exit status, None for 0.
     """

@@ -42,9 +42,6 @@ def main(cmd: list[str] | None = None) -> None:
 def inference(options: dict) -> int:
     """Decode one job.
 
-    Args:
-        options: Parsed command line.
-
     Returns:
         Number of utterances without a result.
 

@@ -118,7 +118,6 @@ def choose_formats(
 
     Args:
         output_format: Value of ``--output_format``.
-        options: Options of long audio.
         reason: Why the model writes no timestamps; None: it does.
 
     Raises:

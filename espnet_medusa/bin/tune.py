@@ -88,11 +88,7 @@ def _wav_scp(args: argparse.Namespace) -> Path:
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the decode config to tune: keys of the file, and options of the command line.
-
-    Args:
-        options: Parsed command line.
-    """
+    """Return the decode config to tune: keys of the file, and options of the command line."""
     config = {}
     if options["config"] is not None:
         config = read_yaml(Path(options["config"]), "give a decode config") or {}

@@ -71,11 +71,7 @@ def call_plugin(name: str, method: str, *arguments: Any) -> Any:
 
 
 class Workers:
-    """The workers of a cluster; the package versions of new workers are checked.
-
-    Args:
-        client: Client of the cluster.
-    """
+    """The workers of a cluster; the package versions of new workers are checked."""
 
     def __init__(self, client: Client):
         self.client = client

@@ -33,24 +33,15 @@ class ClusterDecoder:
 
     The scheduler has at most ``TASKS_AHEAD`` tasks per worker. A task consists of ids and paths;
     workers read the audio. An utterance has one outcome, however often its task ran.
-
-    Attributes:
-        client: Client of the cluster.
-        workers: Workers of the cluster.
-        plugin: Name of the workers' plugin that has the model.
-        rate: Sample rate of the model, which a worker returns.
-        wav_scp: Path of wav.scp, next to which utt2num_samples may be.
-        batch_size: Most utterances that a worker decodes together.
-        max_batch_frames: Most frames of 10 ms of a batch; None: no limit.
     """
 
-    client: Client
-    workers: Workers
-    plugin: str
-    rate: Future
-    wav_scp: Path
-    batch_size: int = 1
-    max_batch_frames: int | None = None
+    client: Client  # Client of the cluster
+    workers: Workers  # Workers of the cluster
+    plugin: str  # name of the workers' plugin that has the model
+    rate: Future  # Sample rate of the model, which a worker returns
+    wav_scp: Path  # path of wav.scp, next to which utt2num_samples may be
+    batch_size: int = 1  # most utterances that a worker decodes together
+    max_batch_frames: int | None = None  # most frames of 10 ms of a batch; None: no limit
 
     @cached_property
     def sample_rate_hz(self) -> int:
@@ -168,7 +159,6 @@ def cluster_decoder(
     """Prepare the workers of a cluster to decode a job.
 
     Args:
-        client: Client of the cluster.
         open_decoder: Opens the model; it is pickled for the workers.
         use_gpu: Whether each worker takes a GPU.
         options: Other fields of ``ClusterDecoder``: ``wav_scp`` and limits of batches.

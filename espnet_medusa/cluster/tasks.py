@@ -27,7 +27,6 @@ def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path)
     Args:
         keys: Utterance ids.
         entries: Utterance id to the value in wav.scp.
-        wav_scp: Path of wav.scp.
     """
     table = wav_scp.parent / SAMPLES
     samples = scan_table(table).entries if table.is_file() else {}
@@ -64,7 +63,6 @@ def plan_tasks(
         lengths: Utterance id to frames of 10 ms.
         batch_size: Most utterances that are decoded together.
         max_batch_frames: Most frames of a batch; None: no limit.
-        workers: Number of workers.
 
     Returns:
         Ids of each task. A task has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks

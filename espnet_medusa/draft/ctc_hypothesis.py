@@ -50,7 +50,6 @@ class Retokenization:
 
     Args:
         units: Bytes of each unit; the branch's label of unit n is n + 1, its blank 0.
-        tokens: The decoder's vocabulary.
     """
 
     def __init__(self, units: Sequence[bytes], tokens: Vocabulary):

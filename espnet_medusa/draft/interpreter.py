@@ -44,7 +44,6 @@ class OneToOne(Interpreter):
     """For vocabularies that are equal, or differ only in token ids; places are nodes of the tree.
 
     Args:
-        tree: The draft model's tree.
         end: The draft model's end token.
         feed: The draft model's token of each main token, -1 for none; None: the same ids.
         columns: (V,) column of the draft model's logits of each main token, -1 for none; None: the

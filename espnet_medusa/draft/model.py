@@ -43,7 +43,6 @@ class DraftModelProposer(Proposer):
     several calls.
 
     Args:
-        decoder: The draft model's.
         eos: The main model's end token.
         translation: Between the main model's vocabulary and the draft model's; None: they are
             equal.

@@ -20,17 +20,11 @@ Encoded = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class AudioLimits:
-    """The audio that a model accepts.
+    """The audio that a model accepts."""
 
-    Attributes:
-        sample_rate_hz: Sample rate.
-        window_s: Longest audio; None without limit.
-        padded: Whether the encoder pads all audio to the window.
-    """
-
-    sample_rate_hz: int
-    window_s: float | None = None
-    padded: bool = False
+    sample_rate_hz: int  # Sample rate
+    window_s: float | None = None  # Longest audio; None without limit
+    padded: bool = False  # whether the encoder pads all audio to the window
 
     def frames(self, samples: int) -> int:
         """Return the number of 10 ms frames that the encoder reads, padding included."""
@@ -53,19 +47,14 @@ def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits
 
 @dataclass(frozen=True)
 class SpeechEncoder:
-    """An encoder with all network parts before the decoder.
+    """An encoder with all network parts before the decoder."""
 
-    Attributes:
-        encode: ``(inputs (U, N, ...), lengths (U,))`` to encoder output (U, S, D) and lengths (U,).
-        whisper: Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
-        together: Whether a batch gives the same output as single utterances.
-        packed: Whether ``encode`` has its own copy of the weights of ``whisper``.
-    """
-
+    # ``(inputs (U, N, ...), lengths (U,))`` to encoder output (U, S, D) and lengths (U,).
     encode: Callable[[torch.Tensor, torch.Tensor], Encoded]
+    # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    together: bool = True
-    packed: bool = False
+    together: bool = True  # whether a batch gives the same output as single utterances
+    packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
@@ -94,7 +83,6 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
     """Build the runtime of an ESPnet model up to its decoder.
 
     Args:
-        model: Trained.
         precision: As the decode option ``encoder_precision``; None: that of the weights. Only for a
             Whisper encoder without frontend, normalization, pre-encoder, post-encoder and cropping.
 
@@ -142,7 +130,6 @@ class AudioBatch:
 
     Args:
         speeches: U times (samples,) in [-1, 1].
-        device: Device of the encoders.
         dtype: Of the samples on the device.
     """
 
@@ -191,14 +178,10 @@ class AudioBatch:
 
 @dataclass(frozen=True)
 class RecordingFeatures:
-    """Features of a long recording.
+    """Features of a long recording."""
 
-    Attributes:
-        frames: Length of the recording in frames of 10 ms.
-        kinds: (frames + window, num_mel_bins) by kind; a window of silence follows the recording.
-    """
-
-    frames: int
+    frames: int  # length of the recording in frames of 10 ms
+    # (frames + window, num_mel_bins) by kind; a window of silence follows the recording.
     kinds: Mapping[FeatureKind, torch.Tensor]
 
 

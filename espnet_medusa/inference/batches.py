@@ -23,19 +23,12 @@ Decode = Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Decoding]]
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance to decode.
+    """An utterance to decode."""
 
-    Attributes:
-        key: Utterance id.
-        speech: (samples,) in [-1, 1].
-        frames: Frames of 10 ms, including padding to the encoder's window.
-        language: Language code for Whisper's prompt; None: that of the search.
-    """
-
-    key: str
-    speech: np.ndarray
-    frames: int
-    language: str | None = None
+    key: str  # utterance id
+    speech: np.ndarray  # (samples,) in [-1, 1]
+    frames: int  # Frames of 10 ms, including padding to the encoder's window
+    language: str | None = None  # Language code for Whisper's prompt; None: that of the search
 
 
 def make_batches(
@@ -44,7 +37,6 @@ def make_batches(
     """Group utterances of similar lengths, the longest first.
 
     Args:
-        lengths: Frames of each utterance.
         batch_size: Most utterances of a batch.
         max_frames: Most frames of a batch, rows times the longest; None: no limit. A longer
             utterance is a batch alone.
@@ -97,10 +89,6 @@ def decode_together(
     decode: Decode, utterances: Sequence[Utterance]
 ) -> Iterator[tuple[Utterance, Decoding | Exception]]:
     """Decode a batch; decode smaller batches if it exceeds GPU memory or an utterance fails.
-
-    Args:
-        decode: Decodes several utterances together.
-        utterances: The batch.
 
     Yields:
         Each utterance with its result or its error.

@@ -25,8 +25,6 @@ def with_search(
     """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
     Args:
-        model: Without search.
-        espnet_options: ESPnet's options as given.
         espnet: The search that ESPnet built from them.
 
     Returns:

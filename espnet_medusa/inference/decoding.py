@@ -18,42 +18,29 @@ Result = tuple[str | None, list[str], list[int], Hypothesis]
 
 @dataclass(frozen=True)
 class Decoding:
-    """The result of one utterance.
+    """The result of one utterance."""
 
-    Attributes:
-        results: N-best list of text, tokens, token ids and hypothesis; empty if none ended.
-        statistics: Seconds, decoder calls and drafts.
-        language: Code; None if unknown.
-        segments: Segments with times, of long audio; None: decoded without timestamps.
-    """
-
+    # N-best list of text, tokens, token ids and hypothesis; empty if none ended.
     results: list[Result]
-    statistics: DecodingStatistics
-    language: str | None = None
+    statistics: DecodingStatistics  # seconds, decoder calls and drafts
+    language: str | None = None  # Code; None if unknown
+    # Segments with times, of long audio; None: decoded without timestamps.
     segments: tuple[Segment, ...] | None = None
 
 
 @dataclass(frozen=True)
 class TextWriter:
-    """Converts token ids to text.
+    """Converts token ids to text."""
 
-    Attributes:
-        converter: ESPnet's, ids to tokens.
-        tokenizer: ESPnet's, tokens to text; None: results have no text.
-        hidden_ids: Token ids that results leave out.
-        nbest: Maximum number of results per utterance.
-    """
-
-    converter: Any
-    tokenizer: Any
-    hidden_ids: frozenset[int]
-    nbest: int
+    converter: Any  # ESPnet's, ids to tokens
+    tokenizer: Any  # ESPnet's, tokens to text; None: results have no text
+    hidden_ids: frozenset[int]  # Token ids that results leave out
+    nbest: int  # maximum number of results per utterance
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
         """Return the n-best results of an utterance.
 
         Args:
-            state: After the search.
             prompt: P tokens at the start of the hypotheses.
             scorers: Names of the parts of their scores.
         """
@@ -82,10 +69,7 @@ def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -
     other, and its lines have the times at which its share begins and ends.
 
     Args:
-        samples: Length of the audio.
-        hypothesis: Best text.
         started: Begin of the share, in seconds since the epoch (``time.time``).
-        seconds: Length of the share.
     """
     if not logger.isEnabledFor(logging.INFO):
         return

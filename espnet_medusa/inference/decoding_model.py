@@ -32,35 +32,20 @@ from espnet_medusa.whisper.prompts import WhisperPrompts
 
 @dataclass(frozen=True)
 class DecodingModel:
-    """All that decoding needs; ``Speech2Text.model``.
+    """All that decoding needs; ``Speech2Text.model``."""
 
-    Attributes:
-        trained: ESPnet's module with its config.
-        options: Decode options, with defaults of the model.
-        encoder: Audio to encoder output.
-        audio: The audio that model and draft model accept: sample rate and window.
-        prompts: Whisper's prompts; None: the model was trained without them.
-        start: Token ids at the start of each hypothesis if ``prompts`` is None.
-        limits: Least and greatest length of hypotheses.
-        writer: Token ids to text.
-        device: Device of the model.
-        dtype: Of its weights.
-        search: Greedy or beam search; None: ESPnet's own search decodes.
-        draft_model: None: the drafter uses no second model.
-    """
-
-    trained: TrainedModel
-    options: DecodeOptions
-    encoder: SpeechEncoder
-    audio: AudioLimits
-    prompts: WhisperPrompts | None
-    start: list[int]
-    limits: LengthLimits
-    writer: TextWriter
-    device: torch.device
-    dtype: torch.dtype
-    search: Search | None = None
-    draft_model: DraftModel | None = None
+    trained: TrainedModel  # ESPnet's module with its config
+    options: DecodeOptions  # Decode options, with defaults of the model
+    encoder: SpeechEncoder  # Audio to encoder output
+    audio: AudioLimits  # the audio that model and draft model accept: sample rate and window
+    prompts: WhisperPrompts | None  # Whisper's prompts; None: the model was trained without them
+    start: list[int]  # Token ids at the start of each hypothesis if ``prompts`` is None
+    limits: LengthLimits  # Least and greatest length of hypotheses
+    writer: TextWriter  # Token ids to text
+    device: torch.device  # device of the model
+    dtype: torch.dtype  # of its weights
+    search: Search | None = None  # Greedy or beam search; None: ESPnet's own search decodes
+    draft_model: DraftModel | None = None  # none: the drafter uses no second model
 
     @property
     def asr_model(self) -> torch.nn.Module:
@@ -132,9 +117,6 @@ class DecodingModel:
 
 class DraftModelOnDemand:
     """Opens the draft model of the decode options when a search needs its proposer.
-
-    Args:
-        model: The main model.
 
     Attributes:
         opened: None before.

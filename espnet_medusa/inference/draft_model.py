@@ -77,7 +77,6 @@ class DraftModel:
 
         Args:
             tokens: V token names of the main model, by id.
-            eos: Its end symbol.
             vocabulary: Returns the text of each of its tokens.
             precision: As ``decoder_precision``.
 
@@ -95,7 +94,6 @@ class DraftModel:
         """Encode U utterances and translate their prompts.
 
         Args:
-            audio: U utterances.
             prompts: Of the main model, U.
             whisper: The main model's special tokens, if they are Whisper's.
         """
@@ -140,8 +138,6 @@ def open_draft_model(
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper, as ``whisper_model``.
         model_file: Weights of the experiment; None: those of its folder.
-        device: Device of the model.
-        dtype: Of its weights.
         encoder_precision: As the decode option; None: ``dtype``.
 
     Raises:

@@ -48,17 +48,11 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained ESPnet model.
+    """A trained ESPnet model."""
 
-    Attributes:
-        asr_model: ESPnet's module with its weights.
-        train_args: The experiment's config.
-        tokenizer: Hugging Face tokenizer; None: the one that the config names.
-    """
-
-    asr_model: torch.nn.Module
-    train_args: Namespace
-    tokenizer: Any = None
+    asr_model: torch.nn.Module  # ESPnet's module with its weights
+    train_args: Namespace  # the experiment's config
+    tokenizer: Any = None  # Hugging Face tokenizer; None: the one that the config names
 
     def vocabulary(self) -> Vocabulary:
         """Return the text of each token.
@@ -91,8 +85,6 @@ def read_model(
 
     Args:
         config: Its ``config.yaml``.
-        model_file: Its weights.
-        device: Device of the model.
         task: ESPnet's task of the model.
 
     Raises:
@@ -116,7 +108,6 @@ def open_whisper_model(
 
     Args:
         whisper_model: As for ``open_whisper``.
-        device: Device of the model.
         heads: As for ``attach_heads``, whose message is logged.
         shipped: As for ``attach_heads``.
 
@@ -194,7 +185,6 @@ def find_weights(folder: Path, option: str) -> Path:
     """Find the weights in an experiment's folder.
 
     Args:
-        folder: Of the experiment.
         option: Name of the option for the folder; ``<option>_file`` is that for the weights.
 
     Raises:

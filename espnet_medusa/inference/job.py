@@ -19,18 +19,12 @@ AUDIO_TYPES = ("sound", "kaldi_ark")
 
 @dataclass(frozen=True)
 class JobInput:
-    """The utterances of a job.
+    """The utterances of a job."""
 
-    Attributes:
-        keys: Utterance ids, in order.
-        entries: Utterance id to the value in wav.scp.
-        problems: Utterance id to what is wrong with its line.
-        languages: Utterance id to language code, where it differs from the search's.
-    """
-
-    keys: list[str]
-    entries: Mapping[str, str]
-    problems: Mapping[str, str]
+    keys: list[str]  # utterance ids, in order
+    entries: Mapping[str, str]  # utterance id to the value in wav.scp
+    problems: Mapping[str, str]  # utterance id to what is wrong with its line
+    # Utterance id to language code, where it differs from the search's.
     languages: Mapping[str, str] = field(default_factory=dict)
 
 

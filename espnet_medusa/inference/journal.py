@@ -29,20 +29,14 @@ class NBestEntry:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Result of one utterance.
+    """Result of one utterance."""
 
-    Attributes:
-        key: Utterance id.
-        nbest: Hypotheses, the best first.
-        statistics: Calls, tokens and seconds.
-        language: Language code; None: the model has no languages.
-        segments: Segments of long audio; None: the utterance was decoded as a whole.
-    """
-
-    key: str
-    nbest: list[NBestEntry]
+    key: str  # utterance id
+    nbest: list[NBestEntry]  # Hypotheses, the best first
+    # Calls, tokens and seconds.
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    language: str | None = None
+    language: str | None = None  # Language code; None: the model has no languages
+    # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
 
 
@@ -141,7 +135,6 @@ def write_summary(
     """Write ``statistics.json``, ``failed_utterances`` and, for long audio, ``segments``.
 
     Args:
-        folder: Output folder.
         statistics: Id to statistics of each utterance with a result.
         failed: Id to the reason why there is no result.
         segments: Id to the segments of long audio, None for other audio.

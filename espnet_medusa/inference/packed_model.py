@@ -116,15 +116,10 @@ def open_packed_model(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The files of an unpacked model.
+    """The files of an unpacked model."""
 
-    Attributes:
-        name: Archive or folder, for messages.
-        folder: Of the files.
-    """
-
-    name: Path
-    folder: Path
+    name: Path  # Archive or folder, for messages
+    folder: Path  # of the files
 
     def files(self) -> dict[str, Path]:
         """Return weights and configs by option.
@@ -193,7 +188,6 @@ def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
     Args:
         value: The config, or a part of it.
         change: Called with a text and its ``field``.
-        field: Of the part.
     """
     if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
         return value
@@ -220,8 +214,6 @@ def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -
 
     Args:
         model: Weights and configs by ESPnet's option names.
-        more: Other files and folders.
-        archive: Zip archive to write.
 
     Raises:
         InputError: A file is missing or not below the current folder, or a config names such a

@@ -18,10 +18,7 @@ class Progress:
     beginning of a log line.
 
     Args:
-        total: Amount of work.
         done: Amount that an earlier run did.
-        what: Name of the work.
-        unit: Unit of the amounts.
     """
 
     def __init__(

@@ -29,17 +29,11 @@ def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
 
 @dataclass(frozen=True)
 class UtteranceReader:
-    """Reads entries of wav.scp; the sample rate must be the model's.
+    """Reads entries of wav.scp; the sample rate must be the model's."""
 
-    Attributes:
-        limits: Audio that the model accepts.
-        preprocess: ESPnet's preprocessing function, or None.
-        allow_pipes: Whether commands in wav.scp may run.
-    """
-
-    limits: AudioLimits
-    preprocess: Preprocess | None = None
-    allow_pipes: bool = False
+    limits: AudioLimits  # Audio that the model accepts
+    preprocess: Preprocess | None = None  # ESPnet's preprocessing function, or None
+    allow_pipes: bool = False  # whether commands in wav.scp may run
 
     def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
         """Read one utterance.

@@ -60,7 +60,6 @@ class Speech2Text(ESPnetSpeech2Text):
 
     Args:
         asr_train_config: The experiment's ``config.yaml``.
-        asr_model_file: Its weights.
         trained: A model in memory, in place of these files.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``; above 1, ESPnet's search is refused.
@@ -147,7 +146,6 @@ class Speech2Text(ESPnetSpeech2Text):
                 None: ``options`` name an experiment.
             heads: For a Whisper: ``auto`` attaches heads of the package if they were trained on
                 these weights; ``none``: no heads; or a folder of heads.
-            options: As for the class.
 
         Raises:
             InputError: There is no such model, or an option is not usable.

@@ -31,25 +31,19 @@ from espnet_medusa.upstream.compat import Hypothesis
 class UtteranceDecoder:
     """Decodes in batches; audio longer than the model's window comes last, window after window.
 
-    Attributes:
-        speech2text: Model and search.
-        reader: Reads the audio.
-        batch_size: Most utterances that are decoded together, or windows of long audio.
-        max_batch_frames: Most frames of 10 ms of a batch, rows times the longest; None: no limit.
-        long_form: Options for audio longer than the window; None: such audio fails.
-        all_in_windows: Whether shorter audio is decoded as long audio, too.
-        on_decoded: Called with the seconds of audio that were decoded since the last call.
-
     Raises:
         InputError: ``all_in_windows`` with a model that writes no timestamps.
     """
 
-    speech2text: Speech2Text
-    reader: UtteranceReader
-    batch_size: int = 1
+    speech2text: Speech2Text  # model and search
+    reader: UtteranceReader  # Reads the audio
+    batch_size: int = 1  # most utterances that are decoded together, or windows of long audio
+    # Most frames of 10 ms of a batch, rows times the longest; None: no limit.
     max_batch_frames: int | None = None
+    # Options for audio longer than the window; None: such audio fails.
     long_form: LongFormOptions | None = None
-    all_in_windows: bool = False
+    all_in_windows: bool = False  # whether shorter audio is decoded as long audio, too
+    # Called with the seconds of audio that were decoded since the last call.
     on_decoded: Callable[[float], None] = lambda seconds: None
 
     def __post_init__(self) -> None:
@@ -98,7 +92,6 @@ class UtteranceDecoder:
         """Read one utterance after the other.
 
         Args:
-            job: Entries and languages.
             keys: Utterance ids.
             failed: Gets the utterances that cannot be read.
             too_long: Gets those longer than the model's window; None: these are read, too.

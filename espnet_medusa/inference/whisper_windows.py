@@ -33,10 +33,6 @@ from espnet_medusa.whisper.transcript import TranscriptText, split_words
 class WhisperWindows:
     """The ``WindowDecoder`` of a Whisper, with the model's search, drafts and precision.
 
-    Args:
-        model: The model.
-        options: Of long audio.
-
     Raises:
         InputError: The model or its search cannot decode windows with timestamps.
     """

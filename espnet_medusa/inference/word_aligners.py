@@ -29,17 +29,11 @@ WordAligner = Callable[[torch.Tensor, int, Sequence[WordTokens], str | None], li
 
 @dataclass(frozen=True)
 class AttentionAligner:
-    """A ``WordAligner`` by cross-attention, in a teacher-forced pass without timestamps.
+    """A ``WordAligner`` by cross-attention, in a teacher-forced pass without timestamps."""
 
-    Attributes:
-        decoder: The trained module.
-        prompts: Whisper's.
-        frames_per_s: Of the encoder output.
-    """
-
-    decoder: WhisperMedusaDecoder
-    prompts: WhisperPrompts
-    frames_per_s: float
+    decoder: WhisperMedusaDecoder  # the trained module
+    prompts: WhisperPrompts  # Whisper's
+    frames_per_s: float  # of the encoder output
 
     def __call__(
         self, memory: torch.Tensor, frames: int, words: Sequence[WordTokens], language: str | None
@@ -58,19 +52,14 @@ class AttentionAligner:
 
 @dataclass(frozen=True)
 class CTCAligner:
-    """A ``WordAligner`` by forced alignment with a CTC branch, without the decoder.
+    """A ``WordAligner`` by forced alignment with a CTC branch, without the decoder."""
 
-    Attributes:
-        log_probs: ``(memory (1, S, D)) -> (1, S', N)`` of the branch.
-        labels_of: The branch's labels of a token of the decoder; empty if it has none.
-        blank: Label of its blank.
-        frames_per_s: Of the encoder output.
-    """
-
+    # ``(memory (1, S, D)) -> (1, S', N)`` of the branch.
     log_probs: Callable[[torch.Tensor], torch.Tensor]
+    # The branch's labels of a token of the decoder; empty if it has none.
     labels_of: Callable[[int], Sequence[int]]
-    blank: int
-    frames_per_s: float
+    blank: int  # Label of its blank
+    frames_per_s: float  # of the encoder output
 
     @torch.no_grad()
     def __call__(
@@ -96,9 +85,7 @@ def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -
     """Build the aligner of an option ``word_times``.
 
     Args:
-        model: A Whisper.
         source: One of ``WORD_TIMES``.
-        frames_per_s: Of the encoder output.
     """
     network = model.asr_model
     if source == ATTENTION:

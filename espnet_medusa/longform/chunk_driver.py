@@ -73,7 +73,6 @@ class ChunkedLongForm:
     """Decodes recordings of any length, several chunks of speech per batch.
 
     Args:
-        decoder: Decodes windows.
         options: How speech is found, and how each chunk is decoded.
         batch_size: Maximum number of windows per batch.
     """

@@ -36,7 +36,6 @@ def align_units(log_probs: np.ndarray, units: Sequence[int], blank: int) -> Unit
     Args:
         log_probs: (S, N) of a CTC branch, S above 0.
         units: L columns, none of them the blank.
-        blank: Column of the blank.
     """
     frames, units = len(log_probs), np.asarray(units, dtype=int)
     repeats = np.count_nonzero(units[1:] == units[:-1])  # a blank separates equal units
@@ -97,9 +96,6 @@ def time_words_by_units(
     Args:
         words: W texts and tokens.
         sizes: W numbers of units, L in all.
-        spans: Of the L units.
-        frames_per_s: Of the branch.
-        duration_s: Of the window.
     """
     edges = np.cumsum([0, *sizes])
     timed = [

@@ -20,7 +20,6 @@ class LongForm:
     """Decodes recordings of any length.
 
     Args:
-        decoder: Decodes windows.
         options: Prompts, fallback and word times.
         batch_size: Maximum number of recordings per batch.
     """

@@ -13,21 +13,13 @@ from espnet_medusa.longform.options import LongFormOptions
 
 @dataclass(frozen=True)
 class WindowDecoding:
-    """The result of one attempt at a window.
+    """The result of one attempt at a window."""
 
-    Attributes:
-        tokens: Without prompt and end symbol.
-        text: Of the tokens, without timestamps.
-        temperature: Of the attempt.
-        average_log_probability: Of the tokens and the end symbol.
-        no_speech_probability: Of the no-speech token after the start of the transcript.
-    """
-
-    tokens: tuple[int, ...]
-    text: str
-    temperature: float
-    average_log_probability: float
-    no_speech_probability: float
+    tokens: tuple[int, ...]  # without prompt and end symbol
+    text: str  # of the tokens, without timestamps
+    temperature: float  # of the attempt
+    average_log_probability: float  # of the tokens and the end symbol
+    no_speech_probability: float  # of the no-speech token after the start of the transcript
 
     @property
     def log_probability(self) -> float:

@@ -18,19 +18,12 @@ NEAR_EDGE_S = 2.0
 
 
 class Stretch(NamedTuple):
-    """A window and its place in the recording.
+    """A window and its place in the recording."""
 
-    Attributes:
-        window: The window.
-        window_end_s: End of a window of full length.
-        frames: Of the recording, 10 ms each.
-        last_speech_s: End of the last word before the window.
-    """
-
-    window: Window
-    window_end_s: float
-    frames: int
-    last_speech_s: float
+    window: Window  # the window
+    window_end_s: float  # end of a window of full length
+    frames: int  # of the recording, 10 ms each
+    last_speech_s: float  # end of the last word before the window
 
 
 def is_anomalous(segment: Segment | None) -> bool:

@@ -21,21 +21,13 @@ HOT = 0.5  # a text of a higher temperature is not used as prompt
 
 @dataclass
 class History:
-    """The tokens of a recording so far, for prompts.
+    """The tokens of a recording so far, for prompts."""
 
-    Attributes:
-        initial: Tokens of the user's prompt.
-        most: Maximum number of tokens of a prompt.
-        carries_initial: Whether the user's prompt precedes every window.
-        tokens: The user's prompt and all decoded tokens.
-        forgotten: Number of first tokens that are not used in prompts any more.
-    """
-
-    initial: tuple[int, ...]
-    most: int
-    carries_initial: bool = False
-    tokens: list[int] = field(init=False)
-    forgotten: int = 0
+    initial: tuple[int, ...]  # tokens of the user's prompt
+    most: int  # maximum number of tokens of a prompt
+    carries_initial: bool = False  # whether the user's prompt precedes every window
+    tokens: list[int] = field(init=False)  # the user's prompt and all decoded tokens
+    forgotten: int = 0  # number of first tokens that are not used in prompts any more
 
     def __post_init__(self) -> None:
         self.tokens = [*self.initial]
@@ -65,29 +57,18 @@ def _last(tokens: list[int], count: int) -> list[int]:
 
 @dataclass
 class MovingWindow:
-    """Moves through a recording as the window of openai-whisper's ``transcribe``.
+    """Moves through a recording as the window of openai-whisper's ``transcribe``."""
 
-    Attributes:
-        frames: Of the recording, 10 ms each.
-        window_frames: Of the model's window.
-        clock: Converts timestamps.
-        text: Converts tokens to text.
-        options: Prompts, word times and thresholds.
-        history: Tokens for prompts.
-        seek: First frame of the next window.
-        clips: First and last frames of the clips that are not decoded yet.
-        last_speech_s: End of the last word.
-    """
-
-    frames: int
-    window_frames: int
-    clock: Clock
-    text: TranscriptText
-    options: LongFormOptions
-    history: History
-    seek: int = field(init=False)
+    frames: int  # of the recording, 10 ms each
+    window_frames: int  # of the model's window
+    clock: Clock  # Converts timestamps
+    text: TranscriptText  # Converts tokens to text
+    options: LongFormOptions  # Prompts, word times and thresholds
+    history: History  # tokens for prompts
+    seek: int = field(init=False)  # First frame of the next window
+    # First and last frames of the clips that are not decoded yet.
     clips: list[tuple[int, int]] = field(init=False)
-    last_speech_s: float = 0.0
+    last_speech_s: float = 0.0  # end of the last word
 
     def __post_init__(self) -> None:
         self.clips = clips_in_frames(self.options.clip_timestamps, self.frames)
@@ -120,7 +101,6 @@ class MovingWindow:
 
         Args:
             window: From ``next``.
-            decoding: Of the window.
             align: Computes word times; None: segments have no words.
         """
         if is_silence(decoding, self.options):

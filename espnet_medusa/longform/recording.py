@@ -17,19 +17,12 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 @dataclass(frozen=True)
 class LongRecording:
-    """A recording to decode.
+    """A recording to decode."""
 
-    Attributes:
-        key: Identifies it.
-        samples: (samples,) in [-1, 1], at the model's rate.
-        language: Code; None: that of the decode options.
-        name: For messages.
-    """
-
-    key: Any
-    samples: np.ndarray
-    language: str | None = None
-    name: str = "audio"
+    key: Any  # Identifies it
+    samples: np.ndarray  # (samples,) in [-1, 1], at the model's rate
+    language: str | None = None  # Code; None: that of the decode options
+    name: str = "audio"  # for messages
 
     @property
     def frames(self) -> int:
@@ -44,21 +37,14 @@ class LongRecording:
 
 @dataclass
 class Passage:
-    """A part of a recording in which each window depends on the previous one.
+    """A part of a recording in which each window depends on the previous one."""
 
-    Attributes:
-        recording: The recording; None after its last step.
-        window: Moves through the passage.
-        last_frame: The passage ends with the window that reaches this frame of 10 ms.
-        segments: So far.
-        reported: How many of them steps have returned.
-    """
-
+    # The recording; None after its last step.
     recording: RunningRecording | None = field(repr=False, compare=False)
-    window: MovingWindow
-    last_frame: int
-    segments: list[Segment] = field(default_factory=list)
-    reported: int = 0
+    window: MovingWindow  # Moves through the passage
+    last_frame: int  # the passage ends with the window that reaches this frame of 10 ms
+    segments: list[Segment] = field(default_factory=list)  # So far
+    reported: int = 0  # how many of them steps have returned
 
     def next(self) -> Window | None:
         """Return the next window, or None at the end."""
@@ -70,27 +56,16 @@ class Passage:
 
 @dataclass
 class RunningRecording:
-    """A recording and its results so far.
+    """A recording and its results so far."""
 
-    Attributes:
-        key: That of the recording.
-        features: Of the whole recording; None if nothing is decoded, and after the last step.
-        duration_s: Of the whole recording.
-        language: Code; None for English-only models.
-        passages: In order.
-        statistics: Of all windows.
-        score: Log-probability of all windows with text, timestamps and ends included.
-        error: The exception that ended it early, or None.
-    """
-
-    key: Any
-    features: Any
-    duration_s: float
-    language: str | None = None
-    passages: list[Passage] = field(default_factory=list)
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    score: float = 0.0
-    error: Exception | None = None
+    key: Any  # That of the recording
+    features: Any  # of the whole recording; None if nothing is decoded, and after the last step
+    duration_s: float  # of the whole recording
+    language: str | None = None  # Code; None for English-only models
+    passages: list[Passage] = field(default_factory=list)  # in order
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # of all windows
+    score: float = 0.0  # Log-probability of all windows with text, timestamps and ends included
+    error: Exception | None = None  # the exception that ended it early, or None
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
@@ -156,17 +131,11 @@ class RunningRecording:
 
 @dataclass(frozen=True)
 class LongFormStep:
-    """A step of one recording.
+    """A step of one recording."""
 
-    Attributes:
-        recording: The recording; later steps change it.
-        segments: New segments.
-        done: Whether this is the last step.
-    """
-
-    recording: RunningRecording
-    segments: list[Segment]
-    done: bool
+    recording: RunningRecording  # the recording; later steps change it
+    segments: list[Segment]  # New segments
+    done: bool  # whether this is the last step
 
 
 RunLongForm = Callable[[Iterable[LongRecording]], Iterator[LongFormStep]]

@@ -35,7 +35,6 @@ def write_segments_dir(
     Args:
         folder: To write; files of an earlier call are removed if there are no recordings.
         entries: Recording to its value in wav.scp; may have others.
-        segments: Recording to its segments.
     """
     places, texts, speakers = {}, {}, {}
     for name in segments:
@@ -56,7 +55,6 @@ def put_segments_dir(folder: Path, tables: Mapping[str, Mapping[str, str]], ctm:
     """Write the tables of a directory, or remove its files if there are no recordings.
 
     Args:
-        folder: To write.
         tables: Those of ``TABLES``.
         ctm: Lines of words, or empty.
     """

@@ -10,15 +10,10 @@ FRAMES_PER_S = 100
 
 @dataclass(frozen=True)
 class Window:
-    """A span of a recording that is decoded at once.
+    """A span of a recording that is decoded at once."""
 
-    Attributes:
-        seek: First frame of 10 ms.
-        frames: Number of frames; zeros pad a window that is shorter than the model's.
-    """
-
-    seek: int
-    frames: int
+    seek: int  # First frame of 10 ms
+    frames: int  # number of frames; zeros pad a window that is shorter than the model's
 
     @property
     def start_s(self) -> float:
@@ -28,15 +23,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Clock:
-    """Converts timestamps.
+    """Converts timestamps."""
 
-    Attributes:
-        first: Token of 0 s; all later ids are timestamps.
-        frames: Frames of 10 ms between two timestamps.
-    """
-
-    first: int
-    frames: int
+    first: int  # Token of 0 s; all later ids are timestamps
+    frames: int  # Frames of 10 ms between two timestamps
 
     @property
     def step_s(self) -> float:
@@ -59,17 +49,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class CutWindow:
-    """The segments of a window.
+    """The segments of a window."""
 
-    Attributes:
-        pieces: Its segments.
-        seek: First frame of the next window.
-        ends_in_silence: Whether a single timestamp ends the window: no speech follows it.
-    """
-
-    pieces: tuple[Piece, ...]
-    seek: int
-    ends_in_silence: bool
+    pieces: tuple[Piece, ...]  # its segments
+    seek: int  # First frame of the next window
+    ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it
 
 
 def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow:

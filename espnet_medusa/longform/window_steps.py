@@ -66,15 +66,10 @@ class WindowDecoder(Protocol):
 
 @dataclass(frozen=True)
 class WindowSteps:
-    """Begins passages, and decodes the next window of each.
+    """Begins passages, and decodes the next window of each."""
 
-    Attributes:
-        decoder: Decodes windows.
-        options: Prompts, fallback and word times.
-    """
-
-    decoder: WindowDecoder
-    options: LongFormOptions
+    decoder: WindowDecoder  # Decodes windows
+    options: LongFormOptions  # Prompts, fallback and word times
 
     def begin(
         self,
@@ -86,7 +81,6 @@ class WindowSteps:
         """Add a passage to a recording.
 
         Args:
-            recording: With its features.
             last_frame: As in ``Passage``.
             clip_timestamps: Parts of the recording, as the option of this name.
             last_speech_s: End of the speech before the passage.

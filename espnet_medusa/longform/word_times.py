@@ -140,10 +140,8 @@ def add_words(
     """Add words to the segments of a window, and adjust the segments' times to them.
 
     Args:
-        segments: Of the window.
         counts: Text tokens of each segment.
         words: Of all segments; changed in place.
-        window_start_s: In the recording.
         last_speech_s: End of the last word before the window.
         prepended: Punctuation that belongs to the following word.
         appended: Punctuation that belongs to the previous word.

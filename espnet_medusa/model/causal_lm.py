@@ -23,7 +23,6 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedM
 
     Args:
         llama_conf: Arguments of transformers' config class, and ``model_type`` (default: llama).
-        vocab_size: V.
 
     Raises:
         InputError: The architecture is not supported, or sizes are invalid.

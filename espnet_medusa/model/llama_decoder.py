@@ -37,7 +37,6 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
     consecutive positions: padding of the speech is masked and has no positions.
 
     Args:
-        vocab_size: V.
         encoder_output_size: D of the encoder output.
         options: Fields of ``LlamaOptions``.
 
@@ -128,7 +127,6 @@ class SpeechAdapter(torch.nn.Module):
     Args:
         encoder_size: Size of an encoder frame.
         hidden_size: D of the language model.
-        stacked_frames: Frames per speech embedding.
     """
 
     def __init__(self, encoder_size: int, hidden_size: int, stacked_frames: int):

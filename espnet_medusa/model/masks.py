@@ -25,7 +25,6 @@ def causal_mask(
     """Return a mask that hides later positions and other branches.
 
     Args:
-        length: L of one branch.
         like: A tensor with the dtype and device of the mask.
         branches: N sequences after one another that do not attend to each other.
         prefix: P positions before them that all branches attend to.

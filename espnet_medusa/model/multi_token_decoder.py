@@ -16,19 +16,12 @@ TOKEN_COUNTS = "token_counts"
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states of whole sequences.
+    """Hidden states of whole sequences."""
 
-    Attributes:
-        hidden: (B, L, D) last hidden states.
-        head_input: (B, L, D) input of the heads; ``hidden`` without a block.
-        last_layer_input: (B, L, D).
-        cross_keys_values: For heads with cross-attention; else None.
-    """
-
-    hidden: torch.Tensor
-    head_input: torch.Tensor
-    last_layer_input: torch.Tensor
-    cross_keys_values: CrossKeysValues | None = None
+    hidden: torch.Tensor  # (B, L, D) last hidden states
+    head_input: torch.Tensor  # (B, L, D) input of the heads; ``hidden`` without a block
+    last_layer_input: torch.Tensor  # (B, L, D)
+    cross_keys_values: CrossKeysValues | None = None  # for heads with cross-attention; else None
 
 
 class MultiTokenDecoder(AbsDecoder):

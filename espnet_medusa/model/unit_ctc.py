@@ -31,7 +31,6 @@ class UnitCTC(torch.nn.Module):
         units: Units that tokens consist of.
         memory_size: D of the encoder output.
         block: Name of one of ESPnet's encoders; None: no block.
-        block_conf: Options of the block.
 
     Raises:
         InputError: The block or one of its options is unknown.

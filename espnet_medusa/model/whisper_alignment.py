@@ -13,15 +13,10 @@ Head = tuple[int, int]  # layer, and head within it
 
 
 class TokenAlignment(NamedTuple):
-    """Attention and predictions for T tokens, including the prompt.
+    """Attention and predictions for T tokens, including the prompt."""
 
-    Attributes:
-        attention: (H, T, S) weights of the alignment heads; each row sums to 1.
-        logits: (T, V) of the base head for the token that follows.
-    """
-
-    attention: torch.Tensor
-    logits: torch.Tensor
+    attention: torch.Tensor  # (H, T, S) weights of the alignment heads; each row sums to 1
+    logits: torch.Tensor  # (T, V) of the base head for the token that follows
 
 
 def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
@@ -39,10 +34,8 @@ def align_tokens(
     """Compute the attention of the alignment heads to the first S frames.
 
     Args:
-        decoder: The trained module.
         memory: (1, S', D) encoder output.
         tokens: T, including prompt and end symbol.
-        frames: S.
     """
     heads, projected = alignment_heads(decoder), {}
     hooks = [

@@ -46,7 +46,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     """transformers' WhisperDecoder with Medusa heads.
 
     Args:
-        vocab_size: V.
         encoder_output_size: D of the encoder output; must be the decoder's.
         options: Fields of ``DecoderOptions``.
 

@@ -65,17 +65,11 @@ def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOpti
 
 
 class FeatureKind(NamedTuple):
-    """Properties of the log-mel features that an encoder requires.
+    """Properties of the log-mel features that an encoder requires."""
 
-    Attributes:
-        num_mel_bins: 80, or 128 for large-v3.
-        window_frames: Largest number of frames.
-        padded: Whether utterances are padded to this number.
-    """
-
-    num_mel_bins: int
-    window_frames: int
-    padded: bool
+    num_mel_bins: int  # 80, or 128 for large-v3
+    window_frames: int  # Largest number of frames
+    padded: bool  # whether utterances are padded to this number
 
 
 class HFWhisperEncoder(AbsEncoder):

@@ -157,7 +157,6 @@ def merge_concatenation(concat_linear: torch.nn.Linear, output: torch.nn.Linear)
 
     Args:
         concat_linear: 2 D to D.
-        output: D to D.
     """
     of_input, of_output = concat_linear.weight.double().chunk(2, dim=1)
     weight = torch.cat([of_input, of_output @ output.weight.double()], dim=1)

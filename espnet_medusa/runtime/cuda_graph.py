@@ -53,40 +53,26 @@ class StaticNodeCache(NodeCache):
 
 @dataclass
 class CapturedCall:
-    """The call of one bucket: its input and output tensors, and its graph.
+    """The call of one bucket: its input and output tensors, and its graph."""
 
-    Attributes:
-        numbers: (2, U T) token ids and positions.
-        places: (T,) slots of the new nodes.
-        visible: (U, 1, T, N) bool, which nodes each new node attends to.
-        outputs: Written by each replay.
-        graph: None without CUDA.
-    """
-
-    numbers: torch.Tensor
-    places: torch.Tensor
-    visible: torch.Tensor
-    outputs: NodeOutputs | None = None
-    graph: torch.cuda.CUDAGraph | None = None
+    numbers: torch.Tensor  # (2, U T) token ids and positions
+    places: torch.Tensor  # (T,) slots of the new nodes
+    visible: torch.Tensor  # (U, 1, T, N) bool, which nodes each new node attends to
+    outputs: NodeOutputs | None = None  # Written by each replay
+    graph: torch.cuda.CUDAGraph | None = None  # none without CUDA
 
 
 @dataclass
 class Storage:
-    """Memory of states of one size; one state uses it at a time.
+    """Memory of states of one size; one state uses it at a time."""
 
-    Attributes:
-        cache: Self-attention keys and values.
-        memory: Cross-attention keys and values of each layer, (U, S, 2, heads, size).
-        memory_mask: (U, 1, 1, S) additive.
-        calls: By bucket of new nodes and of attended slots.
-        user: The state that uses it.
-    """
-
-    cache: StaticNodeCache
+    cache: StaticNodeCache  # Self-attention keys and values
+    # Cross-attention keys and values of each layer, (U, S, 2, heads, size).
     memory: list[torch.Tensor]
-    memory_mask: torch.Tensor
+    memory_mask: torch.Tensor  # (U, 1, 1, S) additive
+    # By bucket of new nodes and of attended slots.
     calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
-    user: weakref.ref | None = None
+    user: weakref.ref | None = None  # the state that uses it
 
     @property
     def idle(self) -> bool:

@@ -42,7 +42,6 @@ def build_encoder_runtime(
     """Return the encoder with a copy of its current weights in another precision.
 
     Args:
-        encoder: The trained module.
         precision: The decode option ``encoder_precision``; None: the dtype of the weights.
 
     Returns:

@@ -18,16 +18,11 @@ from espnet_medusa.upstream.compat import BatchScorerInterface
 
 @dataclass
 class SharedTree:
-    """One utterance's tree, shared by all its hypotheses.
+    """One utterance's tree, shared by all its hypotheses."""
 
-    Attributes:
-        decoder: Computes nodes.
-        state: The utterance's trees and cache.
-        generation: Number of compactions; nodes of earlier generations are not cached anymore.
-    """
-
-    decoder: TreeDecoder
-    state: TreeState
+    decoder: TreeDecoder  # Computes nodes
+    state: TreeState  # the utterance's trees and cache
+    # Number of compactions; nodes of earlier generations are not cached anymore.
     generation: int = 0
 
 
@@ -79,7 +74,6 @@ class TreeScorer(BatchScorerInterface):
 
         Args:
             ys: (hypotheses, L) prefixes, all of one utterance.
-            states: Their scorer states.
             xs: Encoder output; not used, the states have it.
 
         Returns:

@@ -92,7 +92,6 @@ def pack_tables(
         heads: Linear, block, latent or projection heads.
         projection: The shared projection to V' tokens.
         vocabulary: (V',) tokens; None: all.
-        precision: The heads'.
     """
     if isinstance(heads, ProjectionHeads):
         weight = heads.weight.detach()
@@ -130,17 +129,11 @@ class PackedRecurrentHeads:
 
 
 class PackedCrossKeysValues(NamedTuple):
-    """Cross-attention keys and values of the decoder's last layer for U utterances.
+    """Cross-attention keys and values of the decoder's last layer for U utterances."""
 
-    Attributes:
-        keys_values: Result of the layer's ``project_memory``.
-        mask: (U, 1, 1, S) additive, or None.
-        utterances: U.
-    """
-
-    keys_values: Any
-    mask: torch.Tensor | None
-    utterances: int
+    keys_values: Any  # Result of the layer's ``project_memory``
+    mask: torch.Tensor | None  # (U, 1, 1, S) additive, or None
+    utterances: int  # U
 
 
 class PackedAttendingHeads:

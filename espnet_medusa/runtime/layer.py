@@ -17,14 +17,10 @@ from espnet_medusa.tree.tree_decoder import TreeState
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the R new nodes of U utterances are in a padded (U, T) batch.
+    """Where the R new nodes of U utterances are in a padded (U, T) batch."""
 
-    Attributes:
-        sizes: U, new nodes of each utterance; T is their maximum.
-        places: (R,) indices of the nodes in the flattened (U T); None without padding.
-    """
-
-    sizes: Sequence[int]
+    sizes: Sequence[int]  # U, new nodes of each utterance; T is their maximum
+    # (R,) indices of the nodes in the flattened (U T); None without padding.
     places: torch.Tensor | None
 
     @staticmethod
@@ -62,62 +58,41 @@ class Packing:
 
 
 class NewNodes(NamedTuple):
-    """The R nodes of a decoder call.
+    """The R nodes of a decoder call."""
 
-    Attributes:
-        ids: (R,) tokens.
-        positions: (R,).
-        mask: Self-attention mask (U, 1, T, all nodes), additive, or (U, T, bytes) from
-            ``visible_bits``; None if all nodes are visible.
-        packing: Where the R nodes are in (U, T).
-    """
-
-    ids: torch.Tensor
-    positions: torch.Tensor
+    ids: torch.Tensor  # (R,) tokens
+    positions: torch.Tensor  # (R,)
+    # Self-attention mask (U, 1, T, all nodes), additive, or (U, T, bytes) from ``visible_bits``;
+    # None if all nodes are visible.
     mask: torch.Tensor | None
-    packing: Packing
+    packing: Packing  # where the R nodes are in (U, T)
 
 
 class AttentionWeights(NamedTuple):
-    """Modules of self-attention or cross-attention.
+    """Modules of self-attention or cross-attention."""
 
-    Attributes:
-        norm: Before the attention; with ``norm_first`` false after the residual sum.
-        queries: (D, D), like ``keys`` and ``values``.
-        output: (D, D); with ``concat`` (2 D, D).
-    """
-
+    # Before the attention; with ``norm_first`` false after the residual sum.
     norm: torch.nn.LayerNorm
-    queries: torch.nn.Linear
+    queries: torch.nn.Linear  # (D, D), like ``keys`` and ``values``
     keys: torch.nn.Linear
     values: torch.nn.Linear
-    output: torch.nn.Linear
+    output: torch.nn.Linear  # (D, D); with ``concat`` (2 D, D)
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Modules of a trained decoder layer, independent of the library that defines it.
+    """Modules of a trained decoder layer, independent of the library that defines it."""
 
-    Attributes:
-        num_heads: Attention heads of both attentions.
-        self_attention: Its modules.
-        cross_attention: Its modules.
-        feed_forward_norm: Layer normalization of the feed-forward layers.
-        inner: First feed-forward layer.
-        outer: Second feed-forward layer.
-        activation: Between these layers.
-        norm_first: Normalize the input of each part (pre-norm); else the residual sum (post-norm).
-        concat: An attention's output layer reads the attention's input and result, concatenated.
-    """
-
-    num_heads: int
-    self_attention: AttentionWeights
-    cross_attention: AttentionWeights
-    feed_forward_norm: torch.nn.LayerNorm
-    inner: torch.nn.Linear
-    outer: torch.nn.Linear
-    activation: str
+    num_heads: int  # Attention heads of both attentions
+    self_attention: AttentionWeights  # its modules
+    cross_attention: AttentionWeights  # its modules
+    feed_forward_norm: torch.nn.LayerNorm  # Layer normalization of the feed-forward layers
+    inner: torch.nn.Linear  # First feed-forward layer
+    outer: torch.nn.Linear  # Second feed-forward layer
+    activation: str  # Between these layers
+    # Normalize the input of each part (pre-norm); else the residual sum (post-norm).
     norm_first: bool = True
+    # An attention's output layer reads the attention's input and result, concatenated.
     concat: bool = False
 
     @property

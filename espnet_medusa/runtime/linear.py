@@ -105,10 +105,7 @@ def int8_product(
 
     Args:
         integers: Rows; ``ZERO_POINT`` is zero.
-        scale: Of all rows.
-        blocked: Weights.
         scales: (M,) of the weights.
-        zero_points: Of rows and weights.
         bias: (M,) or None.
     """
     return torch.ops.onednn.qlinear_pointwise.tensor(

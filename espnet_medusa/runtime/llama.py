@@ -110,7 +110,6 @@ class PackedLlamaLayer:
 
     Args:
         layer: transformers' LlamaDecoderLayer, or one of the same structure.
-        precision: The decoder's.
     """
 
     def __init__(self, layer: torch.nn.Module, precision: Precision):

@@ -31,15 +31,10 @@ LANES = 16  # of the kernels' vectors
 
 @dataclass(frozen=True)
 class NativeMemory:
-    """Cross-attention keys and values of one layer in the kernels' layout, bfloat16.
+    """Cross-attention keys and values of one layer in the kernels' layout, bfloat16."""
 
-    Attributes:
-        packed: (U, heads, bytes).
-        frames: S.
-    """
-
-    packed: torch.Tensor
-    frames: int
+    packed: torch.Tensor  # (U, heads, bytes)
+    frames: int  # S
 
     def __getitem__(self, utterances: torch.Tensor) -> NativeMemory:
         return NativeMemory(self.packed[utterances], self.frames)

@@ -18,19 +18,14 @@ ON_CPU, ON_GPU = (FLOAT32, BFLOAT16, INT8), (FLOAT32, BFLOAT16, FLOAT16)
 
 @dataclass(frozen=True)
 class Precision:
-    """Precision of a decoder.
+    """Precision of a decoder."""
 
-    Attributes:
-        dtype: Of layers, keys and values.
-        int8_projection: Whether the vocabulary projection uses 8-bit integers. It has most of a
-            small model's weights.
-        int8_layers: Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that
-            of activations, and cross-attention keys and values are bfloat16. Last hidden states
-            of random decoders differ from float32's by 2 to 3 % of their norm.
-    """
-
-    dtype: torch.dtype
+    dtype: torch.dtype  # of layers, keys and values
+    # Whether the vocabulary projection uses 8-bit integers. It has most of a small model's weights.
     int8_projection: bool = False
+    # Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that of activations,
+    # and cross-attention keys and values are bfloat16. Last hidden states of random decoders differ
+    # from float32's by 2 to 3 % of their norm.
     int8_layers: bool = False
 
 
@@ -66,8 +61,6 @@ def draft_precision(name: str | None, decoder: Precision, device: torch.device) 
 
     Args:
         name: ``int8``, the name of the decoder's dtype, or None for the decoder's precision.
-        decoder: The decoder's precision.
-        device: The decoder's device.
 
     Raises:
         InputError: The name is unknown, or the device does not support it.

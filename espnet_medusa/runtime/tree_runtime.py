@@ -43,10 +43,8 @@ class TreeRuntime(TreeDecoder):
     """A trained decoder for searches, with a copy of the module's current weights.
 
     Args:
-        decoder: The trained module.
         precision: Of layers and vocabulary projection.
         table: (V, D) token embeddings.
-        scale: Factor of token embeddings.
         bias: (V,) of the vocabulary projection, or None.
 
     Attributes:
@@ -133,8 +131,6 @@ class TreeRuntime(TreeDecoder):
 
         Args:
             hidden: (R, D) embedded tokens.
-            state: The trees' state.
-            nodes: The new nodes.
             context: Further arguments of the layers' ``extend``.
         """
         hidden = self.layers.extend(hidden, nodes, 0, *context)

@@ -17,23 +17,17 @@ CTM = "ctm"
 
 @dataclass(frozen=True)
 class Transcript:
-    """Text of one recording.
+    """Text of one recording."""
 
-    Attributes:
-        recording: The audio file.
-        text: Transcribed text; None: the recording failed.
-        language: Language code, given or detected; None: the model has no languages, or the
-            recording has no speech.
-        statistics: Calls, tokens and seconds.
-        error: One line with the reason of a failure; None: there is a text.
-        segments: Segments with times; None: the recording was decoded as a whole.
-    """
-
-    recording: Recording
-    text: str | None = None
+    recording: Recording  # the audio file
+    text: str | None = None  # Transcribed text; None: the recording failed
+    # Language code, given or detected; None: the model has no languages, or the recording has no
+    # speech.
     language: str | None = None
+    # Calls, tokens and seconds.
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    error: str | None = None
+    error: str | None = None  # one line with the reason of a failure; None: there is a text
+    # Segments with times; None: the recording was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
 
     @classmethod

@@ -21,17 +21,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of an ESPnet experiment.
+    """Files of an ESPnet experiment."""
 
-    Attributes:
-        config: ``config.yaml``.
-        weights: Checkpoint.
-        language: Default of ``language``; None: that of the experiment's training.
-    """
-
-    config: Path
-    weights: Path
-    language: str | None = None
+    config: Path  # ``config.yaml``
+    weights: Path  # Checkpoint
+    language: str | None = None  # Default of ``language``; None: that of the experiment's training
 
 
 def find_model(name: str, model_file: str | None = None) -> ModelFiles:

@@ -15,7 +15,6 @@ class OutputFolder:
     """A folder with a file for each recording and format, tables of all, and the journal.
 
     Args:
-        folder: Folder to write.
         formats: Names in ``FORMATS``.
         made_with: Description of model and options; results of a different one are discarded.
         overwrite: Whether all earlier results are discarded.

@@ -34,15 +34,11 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class Recording:
-    """An audio file.
+    """An audio file."""
 
-    Attributes:
-        path: Path of the file.
-        name: Name of its results, without a suffix. In a folder of the command line it includes
-            the subfolders, such as ``monday/talk1``.
-    """
-
-    path: Path
+    path: Path  # path of the file
+    # Name of its results, without a suffix. In a folder of the command line it includes the
+    # subfolders, such as ``monday/talk1``.
     name: str
 
     @property
@@ -120,12 +116,9 @@ def _make_recordings(folders: dict[Path, Path]) -> list[Recording]:
 
 @dataclass(frozen=True)
 class AudioFileReader(UtteranceReader):
-    """Reads audio files: averages channels and resamples; reads each header once.
+    """Reads audio files: averages channels and resamples; reads each header once."""
 
-    Attributes:
-        headers: Path to header, or to the reason why it cannot be read.
-    """
-
+    # Path to header, or to the reason why it cannot be read.
     headers: dict[str, AudioInfo | AudioError] = field(default_factory=dict)
 
     def duration_s(self, path: str) -> float | None:

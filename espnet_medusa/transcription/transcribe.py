@@ -98,8 +98,6 @@ def transcribe_into(
 
     Args:
         folder: Output folder; recordings in its journal are not decoded again.
-        decoder: Decoder of audio files.
-        recordings: Recordings to transcribe.
 
     Returns:
         Transcripts in the order of the recordings.

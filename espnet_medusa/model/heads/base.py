@@ -36,33 +36,21 @@ class HeadOptions:
 
 @dataclass(frozen=True)
 class Trunk:
-    """The decoder below the heads.
+    """The decoder below the heads."""
 
-    Attributes:
-        hidden_size: D.
-        vocab_size: V.
-        last_layer: The decoder's last layer; the heads' block starts as its copy.
-        norm: After the last layer.
-    """
-
-    hidden_size: int
-    vocab_size: int
+    hidden_size: int  # D
+    vocab_size: int  # V
+    # The decoder's last layer; the heads' block starts as its copy.
     last_layer: torch.nn.Module | None = None
-    norm: torch.nn.Module | None = None
+    norm: torch.nn.Module | None = None  # After the last layer
 
 
 class CrossKeysValues(NamedTuple):
-    """Cross-attention keys and values of the decoder's last layer.
+    """Cross-attention keys and values of the decoder's last layer."""
 
-    Attributes:
-        keys: (B, heads, S, size).
-        values: (B, heads, S, size).
-        mask: (B, 1, 1, S) additive, or None without padding.
-    """
-
-    keys: torch.Tensor
-    values: torch.Tensor
-    mask: torch.Tensor | None
+    keys: torch.Tensor  # (B, heads, S, size)
+    values: torch.Tensor  # (B, heads, S, size)
+    mask: torch.Tensor | None  # (B, 1, 1, S) additive, or None without padding
 
 
 class Heads(torch.nn.Module, ABC):
@@ -70,7 +58,6 @@ class Heads(torch.nn.Module, ABC):
 
     Args:
         trunk: The decoder below the heads.
-        options: Sizes.
         own_block: Whether a decoder layer computes the heads' input from the last hidden state.
 
     Attributes:

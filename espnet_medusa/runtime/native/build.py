@@ -41,15 +41,10 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """Instructions that kernels may use.
+    """Instructions that kernels may use."""
 
-    Attributes:
-        name: Value of the environment variable.
-        flags: Names in ``/proc/cpuinfo``.
-    """
-
-    name: str
-    flags: frozenset[str]
+    name: str  # Value of the environment variable
+    flags: frozenset[str]  # names in ``/proc/cpuinfo``
 
     @property
     def options(self) -> list[str]:
