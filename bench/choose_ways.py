@@ -32,9 +32,6 @@ def make_ways(
     """Return all ways in the order of tables; reasons for missing ones go to ``left_out``.
 
     Args:
-        subject: What is decoded.
-        args: Options of the command.
-        left_out: Reasons by contestant.
         measured: Acceptance to replay, by search.
 
     Raises:

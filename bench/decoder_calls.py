@@ -34,7 +34,6 @@ class TreeCalls:
     """Calls of our runtime.
 
     Args:
-        decoder: The runtime.
         memory: (U, S, D) encoder output.
     """
 
@@ -61,7 +60,6 @@ class CachedCalls:
     """Calls of transformers' decoder.
 
     Args:
-        whisper: The decoder.
         memory: (U, S, D) encoder output.
     """
 
@@ -93,7 +91,6 @@ class CompiledCalls(CachedCalls):
     """Compiled calls with a static cache; the context is evaluated before compilation.
 
     Args:
-        whisper: The decoder.
         memory: (U, S, D) encoder output.
         nodes: Number of nodes of a call.
         mode: Mode of ``torch.compile``.

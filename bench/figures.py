@@ -23,26 +23,17 @@ TIE = 1e-3  # smaller differences of scores come from the order of summation
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the inputs of a table contain.
+    """What the inputs of a table contain."""
 
-    Attributes:
-        kind: ``MEMORIES``, ``SPEECH``, ``RECORDINGS`` or ``PLAN``.
-        names: Ids of the inputs that are reported.
-        references: Texts by id; empty: texts are not scored.
-        seconds: Length of the audio by id.
-        cleaner: ESPnet's cleaner of references and texts.
-        end_symbol: Whether the decoder evaluates the end symbol of each text.
-        greedy: Searches of a plan with one hypothesis.
-        to_text: Converts tokens to text, for contestants that write tokens.
-    """
-
-    kind: str
-    names: Sequence[str]
+    kind: str  # ``MEMORIES``, ``SPEECH``, ``RECORDINGS`` or ``PLAN``
+    names: Sequence[str]  # ids of the inputs that are reported
+    # Texts by id; empty: texts are not scored.
     references: Mapping[str, str] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    cleaner: str = WHISPER_CLEANER
-    end_symbol: bool = True
-    greedy: Sequence[str] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)  # length of the audio by id
+    cleaner: str = WHISPER_CLEANER  # ESPnet's cleaner of references and texts
+    end_symbol: bool = True  # whether the decoder evaluates the end symbol of each text
+    greedy: Sequence[str] = ()  # Searches of a plan with one hypothesis
+    # Converts tokens to text, for contestants that write tokens.
     to_text: Callable[[list[int]], str] | None = None
 
 
@@ -175,7 +166,6 @@ def word_errors(
     """Count the word errors of each of N texts.
 
     Args:
-        references: N references.
         texts: N texts of a model.
         cleaner: ESPnet's name of the cleaner of both, or ``none``.
 

@@ -53,19 +53,12 @@ GRACE_SECONDS = 30.0  # to finish a row after the time limit
 
 @dataclass(frozen=True)
 class Planned:
-    """A part.
+    """A part."""
 
-    Attributes:
-        name: Name of its files.
-        kind: ``TESTS``, ``CALLS`` or ``TEXTS``.
-        share: Share of the time.
-        options: Options of its command.
-    """
-
-    name: str
-    kind: str
-    share: float
-    options: list[str] = field(default_factory=list)
+    name: str  # name of its files
+    kind: str  # ``TESTS``, ``CALLS`` or ``TEXTS``
+    share: float  # share of the time
+    options: list[str] = field(default_factory=list)  # options of its command
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -19,19 +19,12 @@ MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
 
 @dataclass(frozen=True)
 class Utterance:
-    """One line of a data directory.
+    """One line of a data directory."""
 
-    Attributes:
-        id: Utterance id.
-        speech: (samples,) in [-1, 1].
-        seconds: Length of the audio.
-        text: Reference.
-    """
-
-    id: str
-    speech: np.ndarray
-    seconds: float
-    text: str
+    id: str  # utterance id
+    speech: np.ndarray  # (samples,) in [-1, 1]
+    seconds: float  # length of the audio
+    text: str  # Reference
 
 
 @dataclass(frozen=True)

@@ -29,30 +29,23 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Drafter:
-    """A row of each search's table.
+    """A row of each search's table."""
 
-    Attributes:
-        experiment: Folder with ``config.yaml``.
-        experiment_file: Weights; None: those that training or conversion writes there.
-        options: Decode options.
-        configs: Files with decode options by search, such as those of ``espnet-medusa-tune``; the
-            drafter then appears only in these searches.
-        grid: Values by decode option; each combination is a row of its own.
-        searches: Names of the searches in which it appears; empty: all.
-        window: Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
-        curve: Name of its learning curve.
-        hours: Hours of speech that it was trained on.
-    """
-
-    experiment: str
+    experiment: str  # folder with ``config.yaml``
+    # Weights; None: those that training or conversion writes there.
     experiment_file: str | None = None
-    options: Options = field(default_factory=dict)
+    options: Options = field(default_factory=dict)  # Decode options
+    # Files with decode options by search, such as those of ``espnet-medusa-tune``; the drafter then
+    # appears only in these searches.
     configs: Mapping[str, str] = field(default_factory=dict)
+    # Values by decode option; each combination is a row of its own.
     grid: Mapping[str, list] = field(default_factory=dict)
+    # Names of the searches in which it appears; empty: all.
     searches: list[str] = field(default_factory=list)
+    # Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
     window: str | None = None
-    curve: str | None = None
-    hours: float | None = None
+    curve: str | None = None  # name of its learning curve
+    hours: float | None = None  # Hours of speech that it was trained on
 
     @property
     def config(self) -> Path:
@@ -94,19 +87,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """What to measure."""
 
-    Attributes:
-        title: Title of the report.
-        searches: Decode options by name.
-        drafters: Drafters by name; the first is the baseline of the others.
-        options: Decode options of all rows.
-    """
-
-    title: str
-    searches: Mapping[str, Options]
-    drafters: Mapping[str, Drafter]
-    options: Options = field(default_factory=dict)
+    title: str  # Title of the report
+    searches: Mapping[str, Options]  # Decode options by name
+    drafters: Mapping[str, Drafter]  # Drafters by name; the first is the baseline of the others
+    options: Options = field(default_factory=dict)  # Decode options of all rows
 
     def rows(
         self, searches: list[str] | None = None, drafters: list[str] | None = None

@@ -44,10 +44,7 @@ def plot_bars(searches: Rows, figures: tuple[str, str], unit: str, path: Path) -
     """Stack encoder and decoder in a bar for each row, with a panel for each search.
 
     Args:
-        searches: Rows by search.
         figures: Names of the encoder's and of the decoder's figure in a row.
-        unit: Label of the axis.
-        path: File to write.
     """
     height = 1.4 + 0.3 * max(map(len, searches.values()))
     with panels([*searches], path, (6.0, height)) as axes:

@@ -44,20 +44,15 @@ class Measurement:
 class Journal:
     """The measurements, and the file in which they are kept.
 
-    Attributes:
-        path: File; None: measurements are only in memory.
-        about: Circumstances; measurements of other circumstances are refused.
-        rows: All measurements.
-        left_out: By contestant, why it is missing.
-
     Raises:
         InputError: The file was written in other circumstances.
     """
 
-    path: Path | None = None
+    path: Path | None = None  # file; None: measurements are only in memory
+    # Circumstances; measurements of other circumstances are refused.
     about: dict[str, Any] = field(default_factory=dict)
-    rows: list[Measurement] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
+    rows: list[Measurement] = field(default_factory=list)  # all measurements
+    left_out: dict[str, str] = field(default_factory=dict)  # by contestant, why it is missing
 
     def __post_init__(self) -> None:
         self.keys: set[tuple] = set()
@@ -114,15 +109,10 @@ def _read(line: str) -> dict[str, Any] | None:
 
 @dataclass
 class Session:
-    """Running contestants; one that fails is left out from then on.
+    """Running contestants; one that fails is left out from then on."""
 
-    Attributes:
-        connect: Starts the contestant of a way.
-        journal: Receives the measurements.
-    """
-
-    connect: Connect
-    journal: Journal
+    connect: Connect  # Starts the contestant of a way
+    journal: Journal  # Receives the measurements
     clients: dict[tuple[str, str], Decodes] = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
 
@@ -158,8 +148,6 @@ def measure(
     """Let every way decode every batch of its batch size, in random order for each batch.
 
     Args:
-        session: The contestants.
-        ways: All ways.
         turns: Batch sizes, each with the names of a batch.
         rounds: How often each batch is decoded.
         way_seconds: A way that took as long in all skips later rounds.

@@ -17,21 +17,15 @@ FASTER_WHISPER, OPENAI_WHISPER = "faster-whisper", "openai-whisper"
 
 @dataclass(frozen=True)
 class Setup:
-    """Where a contestant runs.
+    """Where a contestant runs."""
 
-    Attributes:
-        device: cpu or cuda.
-        threads: CPU threads.
-        acceptance: By search, tokens of each call measured on trained heads, for replayed drafts.
-        words: Whether word times of long recordings are computed.
-        fallback: Whether failed windows of long recordings are decoded again at higher
-            temperatures, by the defaults of each program.
-    """
-
-    device: str = "cpu"
-    threads: int = 2
+    device: str = "cpu"  # cpu or cuda
+    threads: int = 2  # CPU threads
+    # By search, tokens of each call measured on trained heads, for replayed drafts.
     acceptance: dict[str, list[int]] | None = None
-    words: bool = False
+    words: bool = False  # whether word times of long recordings are computed
+    # Whether failed windows of long recordings are decoded again at higher temperatures, by the
+    # defaults of each program.
     fallback: bool = False
 
 
@@ -57,20 +51,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Result:
-    """The output for one input.
+    """The output for one input."""
 
-    Attributes:
-        text: Best text, for contestants that write text.
-        tokens: Best tokens without start and end symbol, for contestants that decode memories.
-        nbest: Tokens and score of each hypothesis.
-        segments: Segments of a recording.
-        counts: ``DecodingStatistics`` as a dict, for contestants that count.
-    """
-
-    text: str = ""
+    text: str = ""  # Best text, for contestants that write text
+    # Best tokens without start and end symbol, for contestants that decode memories.
     tokens: list[int] = field(default_factory=list)
+    # Tokens and score of each hypothesis.
     nbest: list[tuple[list[int], float]] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)  # Segments of a recording
+    # ``DecodingStatistics`` as a dict, for contestants that count.
     counts: dict[str, Any] | None = None
 
     @classmethod
@@ -92,17 +81,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Timed:
-    """Results of a batch with its times.
+    """Results of a batch with its times."""
 
-    Attributes:
-        results: One for each input.
-        encoder_seconds: Features and encoders; 0 where inputs are memories.
-        decoder_seconds: Everything else.
-    """
-
-    results: list[Result]
-    encoder_seconds: float
-    decoder_seconds: float
+    results: list[Result]  # one for each input
+    encoder_seconds: float  # Features and encoders; 0 where inputs are memories
+    decoder_seconds: float  # Everything else
 
     @property
     def seconds(self) -> float:
@@ -116,13 +99,7 @@ class Timed:
 
 
 class Contestant(ABC):
-    """One program or decoder with one type of weights.
-
-    Args:
-        subject: What it decodes.
-        weights: Type of the weights.
-        setup: Where it runs.
-    """
+    """One program or decoder with one type of weights."""
 
     def __init__(self, subject, weights: str, setup: Setup):
         self.subject, self.weights, self.setup = subject, weights, setup
@@ -197,23 +174,15 @@ def until_end(tokens: Sequence[int], eos: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant.
+    """A contestant."""
 
-    Attributes:
-        path: Module and class in this package, imported only in the contestant's process.
-        weights: Types of weights on a CPU.
-        cuda_weights: Types on a GPU; empty: it does not run there.
-        searches: Searches that it has.
-        batched: Searches that decode several inputs (of long recordings: windows) together.
-        long: Whether it transcribes long recordings.
-    """
-
-    path: str
-    weights: tuple[str, ...]
-    cuda_weights: tuple[str, ...] = ()
-    searches: tuple[str, ...] = (GREEDY, BEAM5)
+    path: str  # Module and class in this package, imported only in the contestant's process
+    weights: tuple[str, ...]  # Types of weights on a CPU
+    cuda_weights: tuple[str, ...] = ()  # Types on a GPU; empty: it does not run there
+    searches: tuple[str, ...] = (GREEDY, BEAM5)  # Searches that it has
+    # Searches that decode several inputs (of long recordings: windows) together.
     batched: tuple[str, ...] = ()
-    long: bool = False
+    long: bool = False  # whether it transcribes long recordings
 
     def build(self, subject, weights: str, setup: Setup) -> Contestant:
         """Load the contestant."""

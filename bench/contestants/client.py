@@ -24,12 +24,6 @@ class ContestantFailed(Exception):
 class Client:
     """One process.
 
-    Args:
-        subject: Folder of the subject.
-        contestant: Name of the contestant.
-        weights: Type of its weights.
-        setup: Where it runs.
-
     Raises:
         ContestantFailed: The process could not start.
     """

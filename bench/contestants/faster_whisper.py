@@ -28,9 +28,6 @@ def convert(hugging_face: Path, eos: int, weights: str, folder: Path) -> None:
     symbol and as ``<|notimestamps|>``, which turns its timestamp rules off.
 
     Args:
-        hugging_face: Folder to convert.
-        eos: Start and end symbol.
-        weights: Type to convert to.
         folder: Folder to write, in an existing one.
     """
     from ctranslate2.converters.transformers import WhisperLoader

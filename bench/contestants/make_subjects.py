@@ -55,11 +55,7 @@ def trained_subject(
     """Write the decoder, encoder and CTC branch of a trained model; inputs are audio.
 
     Args:
-        folder: Folder to write.
-        name: Name for tables.
-        model: The model, with heads.
         draft: A model with a smaller decoder on the same encoder; None: no draft model.
-        utterances: Utterances to decode.
 
     Raises:
         InputError: The model has more parts than an encoder and a decoder, or the draft model has
@@ -110,10 +106,8 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Me
     symbol, so every contestant writes the same number of tokens.
 
     Args:
-        folder: Folder to write.
         shape: A name in ``WHISPER_SHAPES``.
         tokens: Number of tokens that every contestant writes.
-        num_inputs: Number of memories.
     """
     decoder, eos = random_decoder(shape, **RANDOM_HEADS), VOCAB_SIZE - 1
     decoder.count_tokens(torch.arange(VOCAB_SIZE))  # the draft vocabulary needs counts
@@ -131,7 +125,6 @@ def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
 
     Args:
         shape: A name in ``WHISPER_SHAPES``.
-        heads: Options of the heads.
     """
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
@@ -173,8 +166,6 @@ def speech_subject(
     """Write a real Whisper in all formats, and speech.
 
     Args:
-        folder: Folder to write.
-        name: Name for tables.
         exp_dir: A Whisper as ``espnet-medusa-convert`` makes it, or a trained experiment.
         draft_model: Value of the decode option.
         utterances: Speech; utterances longer than the model's window are left out.

@@ -56,10 +56,6 @@ class PlanSubject:
 class PlanClient:
     """Decodes utterances with all rows of a plan, from the output of shared encoders.
 
-    Args:
-        subject: The utterances.
-        rows: Rows by way.
-
     Raises:
         InputError: An experiment is unusable, or ESPnet's own search decodes it.
     """

@@ -27,14 +27,11 @@ PATTERN_LENGTH = 1000
 
 @dataclass
 class Record:
-    """The baseline search of one input.
+    """The baseline search of one input."""
 
-    Attributes:
-        beams: By step, the tokens of the running hypotheses.
-        logits: By prefix, the decoder's logits.
-    """
-
+    # By step, the tokens of the running hypotheses.
     beams: dict[int, list[Tokens]] = field(default_factory=dict)
+    # By prefix, the decoder's logits.
     logits: dict[Tokens, torch.Tensor] = field(default_factory=dict)
 
     @cached_property
@@ -45,9 +42,6 @@ class Record:
 
 class Hooked:
     """Wraps the planner and the strategy of a search; its own time is counted separately.
-
-    Args:
-        search: The search.
 
     Attributes:
         seconds: Time of the wrappers.
@@ -110,7 +104,6 @@ class Recorder(Hooked):
     """Records a baseline search.
 
     Args:
-        search: Without drafts.
         records: Records by input, which this extends.
     """
 
@@ -135,10 +128,8 @@ class Replayer(Hooked):
     """Replaces drafts so that calls of a drafted search take a stated number of steps.
 
     Args:
-        search: With drafts.
         records: Records of the baseline search, by input.
         steps: Number of steps of each call, in turn; at most the number of drafted steps.
-        vocab_size: Size of the vocabulary.
     """
 
     def __init__(

@@ -12,14 +12,11 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 @dataclass
 class SharedWeights:
-    """Opens searches.
+    """Opens searches."""
 
-    Attributes:
-        encoders: Opened encoders with their precisions and windows, each once.
-        decoders: Decoder runtimes by config, weights and precisions.
-    """
-
+    # Opened encoders with their precisions and windows, each once.
     encoders: list[tuple[tuple, SpeechEncoder]] = field(default_factory=list)
+    # Decoder runtimes by config, weights and precisions.
     decoders: dict[tuple, TreeDecoder] = field(default_factory=dict)
 
     def open(
@@ -29,7 +26,6 @@ class SharedWeights:
 
         Args:
             config: ``config.yaml`` of the experiment.
-            weights: Weights of the experiment.
             window: Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
             options: ESPnet's options and decode options.
 

@@ -18,17 +18,11 @@ OURS_FILE, DRAFT_FILE, CTC_FILE, ENCODER_FILE = (
 
 @dataclass(frozen=True)
 class Subject:
-    """A folder with a model and inputs.
+    """A folder with a model and inputs."""
 
-    Attributes:
-        folder: The folder; ``inputs/<id>.npy`` has the inputs.
-        name: Name for tables.
-        inputs: Ids of the inputs.
-    """
-
-    folder: Path
-    name: str
-    inputs: list[str]
+    folder: Path  # the folder; ``inputs/<id>.npy`` has the inputs
+    name: str  # name for tables
+    inputs: list[str]  # ids of the inputs
 
     @property
     def hugging_face(self) -> Path:
@@ -74,25 +68,19 @@ class MemorySubject(Subject):
     ``ctranslate2_<weights>``, ``decoder.safetensors`` (ours, with heads), ``draft.safetensors``
     (the decoder of our draft model), ``ctc.safetensors``, and ``encoder.safetensors`` where inputs
     are audio.
-
-    Attributes:
-        sizes: Sizes of the decoder.
-        eos: The symbol that starts and ends a hypothesis.
-        fixed_tokens: Number of tokens that every contestant writes, as the end symbol cannot win;
-            None: each stops at the end symbol.
-        decoder_conf: Options of ``WhisperMedusaDecoder``.
-        encoder_conf: Options of ``HFWhisperEncoder``; None: inputs are memories (S, D).
-        draft_conf: Options of the draft model's decoder; None: there is no draft model.
-        ctc_blank: Blank of the CTC branch; None: there is no CTC branch.
     """
 
-    sizes: Sizes
-    eos: int
+    sizes: Sizes  # sizes of the decoder
+    eos: int  # the symbol that starts and ends a hypothesis
+    # Number of tokens that every contestant writes, as the end symbol cannot win; None: each stops
+    # at the end symbol.
     fixed_tokens: int | None
-    decoder_conf: dict
+    decoder_conf: dict  # options of ``WhisperMedusaDecoder``
+    # Options of ``HFWhisperEncoder``; None: inputs are memories (S, D).
     encoder_conf: dict | None = None
+    # Options of the draft model's decoder; None: there is no draft model.
     draft_conf: dict | None = None
-    ctc_blank: int | None = None
+    ctc_blank: int | None = None  # Blank of the CTC branch; None: there is no CTC branch
 
     kind = MEMORIES
 
@@ -120,25 +108,15 @@ class MemorySubject(Subject):
 
 @dataclass(frozen=True)
 class SpeechSubject(Subject):
-    """A real Whisper and speech; ``hugging_face`` and ``ctranslate2`` (float32) have no heads.
+    """A real Whisper and speech; ``hugging_face`` and ``ctranslate2`` (float32) have no heads."""
 
-    Attributes:
-        config: ``config.yaml`` of our experiment.
-        weights: Its weights.
-        language: Language of the prompt.
-        draft_model: Value of the decode option; None: there is no draft model.
-        drafters: Drafters that the experiment has.
-        left_out: Reasons why other drafters are missing.
-        long: Whether the inputs are recordings of any length.
-    """
-
-    config: str
-    weights: str
-    language: str
-    draft_model: str | None = None
-    drafters: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    long: bool = False
+    config: str  # ``config.yaml`` of our experiment
+    weights: str  # its weights
+    language: str  # Language of the prompt
+    draft_model: str | None = None  # Value of the decode option; None: there is no draft model
+    drafters: list[str] = field(default_factory=list)  # Drafters that the experiment has
+    left_out: list[str] = field(default_factory=list)  # Reasons why other drafters are missing
+    long: bool = False  # whether the inputs are recordings of any length
 
     @property
     def kind(self) -> str:

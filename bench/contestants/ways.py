@@ -21,25 +21,15 @@ DRAFTS = {
 
 @dataclass(frozen=True)
 class Way:
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-        contestant: A name in ``base.CONTESTANTS``, or the name of a plan's drafter.
-        weights: float32, bfloat16, float16 or int8; empty for a plan's drafter.
-        search: ``GREEDY``, ``BEAM5`` or the name of a plan's search.
-        batch_size: Inputs (of long recordings: windows) decoded together.
-        drafts: Of ours: ``BASELINE``, one of ``DRAFTERS``, or ``REPLAYED``.
-        stated_tokens: Stated acceptance of ``REPLAYED``; 0: the measured acceptance.
-        made_with: Weights and options of a plan's drafter, which the journal compares.
-    """
-
-    contestant: str
-    weights: str
-    search: str
-    batch_size: int = 1
-    drafts: str = BASELINE
-    stated_tokens: float = 0.0
-    made_with: str = ""
+    contestant: str  # a name in ``base.CONTESTANTS``, or the name of a plan's drafter
+    weights: str  # float32, bfloat16, float16 or int8; empty for a plan's drafter
+    search: str  # ``GREEDY``, ``BEAM5`` or the name of a plan's search
+    batch_size: int = 1  # Inputs (of long recordings: windows) decoded together
+    drafts: str = BASELINE  # of ours: ``BASELINE``, one of ``DRAFTERS``, or ``REPLAYED``
+    stated_tokens: float = 0.0  # Stated acceptance of ``REPLAYED``; 0: the measured acceptance
+    made_with: str = ""  # Weights and options of a plan's drafter, which the journal compares
 
     @property
     def beam_size(self) -> int:

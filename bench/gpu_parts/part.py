@@ -26,18 +26,12 @@ FAILED = 3  # exit status
 
 @dataclass
 class PartResults:
-    """The rows of a part.
+    """The rows of a part."""
 
-    Attributes:
-        about: Circumstances; rows of other circumstances are measured again.
-        rows: Figures.
-        left_out: By row, why it is missing.
-        failed: By row, its error in one line; the log has the traceback.
-    """
-
-    about: dict[str, Any]
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
+    about: dict[str, Any]  # Circumstances; rows of other circumstances are measured again
+    rows: list[dict[str, Any]] = field(default_factory=list)  # Figures
+    left_out: dict[str, str] = field(default_factory=dict)  # by row, why it is missing
+    # By row, its error in one line; the log has the traceback.
     failed: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -56,25 +50,17 @@ class PartResults:
 
 @dataclass
 class Part:
-    """A running part.
+    """A running part."""
 
-    Attributes:
-        path: The file.
-        results: Its content.
-        until: Time on ``time.monotonic`` after which no row begins.
-    """
-
-    path: Path
-    results: PartResults
-    until: float
+    path: Path  # the file
+    results: PartResults  # its content
+    until: float  # Time on ``time.monotonic`` after which no row begins
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":
         """Continue with the rows of a file if its circumstances are equal, else start anew.
 
         Args:
-            path: The file.
-            about: Circumstances.
             seconds: Time limit after which no row begins.
         """
         about = json.loads(json.dumps(about, default=str))
@@ -99,8 +85,6 @@ class Part:
         """Measure a row unless it exists, and record why it fails.
 
         Args:
-            key: What is measured.
-            work: Gives the figures.
             peer: Another program: that it does not run is said, but no failure of ours.
         """
         if self.find(key) is not None:

@@ -41,7 +41,6 @@ def write_report(found: Mapping[str, PartResults], machine: Mapping, folder: Pat
     Args:
         found: Rows by part: ``tests``, ``calls_SHAPE``, ``texts_NAME``.
         machine: Result of ``describe_machine``, with ``gpu`` of ``describe_gpu``.
-        folder: Folder to write.
     """
     calls = _of_kind(found, "calls")
     texts = _of_kind(found, "texts")

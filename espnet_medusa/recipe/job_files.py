@@ -25,10 +25,8 @@ def split_keys(
     Args:
         inputs: Kaldi tables: each line begins with an id.
         outputs: For each input, the name of its parts, with `JOB` for the job's number.
-        jobs: Maximum number of jobs.
         work_dir: Folder of the jobs' outputs. It is kept if the split is that of the last call,
             so that interrupted jobs resume, and emptied otherwise.
-        resume: False: always empty it.
 
     Returns:
         Number of jobs: `jobs`, or fewer when an input has fewer utterances.
@@ -99,7 +97,6 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
     Args:
         keys: File whose first column has the ids of all utterances of the test set.
         log_dir: Folder of `output.<job>`.
-        output_dir: Where to write.
 
     Raises:
         ValueError: An id has neither a result nor a reason (its job failed), or has both.

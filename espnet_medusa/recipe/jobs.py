@@ -29,17 +29,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed and was not stopped by us.
+    """A job that failed and was not stopped by us."""
 
-    Attributes:
-        job: The job.
-        status: Exit status; negative: the number of a signal; None: it failed without one.
-        cause: How it failed without an exit status, such as ``was cancelled``.
-    """
-
-    job: Job
-    status: int | None
-    cause: str = ""
+    job: Job  # the job
+    status: int | None  # Exit status; negative: the number of a signal; None: it failed without one
+    cause: str = ""  # how it failed without an exit status, such as ``was cancelled``
 
     @property
     def ending(self) -> str:
@@ -157,7 +151,6 @@ def run(
         most_at_once: Maximum number of parallel processes.
         stop_on_failure: End the other jobs as soon as one fails.
         watch: Called after each poll of the processes; shows progress.
-        poll_s: Seconds between polls.
 
     Returns:
         The failed jobs.

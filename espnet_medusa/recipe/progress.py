@@ -93,11 +93,7 @@ class LogFollower:
 
 
 class Progress:
-    """A progress line of jobs or of training.
-
-    Args:
-        line: Where to show it.
-    """
+    """A progress line of jobs or of training."""
 
     def __init__(self, line: LiveLine | None = None) -> None:
         self.line = LiveLine() if line is None else line
@@ -127,9 +123,7 @@ class JobsProgress(Progress):
 
     Args:
         title: First word of the progress line.
-        logs: One per job.
         total_keys: Utterances of all jobs together; 0 shows only the elapsed time.
-        line: Where to show it.
     """
 
     def __init__(

@@ -138,7 +138,6 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     Args:
         data_dir: Folder of text and utt2spk.
         output_dir: Folder of the merged hypotheses; gets score_{wer,cer,ter}.
-        options: Options of scoring.
 
     Returns:
         The result.txt files.

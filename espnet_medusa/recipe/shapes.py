@@ -19,7 +19,6 @@ def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str]
 
     Args:
         data_dir: Folder of text and utt2num_samples.
-        folder: Where to write.
         count_labels: Utterance id and transcript to the number of its labels.
 
     Raises:

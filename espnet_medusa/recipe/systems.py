@@ -21,36 +21,23 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints to use; empty: the one that the training configuration selects.
+    """The checkpoints to use; empty: the one that the training configuration selects."""
 
-    Attributes:
-        base: Checkpoint of the base model.
-        heads: Checkpoint of the systems with heads.
-        start: Initial weights of the base model, in ESPnet's ``init_param`` form; empty: random.
-    """
-
-    base: str = ""
-    heads: str = ""
+    base: str = ""  # Checkpoint of the base model
+    heads: str = ""  # Checkpoint of the systems with heads
+    # Initial weights of the base model, in ESPnet's ``init_param`` form; empty: random.
     start: str = ""
 
 
 @dataclass(frozen=True)
 class System:
-    """One model of a recipe.
+    """One model of a recipe."""
 
-    Attributes:
-        name: Name; its experiment is `<exp_dir>/asr_<name>`.
-        config: Training configuration.
-        checkpoint: File name of the weights that decode.
-        start: File of the initial weights; empty: random.
-        options: More training options.
-    """
-
-    name: str
-    config: Path
-    checkpoint: str
-    start: str = ""
-    options: str = ""
+    name: str  # name; its experiment is `<exp_dir>/asr_<name>`
+    config: Path  # Training configuration
+    checkpoint: str  # file name of the weights that decode
+    start: str = ""  # file of the initial weights; empty: random
+    options: str = ""  # More training options
 
 
 def plan_systems(

@@ -136,7 +136,6 @@ def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptio
     Args:
         texts: Kaldi text files to train on.
         token_list: File to write; the model goes into its folder.
-        options: Options of the list.
 
     Returns:
         Number of tokens.

@@ -19,7 +19,6 @@ def launch_here(python: str, processes: int, max_restarts: int) -> list[str]:
     Args:
         python: Interpreter of the command, whose torch launches it.
         processes: Number of processes that share the training.
-        max_restarts: Maximum number of restarts.
     """
     return [*_torchrun(python, 1, processes, max_restarts), "--standalone", "--no-python"]
 

@@ -34,22 +34,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class ArrayJob:
-    """An array job: one command, run once for each task number.
+    """An array job: one command, run once for each task number."""
 
-    Attributes:
-        numbers: Task numbers.
-        command: Words of the command.
-        log: Log file of each task.
-        launcher: Shell words before the command, such as ``srun ``.
-        append: Whether tasks append to an existing log.
-        placeholder: Text in command and log that a task's number replaces, or None.
-    """
-
-    numbers: range
-    command: tuple[str, ...]
-    log: str
-    launcher: str = ""
-    append: bool = False
+    numbers: range  # Task numbers
+    command: tuple[str, ...]  # Words of the command
+    log: str  # Log file of each task
+    launcher: str = ""  # Shell words before the command, such as ``srun ``
+    append: bool = False  # whether tasks append to an existing log
+    # Text in command and log that a task's number replaces, or None.
     placeholder: str | None = "JOB"
 
     @property

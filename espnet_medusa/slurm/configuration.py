@@ -20,19 +20,13 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Configuration:
-    """The content of a conf/slurm.conf.
+    """The content of a conf/slurm.conf."""
 
-    Attributes:
-        source: Name of the file, for messages.
-        command: sbatch and its constant options.
-        options: Name and value (``*``: any) to arguments, in which ``$0`` is the value.
-        defaults: Values of options that are not given.
-    """
-
-    source: str
-    command: tuple[str, ...]
+    source: str  # name of the file, for messages
+    command: tuple[str, ...]  # sbatch and its constant options
+    # Name and value (``*``: any) to arguments, in which ``$0`` is the value.
     options: dict[tuple[str, str], str]
-    defaults: dict[str, str]
+    defaults: dict[str, str]  # Values of options that are not given
 
     def arguments(self, name: str, value: str) -> list[str]:
         """Return the arguments of sbatch for one option.
@@ -52,19 +46,12 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Request:
-    """The resources of a job.
+    """The resources of a job."""
 
-    Attributes:
-        command: sbatch and its options.
-        gpus: GPUs of each node.
-        nodes: Nodes of each task.
-        most_at_once: Maximum number of parallel tasks; None: all.
-    """
-
-    command: tuple[str, ...]
-    gpus: int = 0
-    nodes: int = 1
-    most_at_once: int | None = None
+    command: tuple[str, ...]  # sbatch and its options
+    gpus: int = 0  # GPUs of each node
+    nodes: int = 1  # Nodes of each task
+    most_at_once: int | None = None  # maximum number of parallel tasks; None: all
 
 
 def parse_configuration(text: str, source: str) -> Configuration:

@@ -22,18 +22,13 @@ FORGOTTEN = queue.TaskState("COMPLETED")
 
 @dataclass
 class Submitted:
-    """A submitted array job.
+    """A submitted array job."""
 
-    Attributes:
-        array: The job.
-        job_id: Slurm's id of it.
-        ended: Final states of the tasks that have ended.
-        states: States of all tasks in Slurm's queue; None: Slurm does not answer.
-    """
-
-    array: ArrayJob
-    job_id: str
+    array: ArrayJob  # the job
+    job_id: str  # Slurm's id of it
+    # Final states of the tasks that have ended.
     ended: dict[int, queue.TaskState] = field(default_factory=dict)
+    # States of all tasks in Slurm's queue; None: Slurm does not answer.
     states: dict[int, queue.TaskState] | None = field(default_factory=dict)
 
     @property
@@ -94,8 +89,6 @@ def run_array(
     """Run an array job in the current folder and wait for it.
 
     Args:
-        array: The job.
-        request: Its resources.
         stop_on_failure: Cancel the other tasks as soon as one fails.
         show: Shows progress; takes the job's id with the numbers of pending and running tasks.
 

@@ -153,14 +153,14 @@ class MedusaASRModel(ESPnetASRModel):
         """
         text = text[:, : text_lengths.max()]
         states = None
-        if speech is None:
-            check_cached_memory(memory, self.encoder)
-        elif speech.dim() == 3:
+        if speech is not None and speech.dim() == 3:
             states = speech
             check_cached_states(states, text, self.encoder, self.decoder)
         else:
-            memory, memory_lengths = self.encode(speech, speech_lengths)
-        if states is None:
+            if speech is None:
+                check_cached_memory(memory, self.encoder)
+            else:
+                memory, memory_lengths = self.encode(speech, speech_lengths)
             check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats: Stats = {}
         loss_ctc = None
@@ -178,13 +178,18 @@ class MedusaASRModel(ESPnetASRModel):
             if loss_ctc is not None:
                 loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:
-            references = [row[row != self.ignore_id].tolist() for row in text]
-            loss_mwer, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
-            loss = loss + self.options.mwer_weight * loss_mwer
-            stats |= mwer_stats
+            loss = loss + self._mwer_loss(memory, memory_lengths, text, stats)
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
         loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
         return loss, stats, weight
+
+    def _mwer_loss(
+        self, memory: torch.Tensor, memory_lengths: torch.Tensor, text: torch.Tensor, stats: Stats
+    ) -> torch.Tensor:
+        references = [row[row != self.ignore_id].tolist() for row in text]
+        loss, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
+        stats |= mwer_stats
+        return self.options.mwer_weight * loss
 
     def _unpadded(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor

@@ -43,13 +43,6 @@ def make_librispeech(
     60's name has pipes in it, as in the corpus. Subsets of mini_librispeech have the readers and
     utterances of those that they are a part of.
 
-    Args:
-        folder: Where to.
-        subsets: Which ones.
-        n_readers: Of each subset.
-        n_utterances: Of each chapter.
-        duration_s: Shortest and longest audio.
-
     Returns:
         The folder LibriSpeech.
     """

@@ -185,7 +185,6 @@ def build_voxpopuli(
     """Build the corpus.
 
     Args:
-        root: Its folder.
         language: Of the transcripts, and of the unlabelled channel.
         prepared: Whether get_asr_data has run: utterances instead of original sessions.
         unlabelled_sessions: How many there are with the language's channel, besides that of the

@@ -19,19 +19,12 @@ _CLIP_NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
 
 @dataclass(frozen=True)
 class Clip:
-    """One spoken digit.
+    """One spoken digit."""
 
-    Attributes:
-        digit: 0 to 9.
-        speaker: lower-case name.
-        index: number of the recording of this digit by this speaker.
-        samples: float32, shape (N,), at 8 kHz.
-    """
-
-    digit: int
-    speaker: str
-    index: int
-    samples: np.ndarray
+    digit: int  # 0 to 9
+    speaker: str  # lower-case name
+    index: int  # number of the recording of this digit by this speaker
+    samples: np.ndarray  # float32, shape (N,), at 8 kHz
 
 
 def read_clips(fsdd_dir: Path, speakers: tuple[str, ...] = ()) -> list[Clip]:
@@ -41,7 +34,6 @@ def read_clips(fsdd_dir: Path, speakers: tuple[str, ...] = ()) -> list[Clip]:
     file is read.
 
     Args:
-        fsdd_dir: the folder.
         speakers: speakers to read; all when empty.
 
     Returns:

@@ -90,7 +90,6 @@ def join_clips(clips: Sequence[Clip], pauses_s: Sequence[float]) -> np.ndarray:
     """Join clips, with a pause before, between and after them.
 
     Args:
-        clips: clips in order.
         pauses_s: pauses in seconds, one more than clips.
 
     Returns:
@@ -117,8 +116,6 @@ class SetWriter:
 
     Args:
         name: ``train``, ``dev`` or ``test``.
-        table: the set's clips.
-        options: options of the strings.
         audio_dir: audio is written to ``<audio_dir>/<name>``.
         first_number: first number of the utterance ids ``<speaker>-<number>``.
 

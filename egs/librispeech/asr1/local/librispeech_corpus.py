@@ -19,19 +19,12 @@ TAIL_S = 0.1
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance with audio and transcript.
+    """An utterance with audio and transcript."""
 
-    Attributes:
-        id: `<reader>-<chapter>-<number>`.
-        audio: FLAC file.
-        text: Transcript as distributed: upper case, no punctuation.
-        duration_s: Of the audio.
-    """
-
-    id: str
-    audio: Path
-    text: str
-    duration_s: float = 0.0
+    id: str  # `<reader>-<chapter>-<number>`
+    audio: Path  # FLAC file
+    text: str  # Transcript as distributed: upper case, no punctuation
+    duration_s: float = 0.0  # of the audio
 
     @property
     def reader(self) -> str:
@@ -46,14 +39,11 @@ class Utterance:
 
 @dataclass
 class SubsetContent:
-    """The content of a subset.
+    """The content of a subset."""
 
-    Attributes:
-        utterances: Usable utterances by id, in order.
-        problems: One for each unusable utterance or chapter.
-    """
-
+    # Usable utterances by id, in order.
     utterances: dict[str, Utterance] = field(default_factory=dict)
+    # One for each unusable utterance or chapter.
     problems: list[DataProblem] = field(default_factory=list)
 
 

@@ -16,20 +16,13 @@ PC_CHECKSUM = "sha256:96d4eae2222b29b66437a21959252419bcd4762e5042e71e0237901710
 
 @dataclass(frozen=True)
 class Subset:
-    """A subset of the corpus.
+    """A subset of the corpus."""
 
-    Attributes:
-        name: Name of its folder; its archive is `<name>.tar.gz`.
-        checksum: Checksum of the archive, from the publisher's md5sum.txt.
-        n_utterances: Published number of utterances.
-        resource: Number of its resource at openslr; 31 is mini_librispeech.
-        part_of: Larger subset that contains it, whose manifest has its transcripts; or empty.
-    """
-
-    name: str
-    checksum: str
-    n_utterances: int
-    resource: int = 12
+    name: str  # name of its folder; its archive is `<name>.tar.gz`
+    checksum: str  # Checksum of the archive, from the publisher's md5sum.txt
+    n_utterances: int  # Published number of utterances
+    resource: int = 12  # number of its resource at openslr; 31 is mini_librispeech
+    # Larger subset that contains it, whose manifest has its transcripts; or empty.
     part_of: str = ""
 
     @property

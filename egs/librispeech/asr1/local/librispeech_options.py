@@ -15,37 +15,25 @@ PLAIN_CASES = {"lower": str.lower, "upper": str.upper}
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the data preparation.
+    """Options of the data preparation."""
 
-    Attributes:
-        subsets: Names of LibriSpeech's subsets.
-        librispeech: Folders of existing copies; none: download.
-        valid_speakers: Ids of training readers whose utterances become the validation set.
-        download_dir: Folder of downloads.
-        librispeech_pc: Whether to use restored transcripts where LibriSpeech-PC has them.
-        librispeech_pc_dir: Existing manifests; None: download.
-        plain_case: Case of other transcripts; upper case takes many more of Whisper's tokens.
-        max_valid_s: Maximum duration in the validation set `dev`: Whisper's window.
-        test_utterances: Number of utterances of each `<set>_part`; None: no such sets.
-        chapters: Names of test subsets whose chapters are also joined, as `<set>_chapters`.
-        output_dir: Folder of the data directories.
-        nj: Number of audio files that are read in parallel.
-        openslr: Address of openslr or of a mirror.
-    """
-
-    subsets: tuple[str, ...]
-    librispeech: tuple[Path, ...] = ()
+    subsets: tuple[str, ...]  # names of LibriSpeech's subsets
+    librispeech: tuple[Path, ...] = ()  # Folders of existing copies; none: download
+    # Ids of training readers whose utterances become the validation set.
     valid_speakers: tuple[str, ...] = ()
-    download_dir: Path = Path("downloads")
-    librispeech_pc: bool = True
-    librispeech_pc_dir: Path | None = None
+    download_dir: Path = Path("downloads")  # folder of downloads
+    librispeech_pc: bool = True  # whether to use restored transcripts where LibriSpeech-PC has them
+    librispeech_pc_dir: Path | None = None  # Existing manifests; None: download
+    # Case of other transcripts; upper case takes many more of Whisper's tokens.
     plain_case: str = "lower"
-    max_valid_s: float = 30.0
+    max_valid_s: float = 30.0  # maximum duration in the validation set `dev`: Whisper's window
+    # Number of utterances of each `<set>_part`; None: no such sets.
     test_utterances: int | None = None
+    # Names of test subsets whose chapters are also joined, as `<set>_chapters`.
     chapters: tuple[str, ...] = ()
-    output_dir: Path = Path("data")
-    nj: int = 4
-    openslr: str = OPENSLR
+    output_dir: Path = Path("data")  # folder of the data directories
+    nj: int = 4  # number of audio files that are read in parallel
+    openslr: str = OPENSLR  # Address of openslr or of a mirror
 
 
 def get_parser(description: str) -> argparse.ArgumentParser:

@@ -39,19 +39,13 @@ VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
 
 @dataclass
 class DataSet:
-    """The utterances and chosen transcripts of a data directory.
+    """The utterances and chosen transcripts of a data directory."""
 
-    Attributes:
-        utterances: By id.
-        problems: Utterances that were left out, with reasons.
-        genders: Reader to `f` or `m`.
-        held_out: Utterances to validate on, by id.
-    """
-
-    utterances: dict[str, Utterance]
+    utterances: dict[str, Utterance]  # by id
+    # Utterances that were left out, with reasons.
     problems: list[DataProblem] = field(default_factory=list)
-    genders: dict[str, str] = field(default_factory=dict)
-    held_out: dict[str, Utterance] = field(default_factory=dict)
+    genders: dict[str, str] = field(default_factory=dict)  # Reader to `f` or `m`
+    held_out: dict[str, Utterance] = field(default_factory=dict)  # utterances to validate on, by id
 
 
 def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Options) -> DataSet:

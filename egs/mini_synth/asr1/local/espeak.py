@@ -89,9 +89,7 @@ class Speaker:
         """Synthesize one text.
 
         Args:
-            text: what to say.
             voice: language and optional variant, for example ``en-us+f3``.
-            rate_wpm: speed, words per minute.
             pitch: 50 is the voice's own.
 
         Returns:

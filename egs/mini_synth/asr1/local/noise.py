@@ -9,9 +9,7 @@ def coloured_noise(n_samples: int, exponent: float, generator: np.random.Generat
     """Return Gaussian noise of unit power with a power density of ``1 / f ** exponent``.
 
     Args:
-        n_samples: length.
         exponent: 0 is white noise, 1 pink noise.
-        generator: source of random numbers.
 
     Returns:
         Samples (float32, shape (n_samples,)).
@@ -36,7 +34,6 @@ def add_noise(
         speech: samples, shape (N,).
         snr_db: signal-to-noise ratio over the whole signal.
         exponent: colour of the noise, see :func:`coloured_noise`.
-        generator: source of random numbers.
 
     Returns:
         Samples (float32, shape (N,)).

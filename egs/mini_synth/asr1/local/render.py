@@ -43,9 +43,7 @@ def render_files(utterances: Sequence[Utterance], audio_dir: Path, seed: int) ->
     """Render utterances into 16-bit FLAC files, whose folders must exist.
 
     Args:
-        utterances: what to speak.
         audio_dir: see :func:`audio_path`.
-        seed: of the speech engine.
 
     Returns:
         Duration of each in seconds.

@@ -19,19 +19,12 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Language:
-    """The templates, slots and voices of a language.
+    """The templates, slots and voices of a language."""
 
-    Attributes:
-        templates: sentences with ``{slots}``.
-        slots: phrases for each slot.
-        seen_voices: voices of all sets.
-        unseen_voices: voices of the test set only.
-    """
-
-    templates: tuple[str, ...]
-    slots: dict[str, tuple[str, ...]]
-    seen_voices: tuple[str, ...]
-    unseen_voices: tuple[str, ...]
+    templates: tuple[str, ...]  # sentences with ``{slots}``
+    slots: dict[str, tuple[str, ...]]  # phrases for each slot
+    seen_voices: tuple[str, ...]  # voices of all sets
+    unseen_voices: tuple[str, ...]  # voices of the test set only
 
     @cached_property
     def n_sentences(self) -> int:

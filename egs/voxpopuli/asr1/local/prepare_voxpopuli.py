@@ -59,41 +59,26 @@ INCOMPLETE = 3
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the data preparation.
+    """Options of the data preparation."""
 
-    Attributes:
-        lang: One of the transcribed languages.
-        setup: One of SETUPS.
-        voxpopuli: An existing copy; None downloads.
-        download_dir: Where downloads go.
-        text: Kind of transcripts: raw (punctuation and case) or normalized.
-        years: Years of the unlabelled sessions.
-        segmentation: Segments of the unlabelled sessions: official (VoxPopuli's table), silence,
-            or auto: official for the sessions in the table.
-        max_segment_s: Maximum duration of an unlabelled segment.
-        max_train_s: Maximum duration of an utterance in train and dev: Whisper's window.
-        valid_fraction: Share of the unlabelled segments to validate on, in whole sessions; 0: no
-            set.
-        margin_s: Seconds around test utterances that are left out of the unlabelled sets.
-        output_dir: Folder of the data directories.
-        nj: Number of audio files that are read in parallel.
-        base_url: Address of the corpus.
-    """
-
-    lang: str
-    setup: str = "supervised"
-    voxpopuli: Path | None = None
-    download_dir: Path = Path("downloads/voxpopuli")
-    text: str = "raw"
-    years: tuple[str, ...] = ("2019", "2020")
+    lang: str  # one of the transcribed languages
+    setup: str = "supervised"  # one of SETUPS
+    voxpopuli: Path | None = None  # an existing copy; None downloads
+    download_dir: Path = Path("downloads/voxpopuli")  # where downloads go
+    text: str = "raw"  # Kind of transcripts: raw (punctuation and case) or normalized
+    years: tuple[str, ...] = ("2019", "2020")  # Years of the unlabelled sessions
+    # Segments of the unlabelled sessions: official (VoxPopuli's table), silence, or auto: official
+    # for the sessions in the table.
     segmentation: str = "silence"
-    max_segment_s: float = 30.0
-    max_train_s: float = 30.0
+    max_segment_s: float = 30.0  # maximum duration of an unlabelled segment
+    max_train_s: float = 30.0  # maximum duration of an utterance in train and dev: Whisper's window
+    # Share of the unlabelled segments to validate on, in whole sessions; 0: no set.
     valid_fraction: float = DivisionOptions.valid_fraction
+    # Seconds around test utterances that are left out of the unlabelled sets.
     margin_s: float = DivisionOptions.margin_s
-    output_dir: Path = Path("data")
-    nj: int = 4
-    base_url: str = BASE_URL
+    output_dir: Path = Path("data")  # folder of the data directories
+    nj: int = 4  # number of audio files that are read in parallel
+    base_url: str = BASE_URL  # Address of the corpus
 
     @property
     def corpus(self) -> Corpus:
@@ -103,26 +88,18 @@ class Options:
 
 @dataclass
 class DataSet:
-    """The tables of a data directory.
+    """The tables of a data directory."""
 
-    Attributes:
-        wav_scp: Audio by session, or by utterance where there are no segments.
-        segments: `<session> <start> <end>` by utterance; empty for audio of single utterances.
-        utt2session: The same for all utterances, with unusable audio, too; from 0 to -1 if times
-            are unknown.
-        text: Transcripts; empty for unlabelled audio.
-        utt2spk: Speakers.
-        problems: Unusable utterances, with reasons.
-        n_long: Number of utterances that were left out because they are too long.
-    """
-
+    # Audio by session, or by utterance where there are no segments.
     wav_scp: dict[str, str] = field(default_factory=dict)
+    # `<session> <start> <end>` by utterance; empty for audio of single utterances.
     segments: dict[str, str] = field(default_factory=dict)
+    # The same for all utterances, with unusable audio, too; from 0 to -1 if times are unknown.
     utt2session: dict[str, str] = field(default_factory=dict)
-    text: dict[str, str] = field(default_factory=dict)
-    utt2spk: dict[str, str] = field(default_factory=dict)
-    problems: list[DataProblem] = field(default_factory=list)
-    n_long: int = 0
+    text: dict[str, str] = field(default_factory=dict)  # Transcripts; empty for unlabelled audio
+    utt2spk: dict[str, str] = field(default_factory=dict)  # Speakers
+    problems: list[DataProblem] = field(default_factory=list)  # Unusable utterances, with reasons
+    n_long: int = 0  # number of utterances that were left out because they are too long
 
 
 def transcribed_set(
@@ -131,8 +108,6 @@ def transcribed_set(
     """Match transcripts with audio; unusable utterances become problems.
 
     Args:
-        corpus: Copy of the corpus.
-        utterances: Utterances of one split.
         nj: Number of audio files that are read in parallel.
         max_s: Maximum duration in seconds; None: any.
     """

@@ -30,13 +30,9 @@ TAIL_S = 0.1
 
 @dataclass(frozen=True)
 class Corpus:
-    """A copy of VoxPopuli.
+    """A copy of VoxPopuli."""
 
-    Attributes:
-        root: Folder of raw_audios, transcribed_data, unlabelled_data.
-    """
-
-    root: Path
+    root: Path  # folder of raw_audios, transcribed_data, unlabelled_data
 
     def session_audio(self, session: str, channel: str) -> Path:
         """Return the audio of a whole session; the channel is `original` or a language."""

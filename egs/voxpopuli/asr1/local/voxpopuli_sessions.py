@@ -24,15 +24,11 @@ HELD_OUT_TIME = "overlaps the test set"
 
 @dataclass(frozen=True)
 class DivisionOptions:
-    """Options of the division.
+    """Options of the division."""
 
-    Attributes:
-        valid_fraction: Minimum share of the utterances to validate on, in whole sessions.
-        margin_s: Seconds around test utterances that are left out, too.
-    """
-
+    # Minimum share of the utterances to validate on, in whole sessions.
     valid_fraction: float = 0.05
-    margin_s: float = 2.0
+    margin_s: float = 2.0  # seconds around test utterances that are left out, too
 
     def __post_init__(self):
         if not 0 <= self.valid_fraction < 1:
@@ -43,16 +39,11 @@ class DivisionOptions:
 
 @dataclass
 class Division:
-    """Every utterance is in one of the three.
+    """Every utterance is in one of the three."""
 
-    Attributes:
-        train: Ids to train on, sorted.
-        valid: Ids to validate on, sorted.
-        dropped: Id to reason, which may have details after a colon.
-    """
-
-    train: list[str] = field(default_factory=list)
-    valid: list[str] = field(default_factory=list)
+    train: list[str] = field(default_factory=list)  # ids to train on, sorted
+    valid: list[str] = field(default_factory=list)  # ids to validate on, sorted
+    # Id to reason, which may have details after a colon.
     dropped: dict[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +57,6 @@ def divide(
     Args:
         places: Session, start and end of each utterance, by id.
         held_out: The same for the test set; end -1 is the session's end.
-        options: Options of the division.
 
     Raises:
         InputError: All utterances are dropped, or all are of one session.
@@ -124,7 +114,6 @@ def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
     The order of the sessions is that of their names' hashes.
 
     Args:
-        sessions: Session of each utterance.
         fraction: Share; 0 chooses none.
 
     Raises:
@@ -189,9 +178,7 @@ def write_subset(
     """Write a data directory with some utterances of another one.
 
     Args:
-        source: Data directory without text.
         target: Folder to write; wav.scp is last, so that an interrupted run leaves none.
-        keys: Utterances to copy.
         dropped: Id to reason, for the list `dropped_utterances`; may be empty.
     """
     source, target, keys = Path(source), Path(target), set(keys)

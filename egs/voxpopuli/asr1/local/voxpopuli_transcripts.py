@@ -25,27 +25,16 @@ UNKNOWN_SPEAKER = "unknown"
 
 @dataclass(frozen=True)
 class Transcript:
-    """One transcribed utterance.
+    """One transcribed utterance."""
 
-    Attributes:
-        id: `<session>-<language>_<date>-<time>_<number>`, the name of get_asr_data's audio.
-        session: Such as `20180206-0900-PLENARY-15`.
-        split: train, dev or test.
-        text: Transcript.
-        speaker: A number, or `unknown`.
-        start_s: Start in the session.
-        end_s: End in the session; -1 with start 0 if times are unknown.
-        audio: Audio file of the utterance; None: it is a segment of the session.
-    """
-
-    id: str
-    session: str
-    split: str
-    text: str
-    speaker: str
-    start_s: float
-    end_s: float
-    audio: Path | None = None
+    id: str  # `<session>-<language>_<date>-<time>_<number>`, the name of get_asr_data's audio
+    session: str  # Such as `20180206-0900-PLENARY-15`
+    split: str  # train, dev or test
+    text: str  # Transcript
+    speaker: str  # a number, or `unknown`
+    start_s: float  # start in the session
+    end_s: float  # end in the session; -1 with start 0 if times are unknown
+    audio: Path | None = None  # Audio file of the utterance; None: it is a segment of the session
 
     @property
     def utterance_id(self) -> str:
@@ -55,21 +44,14 @@ class Transcript:
 
 @dataclass
 class Transcripts:
-    """The content of the tables.
+    """The content of the tables."""
 
-    Attributes:
-        utterances: Usable utterances by id.
-        problems: One for each unusable line.
-        n_bad_tests: Number of unusable lines that are, or may be, of the test set.
-        bad_tests: Sessions of unusable test utterances by id; training must not use them.
-        n_fallback: Number of utterances that only have the other kind of text.
-    """
-
-    utterances: dict[str, Transcript] = field(default_factory=dict)
-    problems: list[DataProblem] = field(default_factory=list)
-    n_bad_tests: int = 0
+    utterances: dict[str, Transcript] = field(default_factory=dict)  # Usable utterances by id
+    problems: list[DataProblem] = field(default_factory=list)  # one for each unusable line
+    n_bad_tests: int = 0  # number of unusable lines that are, or may be, of the test set
+    # Sessions of unusable test utterances by id; training must not use them.
     bad_tests: dict[str, str] = field(default_factory=dict)
-    n_fallback: int = 0
+    n_fallback: int = 0  # number of utterances that only have the other kind of text
 
 
 class _BadLine(ValueError):
@@ -82,8 +64,6 @@ def read_transcripts(corpus: Corpus, language: str, text: str = "raw") -> Transc
     Utterances have audio files if get_asr_data is complete; otherwise they are segments.
 
     Args:
-        corpus: Copy of the corpus.
-        language: Two letters.
         text: `raw` (punctuation, case, digits) or `normalized` (lower case, words); the other
             one is used for utterances that have only that.
 

@@ -23,32 +23,22 @@ N_SHOWN = 3
 
 @dataclass(frozen=True)
 class Piece:
-    """A segment of a session.
+    """A segment of a session."""
 
-    Attributes:
-        id: `<session>_<language>_<number>` as in get_unlabelled_data; for segments between
-            silences the number is replaced by start and end in 10 ms.
-        start_s: Start in the session.
-        end_s: End in the session.
-    """
-
+    # `<session>_<language>_<number>` as in get_unlabelled_data; for segments between silences the
+    # number is replaced by start and end in 10 ms.
     id: str
-    start_s: float
-    end_s: float
+    start_s: float  # start in the session
+    end_s: float  # end in the session
 
 
 @dataclass
 class Unlabelled:
-    """Segments of sessions.
+    """Segments of sessions."""
 
-    Attributes:
-        audio: Session to its audio file.
-        pieces: Session to its segments.
-        problems: One for each unusable session or segment.
-    """
-
-    audio: dict[str, Path] = field(default_factory=dict)
-    pieces: dict[str, list[Piece]] = field(default_factory=dict)
+    audio: dict[str, Path] = field(default_factory=dict)  # Session to its audio file
+    pieces: dict[str, list[Piece]] = field(default_factory=dict)  # Session to its segments
+    # One for each unusable session or segment.
     problems: list[DataProblem] = field(default_factory=list)
 
 
@@ -80,7 +70,6 @@ def read_segment_table(
     Args:
         path: `unlabelled_v2.tsv.gz`: event_id (`<session>_<language>`), segment_no, start, end.
         language: Language of the rows to read.
-        sessions: Sessions with audio.
         years: Years to read. Plenary sessions of these years without audio are problems, because
             a year's archive has all of them.
 
@@ -139,7 +128,6 @@ def segment_sessions(
     """Segment all sessions; unreadable ones become problems.
 
     Args:
-        sessions: Session to audio.
         language: Language, for ids.
         official: Session to its official segments. Other sessions, and too long segments, are cut
             at silences.
