@@ -16,19 +16,14 @@ from espnet_medusa.search.options import EXACT, THRESHOLD, TOP_M, TYPICAL, Searc
 
 @dataclass(frozen=True)
 class AcceptanceRule:
-    """A rule with its options; exactly one of the two functions is set.
+    """A rule with its options; exactly one of the two functions is set."""
 
-    Attributes:
-        allowed: (logits (E, V), tokens (E,)) -> (E,) bool, for a rule that verifies.
-        accepts_draft: (draft_log_probs (E,)) -> (E,) bool, for a rule that does not verify.
-        best_only: Whether ``allowed`` is true for the best token only.
-        prefix_only: Whether a rejected token also rejects all tokens after it.
-    """
-
+    # (logits (E, V), tokens (E,)) -> (E,) bool, for a rule that verifies.
     allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    # (draft_log_probs (E,)) -> (E,) bool, for a rule that does not verify.
     accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
-    best_only: bool = False
-    prefix_only: bool = False
+    best_only: bool = False  # whether ``allowed`` is true for the best token only
+    prefix_only: bool = False  # whether a rejected token also rejects all tokens after it
 
     def __post_init__(self) -> None:
         assert (self.allowed is None) != (self.accepts_draft is None)
@@ -54,7 +49,6 @@ def typical(
     lossless: the text can differ from greedy text.
 
     Args:
-        logits, tokens: Drafts.
         epsilon: Upper bound of the threshold, in (0, 1].
         alpha: Factor of the entropy-dependent threshold, above 0.
     """
@@ -73,7 +67,6 @@ def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
     tokens (-inf) are never accepted. Not lossless.
 
     Args:
-        logits, tokens: Drafts.
         m: Lowest accepted rank, 1 or more.
     """
     tokens = tokens[..., None]
@@ -103,7 +96,6 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
     (-inf) are never accepted, even if ``least`` is 0.
 
     Args:
-        logits, tokens: Drafts.
         least: Minimum probability; above 1 no token is accepted.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)

@@ -49,9 +49,7 @@ def beam_search(
     """Return an exact beam search.
 
     Args:
-        decoder: Evaluates nodes.
         scorers: Other scorers, and all weights.
-        beam_size: B.
         constraints: Allowed tokens.
         proposer: Drafts; None with ``shape.depth`` 0.
         shape: Depth and width of drafts.
@@ -65,19 +63,13 @@ def beam_search(
 
 @dataclass
 class BeamState(SearchState):
-    """An utterance during beam search.
+    """An utterance during beam search."""
 
-    Attributes:
-        min_length: Hypotheses that end earlier are dropped.
-        detect_end: Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0).
-        ended: Ended hypotheses, in the order in which they ended.
-        stopped: Whether the search has ended before ``max_length``.
-    """
-
-    min_length: int = 0
-    detect_end: bool = True
+    min_length: int = 0  # Hypotheses that end earlier are dropped
+    detect_end: bool = True  # Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0)
+    # Ended hypotheses, in the order in which they ended.
     ended: list[EndedHypothesis] = field(default_factory=list)
-    stopped: bool = False
+    stopped: bool = False  # whether the search has ended before ``max_length``
 
     @property
     def n_best(self) -> list[EndedHypothesis]:

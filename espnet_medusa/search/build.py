@@ -40,23 +40,14 @@ WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
 
 @dataclass(frozen=True)
 class SearchModel:
-    """The parts of a model that searches use.
+    """The parts of a model that searches use."""
 
-    Attributes:
-        decoder: Evaluates nodes; its heads may draft.
-        vocab_size: V.
-        eos: End symbol.
-        device: Where it runs.
-        scorers: Other scorers of beam search, and all weights.
-        sources: What can draft besides heads.
-    """
-
-    decoder: TreeDecoder
-    vocab_size: int
-    eos: int
-    device: torch.device
-    scorers: Scorers = DECODER_ALONE
-    sources: DraftSources = NO_SOURCES
+    decoder: TreeDecoder  # Evaluates nodes; its heads may draft
+    vocab_size: int  # V
+    eos: int  # end symbol
+    device: torch.device  # where it runs
+    scorers: Scorers = DECODER_ALONE  # Other scorers of beam search, and all weights
+    sources: DraftSources = NO_SOURCES  # what can draft besides heads
 
 
 def draft_shape(

@@ -22,24 +22,18 @@ from espnet_medusa.tree.best_tokens import Restriction
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Constraints of one vocabulary, see ``build_constraints``.
+    """Constraints of one vocabulary, see ``build_constraints``."""
 
-    Attributes:
-        eos: End symbol.
-        blocked: (P + 2, V) bool, tokens forbidden at each of P forced positions, at the first free
-            position, and at all later ones; None: no token is forbidden.
-        penalty: Start and factor of the exponential decay length penalty, or None.
-        forced_prefix: Tokens that start every hypothesis.
-        timestamps: Timestamp rules, or None.
-        renormalize: Whether probabilities are normalized over the allowed tokens, as in
-            openai-whisper, instead of over all tokens.
-    """
-
-    eos: int
+    eos: int  # end symbol
+    # (P + 2, V) bool, tokens forbidden at each of P forced positions, at the first free position,
+    # and at all later ones; None: no token is forbidden.
     blocked: torch.Tensor | None = None
+    # Start and factor of the exponential decay length penalty, or None.
     penalty: tuple[int, float] | None = None
-    forced_prefix: tuple[int, ...] = ()
-    timestamps: TimestampRules | None = None
+    forced_prefix: tuple[int, ...] = ()  # tokens that start every hypothesis
+    timestamps: TimestampRules | None = None  # Timestamp rules, or None
+    # Whether probabilities are normalized over the allowed tokens, as in openai-whisper, instead of
+    # over all tokens.
     renormalize: bool = False
 
     @property

@@ -20,7 +20,6 @@ class CTCPrefix:
 
     Args:
         log_probs: (T, V) of the CTC branch.
-        blank: Its blank.
         eos: End symbol; its score is that of the prefix as a complete sentence.
         prompt_length: P. As in ESPnet, prompt tokens after the first one count as emitted labels:
             after n of them the first label is emitted at frame n or later.

@@ -34,22 +34,15 @@ LOOKAHEAD_DEPTH = 15  # minimum of a lookahead's maximum depth, unless draft_dep
 
 @dataclass(frozen=True)
 class DraftSources:
-    """What can draft besides the decoder's heads.
+    """What can draft besides the decoder's heads."""
 
-    Attributes:
-        ctc: ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
-        blank: Its blank.
-        model: Opens the draft model; None: there is none.
-        frequent_tokens: ``(size, eos) -> (N,)`` most frequent training tokens, ascending,
-            including the end symbol.
-        retokenization: Opens the mapping from CTC's units to the decoder's tokens; None: they are
-            the same.
-    """
-
+    # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
-    blank: int = 0
-    model: Callable[[], Proposer] | None = None
+    blank: int = 0  # its blank
+    model: Callable[[], Proposer] | None = None  # Opens the draft model; None: there is none
+    # ``(size, eos) -> (N,)`` most frequent training tokens, ascending, including the end symbol.
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
+    # Opens the mapping from CTC's units to the decoder's tokens; None: they are the same.
     retokenization: Callable[[], Retokenization] | None = None
 
 

@@ -45,19 +45,12 @@ def sampling_search(
 
 @dataclass
 class GreedyState(SearchState):
-    """An utterance during greedy search; ``running`` has one hypothesis.
+    """An utterance during greedy search; ``running`` has one hypothesis."""
 
-    Attributes:
-        eos: End symbol.
-        ended: Whether the end symbol was decoded; False at the maximum length.
-        generator: Sampling: the random numbers of the utterance.
-        ctc_tokens: CTC first: tokens to verify in the first call.
-    """
-
-    eos: int = -1
-    ended: bool = False
-    generator: torch.Generator | None = None
-    ctc_tokens: Sequence[int] = ()
+    eos: int = -1  # end symbol
+    ended: bool = False  # whether the end symbol was decoded; False at the maximum length
+    generator: torch.Generator | None = None  # Sampling: the random numbers of the utterance
+    ctc_tokens: Sequence[int] = ()  # CTC first: tokens to verify in the first call
 
     @property
     def hypothesis(self) -> Hypothesis:

@@ -225,15 +225,12 @@ def _check_choices(options: SearchOptions) -> None:
 
 @dataclass(frozen=True)
 class LengthLimits:
-    """ESPnet's length options.
+    """ESPnet's length options."""
 
-    Attributes:
-        maxlenratio: Maximum number of tokens over encoder frames; negative: the number itself;
-            0: as many as frames, with end detection.
-        minlenratio: Minimum number of tokens over encoder frames; negative: the number itself.
-    """
-
+    # Maximum number of tokens over encoder frames; negative: the number itself; 0: as many as
+    # frames, with end detection.
     maxlenratio: float = 0.0
+    # Minimum number of tokens over encoder frames; negative: the number itself.
     minlenratio: float = 0.0
 
     def most(self, frames: int) -> int:
@@ -265,7 +262,6 @@ def read_draft_conf(
 
     Args:
         draft_conf: Such as ``{"greedy": {"draft_depth": 5}}``, or None.
-        where: The config key.
 
     Raises:
         InputError: Unknown search or option, or a value that is not allowed.

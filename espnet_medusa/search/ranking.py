@@ -22,17 +22,11 @@ AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranking of an utterance's hypotheses.
+    """Ranking of an utterance's hypotheses."""
 
-    Attributes:
-        nbest: Length of the n-best list; None: all hypotheses that end.
-        gain: Maximum that one more token adds to a score, 0 or more; inf: unknown.
-        normalize_length: Rank by score over length.
-    """
-
-    nbest: int | None = None
-    gain: float = 0.0
-    normalize_length: bool = False
+    nbest: int | None = None  # length of the n-best list; None: all hypotheses that end
+    gain: float = 0.0  # maximum that one more token adds to a score, 0 or more; inf: unknown
+    normalize_length: bool = False  # Rank by score over length
 
     def best(self, ended: Sequence[EndedHypothesis]) -> list[EndedHypothesis]:
         """Return the n-best list, best first; among equals the one that ended first."""

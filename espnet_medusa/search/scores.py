@@ -20,16 +20,13 @@ PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates that CTC scores, over the b
 
 @dataclass(frozen=True)
 class Scorers:
-    """The scorers of beam search.
+    """The scorers of beam search."""
 
-    Attributes:
-        weights: By scorer name; scorers with weight 0 are not used.
-        full: ESPnet's full scorers without the decoder, by name.
-        ctc: ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
-    """
-
+    # By scorer name; scorers with weight 0 are not used.
     weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})
+    # ESPnet's full scorers without the decoder, by name.
     full: Mapping[str, Any] = field(default_factory=dict)
+    # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     @property
@@ -49,21 +46,15 @@ DECODER_ALONE = Scorers()
 
 @dataclass
 class UtteranceScorers:
-    """An utterance's scorers other than the decoder.
+    """An utterance's scorers other than the decoder."""
 
-    Attributes:
-        full: ESPnet's scorers over the whole vocabulary (language model, n-gram, length bonus).
-        memory: (S, D) encoder output, for these scorers.
-        prompt: (P,) tokens of the prompt.
-        ctc: Scores candidates only.
-        min_length: Greedy search: minimum number of tokens before an end symbol. Beam search drops
-            short hypotheses instead.
-    """
-
+    # ESPnet's scorers over the whole vocabulary (language model, n-gram, length bonus).
     full: Mapping[str, Any] = field(default_factory=dict)
-    memory: torch.Tensor | None = None
-    prompt: torch.Tensor | None = None
-    ctc: CTCPrefix | None = None
+    memory: torch.Tensor | None = None  # (S, D) encoder output, for these scorers
+    prompt: torch.Tensor | None = None  # (P,) tokens of the prompt
+    ctc: CTCPrefix | None = None  # scores candidates only
+    # Greedy search: minimum number of tokens before an end symbol. Beam search drops short
+    # hypotheses instead.
     min_length: int = 0
 
     def full_scores(self, name: str, prefixes: Sequence[Prefix]) -> torch.Tensor:
@@ -115,23 +106,17 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """Weights and constraints of scores, the same for all utterances.
+    """Weights and constraints of scores, the same for all utterances."""
 
-    Attributes:
-        weights: By scorer, including the decoder.
-        eos: End symbol.
-        constraints: Allowed tokens.
-        constrain_logits: Whether logits are constrained (greedy search) or log-probabilities (beam
-            search), each as in transformers.
-        vocabulary: (V',) token ids of the logits' columns, for a draft vocabulary; None: all.
-        top_tokens: ``TreeDecoder.top_tokens``.
-    """
-
-    weights: Mapping[str, float]
-    eos: int
-    constraints: Constraints
+    weights: Mapping[str, float]  # by scorer, including the decoder
+    eos: int  # end symbol
+    constraints: Constraints  # Allowed tokens
+    # Whether logits are constrained (greedy search) or log-probabilities (beam search), each as in
+    # transformers.
     constrain_logits: bool = False
+    # (V',) token ids of the logits' columns, for a draft vocabulary; None: all.
     vocabulary: torch.Tensor | None = None
+    # ``TreeDecoder.top_tokens``.
     top_tokens: Callable[[torch.Tensor, int, Restriction | None], TopTokens] = top_tokens
 
     @property

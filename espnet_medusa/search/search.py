@@ -49,7 +49,6 @@ class Search:
     """Decoding of several tokens per decoder call, for a batch of utterances.
 
     Args:
-        decoder: Evaluates nodes.
         planner: Drafts. Its strategy determines the kind of search: greedy, beam, sampling, ...
     """
 

@@ -24,72 +24,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A prefix with its score.
+    """A prefix with its score."""
 
-    Attributes:
-        prefix: Its tokens.
-        score: Weighted sum of all scorers.
-        parts: Unweighted score of each scorer, in the order of ``Scoring.names``.
-    """
-
-    prefix: Prefix
-    score: float = 0.0
+    prefix: Prefix  # its tokens
+    score: float = 0.0  # weighted sum of all scorers
+    # Unweighted score of each scorer, in the order of ``Scoring.names``.
     parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class EndedHypothesis:
-    """A finished hypothesis.
+    """A finished hypothesis."""
 
-    Attributes:
-        tokens: After the prompt, including the end symbol.
-        score: Weighted sum of all scorers.
-        parts: Score of each scorer.
-        length: Including the prompt, as in length normalization.
-    """
-
-    tokens: list[int]
-    score: float
-    parts: tuple[float, ...]
-    length: int
+    tokens: list[int]  # After the prompt, including the end symbol
+    score: float  # weighted sum of all scorers
+    parts: tuple[float, ...]  # score of each scorer
+    length: int  # Including the prompt, as in length normalization
 
 
 @dataclass
 class Watched:
-    """A probability within the prompt, such as that of Whisper's no-speech token.
+    """A probability within the prompt, such as that of Whisper's no-speech token."""
 
-    Attributes:
-        place: The probability is that of the token after this place of the prompt.
-        token: The token.
-        probability: Among all tokens, once the prompt is evaluated.
-    """
-
-    place: int
-    token: int
-    probability: float = math.nan
+    place: int  # the probability is that of the token after this place of the prompt
+    token: int  # the token
+    probability: float = math.nan  # Among all tokens, once the prompt is evaluated
 
 
 @dataclass
 class Draft:
-    """The nodes of one utterance that the next decoder call evaluates.
+    """The nodes of one utterance that the next decoder call evaluates."""
 
-    Attributes:
-        beam: Last hypotheses of the draft.
-        nodes: Prefixes to evaluate, ancestors first, and their drafted scores.
-        ends: Drafted hypotheses with an end symbol, which no call evaluates.
-        inner: Inner nodes whose next-token distribution is not needed.
-        depth: Steps drafted.
-        limit: Maximum number of steps; None: that of the planner.
-        accepted: Accepted steps.
-    """
-
-    beam: list[Hypothesis]
+    beam: list[Hypothesis]  # Last hypotheses of the draft
+    # Prefixes to evaluate, ancestors first, and their drafted scores.
     nodes: dict[Prefix, float] = field(default_factory=dict)
+    # Drafted hypotheses with an end symbol, which no call evaluates.
     ends: dict[Prefix, float] = field(default_factory=dict)
+    # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
-    depth: int = 0
-    limit: int | None = None
-    accepted: int = 0
+    depth: int = 0  # Steps drafted
+    limit: int | None = None  # maximum number of steps; None: that of the planner
+    accepted: int = 0  # Accepted steps
 
     @property
     def queried(self) -> list[Prefix]:
@@ -128,28 +103,17 @@ def prompt_draft(state: SearchState, forced: Sequence[int]) -> Draft:
 
 @dataclass
 class SearchState(ABC):
-    """An utterance during a search.
+    """An utterance during a search."""
 
-    Attributes:
-        root: The prompt.
-        scorers: Scorers other than the decoder.
-        max_length: Maximum number of tokens without the end symbol.
-        running: Hypotheses that have not ended.
-        draft: Nodes of the last or the next decoder call.
-        steps: Steps taken: tokens of a hypothesis.
-        statistics: Counts.
-        prompt_length: P.
-        watched: A requested probability within the prompt.
-    """
-
-    root: Prefix
-    scorers: UtteranceScorers
-    max_length: int
-    running: list[Hypothesis] = field(default_factory=list)
-    draft: Draft | None = None
-    steps: int = 0
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    prompt_length: int = 1
+    root: Prefix  # the prompt
+    scorers: UtteranceScorers  # Scorers other than the decoder
+    max_length: int  # maximum number of tokens without the end symbol
+    running: list[Hypothesis] = field(default_factory=list)  # Hypotheses that have not ended
+    draft: Draft | None = None  # Nodes of the last or the next decoder call
+    steps: int = 0  # Steps taken: tokens of a hypothesis
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # Counts
+    prompt_length: int = 1  # P
+    # A requested probability within the prompt.
     watched: Watched | None = field(default=None, kw_only=True)
 
     @property

@@ -15,34 +15,22 @@ class DecodingStatistics:
 
     In a batch each utterance counts the calls that it took part in, and its own nodes. Seconds are
     divided evenly among the utterances of the batch.
-
-    Attributes:
-        decoder_calls: Decoder calls.
-        nodes: Tokens evaluated in these calls, including drafts.
-        tokens: Tokens of the hypothesis without the prompt, with the end symbol if it was decoded.
-        drafted: Number of drafts of at least 1, 2, ... steps.
-        accepted: Number of accepted tokens at step 1, 2, ...
-        draft_calls: Calls of the draft model; 0 without one.
-        draft_nodes: Tokens that the draft model evaluated.
-        draft_seconds: Drafting; a part of ``decoder_seconds``.
-        decoder_seconds: Search without the encoder.
-        total_seconds: Encoder, search and all else.
-        audio_seconds: Duration of the audio.
-        words: Words of the hypothesis.
     """
 
-    decoder_calls: int = 0
-    nodes: int = 0
+    decoder_calls: int = 0  # decoder calls
+    nodes: int = 0  # tokens evaluated in these calls, including drafts
+    # Tokens of the hypothesis without the prompt, with the end symbol if it was decoded.
     tokens: int = 0
+    # Number of drafts of at least 1, 2, ... steps.
     drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    draft_calls: int = 0
-    draft_nodes: int = 0
-    draft_seconds: float = 0.0
-    decoder_seconds: float = 0.0
-    total_seconds: float = 0.0
-    audio_seconds: float = 0.0
-    words: int = 0
+    accepted: list[int] = field(default_factory=list)  # number of accepted tokens at step 1, 2, ..
+    draft_calls: int = 0  # Calls of the draft model; 0 without one
+    draft_nodes: int = 0  # tokens that the draft model evaluated
+    draft_seconds: float = 0.0  # Drafting; a part of ``decoder_seconds``
+    decoder_seconds: float = 0.0  # Search without the encoder
+    total_seconds: float = 0.0  # encoder, search and all else
+    audio_seconds: float = 0.0  # Duration of the audio
+    words: int = 0  # Words of the hypothesis
 
     def count_drafts(self, drafted: int, accepted: int) -> None:
         """Count a draft with its numbers of drafted and of accepted steps."""

@@ -40,24 +40,18 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 @dataclass(frozen=True)
 class DraftedHypothesis(Hypothesis):
-    """A prefix with its score.
+    """A prefix with its score."""
 
-    Attributes:
-        heads: The head that produced each token: 0 for the base head, else head 1, 2, ...
-    """
-
+    # The head that produced each token: 0 for the base head, else head 1, 2, ...
     heads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class EndedDraftedHypothesis(EndedHypothesis):
-    """An ended hypothesis.
+    """An ended hypothesis."""
 
-    Attributes:
-        heads: As in ``DraftedHypothesis``; without an entry for the end symbol that is appended at
-            the maximum length, whose score does not count either.
-    """
-
+    # As in ``DraftedHypothesis``; without an entry for the end symbol that is appended at the
+    # maximum length, whose score does not count either.
     heads: tuple[int, ...]
 
 
@@ -80,7 +74,6 @@ def threshold_beam_search(
     Args:
         decoder, constraints, proposer, normalize_length: As in ``beam_search``.
         threshold: Minimum probability of a draft, in (0, 1].
-        beam_size: B, running hypotheses.
         depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
         nbest: Requested hypotheses, at most B; None: B.
     """

@@ -22,19 +22,12 @@ from espnet_medusa.tree.prefix import Prefix
 
 @dataclass(frozen=True, eq=False)
 class TimestampStates:
-    """What the rules need of R prefixes; each attribute is (R,).
+    """What the rules need of R prefixes; each attribute is (R,)."""
 
-    Attributes:
-        begins: Whether the prefix is the prompt.
-        last: Whether the last token is a timestamp.
-        paired: Whether the token before the last one is a timestamp, or missing.
-        latest: Id of the last timestamp; one less than the first id if there is none.
-    """
-
-    begins: torch.Tensor
-    last: torch.Tensor
-    paired: torch.Tensor
-    latest: torch.Tensor
+    begins: torch.Tensor  # whether the prefix is the prompt
+    last: torch.Tensor  # whether the last token is a timestamp
+    paired: torch.Tensor  # whether the token before the last one is a timestamp, or missing
+    latest: torch.Tensor  # id of the last timestamp; one less than the first id if there is none
 
     def select(self, rows: torch.Tensor) -> TimestampStates:
         """Return the states of these rows, in this order."""
@@ -45,19 +38,12 @@ class TimestampStates:
 
 @dataclass(frozen=True, eq=False)
 class TimestampRules:
-    """Rules for a vocabulary of text ids, the end symbol, special tokens and timestamps.
+    """Rules for a vocabulary of text ids, the end symbol, special tokens and timestamps."""
 
-    Attributes:
-        first: Id of the timestamp 0 s; all later ids are timestamps.
-        times: (T,) ids of the timestamp columns, the last columns of scores.
-        eos: Column of the end symbol; columns before it are text.
-        latest_first: Maximum id of the first token; None: any timestamp.
-    """
-
-    first: int
-    times: torch.Tensor
-    eos: int
-    latest_first: int | None = None
+    first: int  # id of the timestamp 0 s; all later ids are timestamps
+    times: torch.Tensor  # (T,) ids of the timestamp columns, the last columns of scores
+    eos: int  # column of the end symbol; columns before it are text
+    latest_first: int | None = None  # maximum id of the first token; None: any timestamp
 
     def restricted(self, vocabulary: torch.Tensor, eos: int) -> TimestampRules:
         """Return the rules for ascending columns (V',) of the vocabulary; ``eos``: its column."""

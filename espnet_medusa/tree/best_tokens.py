@@ -10,20 +10,15 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """Allowed next tokens of R prefixes, and their end symbol scores.
+    """Allowed next tokens of R prefixes, and their end symbol scores."""
 
-    Attributes:
-        eos: End symbol.
-        blocked: (M, V) bool, forbidden tokens; None: all tokens are allowed.
-        rows: (R,) row of ``blocked`` for each prefix.
-        eos_scores: (R,) scores of the end symbol, -inf where it is forbidden; None: unchanged.
-        columns: (C,) tokens that any row of ``blocked`` forbids, for faster masking; None: all V.
-    """
-
-    eos: int
+    eos: int  # end symbol
+    # (M, V) bool, forbidden tokens; None: all tokens are allowed.
     blocked: torch.Tensor | None = None
-    rows: torch.Tensor | None = None
+    rows: torch.Tensor | None = None  # (R,) row of ``blocked`` for each prefix
+    # (R,) scores of the end symbol, -inf where it is forbidden; None: unchanged.
     eos_scores: torch.Tensor | None = None
+    # (C,) tokens that any row of ``blocked`` forbids, for faster masking; None: all V.
     columns: torch.Tensor | None = None
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
@@ -39,27 +34,18 @@ class Restriction:
 
 
 class BestTokens(NamedTuple):
-    """The best token of each of R rows of logits.
+    """The best token of each of R rows of logits."""
 
-    Attributes:
-        tokens: (R,) best allowed tokens; among equal ones the first.
-        normalizers: (R,) float32 log-sum-exp over all V tokens.
-    """
-
-    tokens: torch.Tensor
-    normalizers: torch.Tensor
+    tokens: torch.Tensor  # (R,) best allowed tokens; among equal ones the first
+    normalizers: torch.Tensor  # (R,) float32 log-sum-exp over all V tokens
 
 
 class TopTokens(NamedTuple):
-    """The best tokens of each of R rows of logits, best first.
+    """The best tokens of each of R rows of logits, best first."""
 
-    Attributes:
-        log_probs: (R, count) float32, normalized over all V tokens; -inf for forbidden tokens.
-        tokens: (R, count).
-    """
-
+    # (R, count) float32, normalized over all V tokens; -inf for forbidden tokens.
     log_probs: torch.Tensor
-    tokens: torch.Tensor
+    tokens: torch.Tensor  # (R, count)
 
 
 def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
@@ -76,7 +62,6 @@ def top_tokens(
 
     Args:
         logits: (R, V).
-        count: At most V.
         restriction: For log-probabilities; None allows all tokens.
     """
     log_probs = logits.float().log_softmax(dim=-1)

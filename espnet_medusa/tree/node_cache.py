@@ -17,7 +17,6 @@ class NodeCache:
 
     Args:
         num_layers: Decoder layers, including extra ones (a Medusa block).
-        num_utterances: U.
         capacity: Initial slots; the cache grows when needed.
 
     Attributes:

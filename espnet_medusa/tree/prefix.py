@@ -12,68 +12,45 @@ UNEVALUATED = -1  # slot of a prefix that no decoder call has evaluated
 
 
 class Candidates(NamedTuple):
-    """Possible next tokens of a prefix, sorted by the full scorers, best first.
+    """Possible next tokens of a prefix, sorted by the full scorers, best first."""
 
-    Attributes:
-        tokens: M ids; with CTC, the end symbol is the last one.
-        gains: Weighted sum of all scorers.
-        parts: Scores of the tokens, per scorer.
-    """
-
-    tokens: list[int]
-    gains: list[float]
-    parts: list[list[float]]
+    tokens: list[int]  # M ids; with CTC, the end symbol is the last one
+    gains: list[float]  # weighted sum of all scorers
+    parts: list[list[float]]  # scores of the tokens, per scorer
 
 
 class CTCState(NamedTuple):
-    """CTC forward log-probabilities of a prefix over T frames.
+    """CTC forward log-probabilities of a prefix over T frames."""
 
-    Attributes:
-        nonblank: (T,) paths that end in the prefix's last token at frame t.
-        total: (T,) paths that end in that token or in blank.
-        blank: (T,) paths that end in blank.
-        score: Log-probability of all label sequences that start with the prefix.
-    """
-
-    nonblank: torch.Tensor
-    total: torch.Tensor
-    blank: torch.Tensor
-    score: float
+    nonblank: torch.Tensor  # (T,) paths that end in the prefix's last token at frame t
+    total: torch.Tensor  # (T,) paths that end in that token or in blank
+    blank: torch.Tensor  # (T,) paths that end in blank
+    score: float  # Log-probability of all label sequences that start with the prefix
 
 
 @dataclass(eq=False, slots=True)
 class Prefix:
-    """The path that ends with ``token``; prefixes of one utterance share their ancestors.
+    """The path that ends with ``token``; prefixes of one utterance share their ancestors."""
 
-    Attributes:
-        token: Last token.
-        parent: The prefix without that token; None for the prompt.
-        length: Tokens after the prompt.
-        children: Prefixes with one more token, by token.
-        slot: Node of the decoder's token tree, or ``UNEVALUATED``.
-        logits: (V,) base logits of the next token, until the search has used them.
-        head_input: Head inputs (R, D) of a decoder call and this prefix's row, once evaluated.
-        best: Greedy search: the best next token and its log-probability, once evaluated.
-        accepted: Greedy search: the log-probability of ``token``, if the draft is accepted.
-        candidates: Beam search: possible next tokens.
-        scorers: Beam search: (V,) scores of each other scorer, None after use, and its state.
-        ctc: Beam search: the state of the CTC scorer.
-        root: The prompt, one object per utterance.
-    """
-
-    token: int
-    parent: Prefix | None = None
-    length: int = 0
+    token: int  # Last token
+    parent: Prefix | None = None  # the prefix without that token; None for the prompt
+    length: int = 0  # tokens after the prompt
+    # Prefixes with one more token, by token.
     children: dict[int, Prefix] = field(default_factory=dict)
-    slot: int = UNEVALUATED
+    slot: int = UNEVALUATED  # Node of the decoder's token tree, or ``UNEVALUATED``
+    # (V,) base logits of the next token, until the search has used them.
     logits: torch.Tensor | None = None
+    # Head inputs (R, D) of a decoder call and this prefix's row, once evaluated.
     head_input: tuple[torch.Tensor, int] | None = None
+    # Greedy search: the best next token and its log-probability, once evaluated.
     best: tuple[int, float] | None = None
+    # Greedy search: the log-probability of ``token``, if the draft is accepted.
     accepted: float | None = None
-    candidates: Candidates | None = None
+    candidates: Candidates | None = None  # Beam search: possible next tokens
+    # Beam search: (V,) scores of each other scorer, None after use, and its state.
     scorers: dict[str, tuple[torch.Tensor | None, Any]] = field(default_factory=dict)
-    ctc: CTCState | None = None
-    root: Prefix = field(init=False, repr=False)
+    ctc: CTCState | None = None  # Beam search: the state of the CTC scorer
+    root: Prefix = field(init=False, repr=False)  # the prompt, one object per utterance
 
     def __post_init__(self):
         self.root = self if self.parent is None else self.parent.root

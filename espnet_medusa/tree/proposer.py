@@ -27,19 +27,13 @@ class States(Protocol):
 
 @dataclass(frozen=True)
 class DraftInput:
-    """An utterance as input of a draft model or of CTC.
+    """An utterance as input of a draft model or of CTC."""
 
-    Attributes:
-        memory: (S, D) output of the draft model's encoder.
-        prompt: P prompt tokens.
-        speech: (S', D') output of the main model's encoder, for CTC; None: ``memory``.
-        ctc_hypothesis: The CTC branch's hypothesis, if it has been computed already.
-    """
-
-    memory: torch.Tensor
-    prompt: list[int]
+    memory: torch.Tensor  # (S, D) output of the draft model's encoder
+    prompt: list[int]  # P prompt tokens
+    # (S', D') output of the main model's encoder, for CTC; None: ``memory``.
     speech: torch.Tensor | None = None
-    ctc_hypothesis: Any = None
+    ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already
 
     @property
     def ctc_input(self) -> torch.Tensor:
@@ -49,31 +43,19 @@ class DraftInput:
 
 @dataclass(frozen=True)
 class DraftContext:
-    """The batch of U utterances that a drafter is started for.
+    """The batch of U utterances that a drafter is started for."""
 
-    Attributes:
-        roots: U prompts; ``Prefix.root`` of the search's prefixes.
-        device: Device of the main model.
-        draft_inputs: U, for draft models and CTC.
-        cross_keys_values: ``TreeState.cross_keys_values``, for heads with cross-attention.
-    """
-
-    roots: Sequence[Prefix]
-    device: torch.device
-    draft_inputs: Sequence[DraftInput] = ()
-    cross_keys_values: Any = None
+    roots: Sequence[Prefix]  # U prompts; ``Prefix.root`` of the search's prefixes
+    device: torch.device  # device of the main model
+    draft_inputs: Sequence[DraftInput] = ()  # U, for draft models and CTC
+    cross_keys_values: Any = None  # ``TreeState.cross_keys_values``, for heads with cross-attention
 
 
 class DraftCost(NamedTuple):
-    """An utterance's share of the calls of a draft model.
+    """An utterance's share of the calls of a draft model."""
 
-    Attributes:
-        calls: Calls with nodes of the utterance.
-        nodes: Nodes of the utterance that these calls evaluated.
-    """
-
-    calls: int = 0
-    nodes: int = 0
+    calls: int = 0  # Calls with nodes of the utterance
+    nodes: int = 0  # Nodes of the utterance that these calls evaluated
 
 
 class Proposer(ABC):

@@ -16,15 +16,11 @@ ROOT = -1  # parent of a node that starts a path
 
 @dataclass
 class TokenTree:
-    """One utterance's nodes, by slot.
+    """One utterance's nodes, by slot."""
 
-    Attributes:
-        parents: Slot of each node's parent, or ``ROOT``.
-        visible: Bit sets: bit j of ``visible[i]`` is set if node j is node i or an ancestor of it.
-            A padding slot sees only itself and no node sees it.
-    """
-
-    parents: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)  # Slot of each node's parent, or ``ROOT``
+    # Bit sets: bit j of ``visible[i]`` is set if node j is node i or an ancestor of it. A padding
+    # slot sees only itself and no node sees it.
     visible: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -21,44 +21,31 @@ from espnet_medusa.tree.token_tree import TokenTree, upload
 
 @dataclass(frozen=True)
 class NodeOutputs:
-    """Outputs of a decoder call for its R new nodes, utterance by utterance.
+    """Outputs of a decoder call for its R new nodes, utterance by utterance."""
 
-    Attributes:
-        hidden: (R, D) last hidden state, input of the base vocabulary projection.
-        head_input: (R, D) input of the draft heads; ``hidden`` itself without a separate block.
-    """
-
-    hidden: torch.Tensor
+    hidden: torch.Tensor  # (R, D) last hidden state, input of the base vocabulary projection
+    # (R, D) input of the draft heads; ``hidden`` itself without a separate block.
     head_input: torch.Tensor
 
 
 @dataclass
 class TreeState:
-    """Token trees of U utterances and the decoder's caches.
+    """Token trees of U utterances and the decoder's caches."""
 
-    Attributes:
-        trees: U, padded to one length.
-        cache: Self-attention keys and values by node.
-        memory: Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the
-            memory is a prefix of the cache.
-        memory_mask: (U, 1, 1, S) additive padding mask of the memory or the prefix, or None.
-        with_heads: Whether ``extend`` also computes the head input.
-        offsets: U, positions before the first node: the length of the prefix.
-        cross_keys_values: Cross-attention keys and values of the last layer, for heads that attend
-            to the encoder output; includes finished utterances. None without such heads.
-        calls: Decoder calls so far.
-        nodes: Nodes evaluated so far, of all utterances.
-    """
-
-    trees: list[TokenTree]
-    cache: NodeCache
+    trees: list[TokenTree]  # U, padded to one length
+    cache: NodeCache  # Self-attention keys and values by node
+    # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the memory is a
+    # prefix of the cache.
     memory: list[torch.Tensor]
+    # (U, 1, 1, S) additive padding mask of the memory or the prefix, or None.
     memory_mask: torch.Tensor | None
-    with_heads: bool
-    offsets: list[int]
+    with_heads: bool  # whether ``extend`` also computes the head input
+    offsets: list[int]  # U, positions before the first node: the length of the prefix
+    # Cross-attention keys and values of the last layer, for heads that attend to the encoder
+    # output; includes finished utterances. None without such heads.
     cross_keys_values: Any = None
-    calls: int = 0
-    nodes: int = 0
+    calls: int = 0  # decoder calls so far
+    nodes: int = 0  # Nodes evaluated so far, of all utterances
 
     @property
     def num_nodes(self) -> int:

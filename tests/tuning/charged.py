@@ -21,21 +21,13 @@ from espnet_medusa.tuning.trial import Task
 
 @dataclass(frozen=True)
 class Offer:
-    """Prices and quality of a drafter.
+    """Prices and quality of a drafter."""
 
-    Attributes:
-        row: Seconds per evaluated prefix.
-        begin: Seconds per batch.
-        encoder: Seconds of its own encoder per batch.
-        error: Standard deviation of the noise on its logits.
-        kind: The decode option ``drafter``; heads need the decoder's first call.
-    """
-
-    row: float = 0.01
-    begin: float = 0.0
-    encoder: float = 0.0
-    error: float = 0.0
-    kind: str = HEADS
+    row: float = 0.01  # seconds per evaluated prefix
+    begin: float = 0.0  # seconds per batch
+    encoder: float = 0.0  # seconds of its own encoder per batch
+    error: float = 0.0  # Standard deviation of the noise on its logits
+    kind: str = HEADS  # the decode option ``drafter``; heads need the decoder's first call
 
 
 @dataclass
@@ -56,8 +48,6 @@ class ChargedProposer(PathProposer):
 
     Args:
         say: As for ``PathProposer``.
-        offer: Prices and quality.
-        prices: The clock.
     """
 
     def __init__(self, say, offer: Offer, prices: Prices):
@@ -85,8 +75,6 @@ class ChargedDecoder(PathDecoder):
     """A decoder with a price list.
 
     Args:
-        decoder: The decoder.
-        prices: The clock.
         error: Standard deviation of the noise on calls with several nodes.
     """
 
@@ -110,7 +98,6 @@ def make_task(
     """Return a task of equal utterances; greedy search, or beam search with the decoder alone.
 
     Args:
-        prices: The clock.
         beam_size: None for greedy search.
         seed: Random seed of the decoder.
         utterances: Batches of one utterance; encoders take 0.5 s each.

@@ -20,17 +20,11 @@ from espnet_medusa.tree.token_tree import upload
 
 
 class Step(NamedTuple):
-    """One utterance's beam of W hypotheses after a step.
+    """One utterance's beam of W hypotheses after a step."""
 
-    Attributes:
-        scores: W; -inf for missing hypotheses.
-        parents: W places in the previous beam.
-        tokens: W.
-    """
-
-    scores: list[float]
-    parents: list[int]
-    tokens: list[int]
+    scores: list[float]  # W; -inf for missing hypotheses
+    parents: list[int]  # W places in the previous beam
+    tokens: list[int]  # W
 
 
 class DecoderSteps(Steps):
@@ -295,7 +289,6 @@ class Known:
 
         Args:
             places: (U, W') of the chosen ones among all continuations.
-            count: Continuations per prefix.
         """
         if not self.prefixes:
             return

@@ -21,23 +21,17 @@ LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 
 @dataclass(frozen=True)
 class DraftShape:
-    """Size of drafts.
+    """Size of drafts."""
 
-    Attributes:
-        depth: Steps to draft ahead; 0: no drafts.
-        width: Hypotheses of the drafted beam.
-        budget: Maximum number of nodes per utterance in a decoder call; None: no limit.
-        choices: A fixed tree instead of the drafted beam: number of children of every node of each
-            depth (aiola's ``medusa_choices`` without the root).
-        left_out: Scorers that are not used while drafting.
-        lookahead: Chooses each draft's depth, up to ``depth``; None: always ``depth``.
-    """
-
-    depth: int
-    width: int = 1
+    depth: int  # Steps to draft ahead; 0: no drafts
+    width: int = 1  # Hypotheses of the drafted beam
+    # Maximum number of nodes per utterance in a decoder call; None: no limit.
     budget: int | None = None
+    # A fixed tree instead of the drafted beam: number of children of every node of each depth
+    # (aiola's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
-    left_out: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()  # Scorers that are not used while drafting
+    # Chooses each draft's depth, up to ``depth``; None: always ``depth``.
     lookahead: Lookahead | None = None
 
     def count(self, step: int) -> int:
@@ -63,9 +57,6 @@ class Lookahead(ABC):
 
         Args:
             call_seconds: The decoder call and the search's steps.
-            draft_seconds: Drafting before that call.
-            steps: Steps drafted.
-            tokens: Tokens decoded per utterance.
         """
         return
 
