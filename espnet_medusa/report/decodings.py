@@ -18,21 +18,13 @@ DEFAULT_RATE = "16k"  # of ESPnet's frontends
 
 @dataclass(frozen=True)
 class Decoding:
-    """A test set decoded with one configuration.
+    """A test set decoded with one configuration."""
 
-    Attributes:
-        exp_dir: Experiment folder.
-        tag: Inference tag, a folder in ``exp_dir``.
-        test_set: Name of the test set, a folder in the former.
-        utterances: Statistics by id.
-        texts: Hypotheses by id.
-    """
-
-    exp_dir: Path
-    tag: str
-    test_set: str
-    utterances: dict[str, DecodingStatistics]
-    texts: dict[str, str]
+    exp_dir: Path  # Experiment folder
+    tag: str  # Inference tag, a folder in ``exp_dir``
+    test_set: str  # name of the test set, a folder in the former
+    utterances: dict[str, DecodingStatistics]  # Statistics by id
+    texts: dict[str, str]  # Hypotheses by id
 
     @property
     def folder(self) -> Path:

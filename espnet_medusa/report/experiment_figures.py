@@ -19,7 +19,6 @@ def plot_experiment(exp_dir: Path, image_dir: Path | None = None) -> list[Path]:
     """Draw the training curves of an experiment from its train.log, and return the PNGs.
 
     Args:
-        exp_dir: Experiment folder.
         image_dir: Folder for the PNGs; None: ``images`` in ``exp_dir``.
 
     Raises:
@@ -57,8 +56,6 @@ def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> P
 
     Args:
         epochs: Statistics by epoch and section.
-        title: Name of the experiment.
-        path: PNG to write.
     """
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
@@ -111,9 +108,7 @@ def plot_decodings(
     """Draw acceptance, tokens per call and speedup of each test set, and return the PNGs.
 
     Args:
-        decodings: Of all test sets.
         plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no speedups.
-        image_dir: Folder for the PNGs.
 
     Raises:
         ValueError: A baseline is wanted, and no test set has it.

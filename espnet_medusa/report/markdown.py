@@ -9,7 +9,6 @@ def markdown_table(
     """Return a table that ends with a newline; bars in cells are escaped.
 
     Args:
-        titles: Of the columns.
         rows: A cell for each column.
         text_columns: Columns after the first so many contain numbers, flush right; None: no column
             does.

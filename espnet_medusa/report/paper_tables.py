@@ -173,10 +173,7 @@ def write_papers(
 
     Args:
         config: The plan: which experiment and test set belong to which row.
-        published: Figures of the papers.
         decodings: All decodings of the experiments.
-        output: REPORT.md to write.
-        image_dir: Folder for plots.
 
     Returns:
         The files.
@@ -216,10 +213,7 @@ def table_markdown(
     the paper's table follows.
 
     Args:
-        plan: The table's plan.
-        rows: Our measures.
         published: The paper's table, if there is one.
-        model: Model of our measures.
     """
     places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
     figures = published.figures if published else {}

@@ -40,75 +40,50 @@ class CallsAndWer:
 
 @dataclass(frozen=True)
 class FigurePlan:
-    """The plot of a table.
+    """The plot of a table."""
 
-    Attributes:
-        kind: Key of ``FIGURE_KEYS``.
-        title: As shown.
-        systems: Keys of the systems to draw (speedup_by_length).
-        bin_tokens: Tokens per bin (speedup_by_length).
-        groups: Group (one color) to variant (one marker or hatch) to a system's key. In scatter
-            plots a variant is a mapping: label of a point to a key, or to ``CallsAndWer``.
-        points: Meaning of the points' labels (scatter plots).
-        wer_of: What has the WER, such as ``the greedy CTC hypothesis`` (calls_against_wer).
-    """
-
-    kind: str
-    title: str
-    systems: tuple[str, ...] = ()
-    bin_tokens: int = 10
+    kind: str  # Key of ``FIGURE_KEYS``
+    title: str  # as shown
+    systems: tuple[str, ...] = ()  # Keys of the systems to draw (speedup_by_length)
+    bin_tokens: int = 10  # tokens per bin (speedup_by_length)
+    # Group (one color) to variant (one marker or hatch) to a system's key. In scatter plots a
+    # variant is a mapping: label of a point to a key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    points: str = ""
-    wer_of: str = ""
+    points: str = ""  # Meaning of the points' labels (scatter plots)
+    wer_of: str = ""  # what has the WER, such as ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
 @dataclass(frozen=True)
 class System:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        name: As shown.
-        exp: Experiment folder, if needed with parent folders; ``{label}`` is replaced by the test
-            set's label.
-        decoding: Inference tag, with or without its part ``_asr_model_...``.
-        draft_model: Checkpoint of a draft model, counted among the parameters. The path begins at
-            the parent of the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
-    """
-
-    name: str
+    name: str  # as shown
+    # Experiment folder, if needed with parent folders; ``{label}`` is replaced by the test set's
+    # label.
     exp: str
-    decoding: str
+    decoding: str  # Inference tag, with or without its part ``_asr_model_...``
+    # Checkpoint of a draft model, counted among the parameters. The path begins at the parent of
+    # the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
     draft_model: str | None = None
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table.
+    """A table."""
 
-    Attributes:
-        title: As shown.
-        test_sets: Folder name of each test set to its label.
-        systems: Rows by key.
-        plain: Key of the baseline.
-        columns: Names of ``MEASURES``.
-        corpus: Key in ``corpora.yaml``; None: a corpus of unknown size.
-        utterances: Size by label, for sets whose size ``corpora.yaml`` lacks.
-        published: Key in ``published.yaml``; None: no published table.
-        model: Model of the experiments, needed with published figures; ``{whisper_model}`` is
-            replaced by the Whisper that ``whisper.sh`` recorded.
-        figure: A plot below the table.
-    """
-
-    title: str
-    test_sets: Mapping[str, str]
-    systems: Mapping[str, System]
-    plain: str
-    columns: tuple[str, ...] = DEFAULT_COLUMNS
-    corpus: str | None = None
+    title: str  # as shown
+    test_sets: Mapping[str, str]  # folder name of each test set to its label
+    systems: Mapping[str, System]  # rows by key
+    plain: str  # Key of the baseline
+    columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``MEASURES``
+    corpus: str | None = None  # Key in ``corpora.yaml``; None: a corpus of unknown size
+    # Size by label, for sets whose size ``corpora.yaml`` lacks.
     utterances: Mapping[str, int] = field(default_factory=dict)
-    published: str | None = None
+    published: str | None = None  # Key in ``published.yaml``; None: no published table
+    # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
+    # the Whisper that ``whisper.sh`` recorded.
     model: str | None = None
-    figure: FigurePlan | None = None
+    figure: FigurePlan | None = None  # a plot below the table
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,12 @@ PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class PublishedSystem:
-    """A row of a paper's table.
+    """A row of a paper's table."""
 
-    Attributes:
-        name: As in the paper.
-        cells: Numbers as printed, by label of the test set and measure.
-        parameters: In millions, as printed; None: not printed.
-    """
-
-    name: str
+    name: str  # as in the paper
+    # Numbers as printed, by label of the test set and measure.
     cells: Mapping[str, Mapping[str, str]]
-    parameters: str | None = None
+    parameters: str | None = None  # in millions, as printed; None: not printed
 
 
 @dataclass(frozen=True)
@@ -47,23 +42,15 @@ class Statement:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper.
+    """A table of a paper."""
 
-    Attributes:
-        source: Authors, paper and number of the table.
-        model: Model of the figures, such as ``Whisper large-v2``.
-        data: Test data and machine.
-        measures: Columns of each test set, names of ``CELL_MEASURES``.
-        systems: Rows; a key that our table also has is the same system.
-        statements: Sentences of the paper.
-    """
-
-    source: str
-    model: str
-    data: str = ""
-    measures: tuple[str, ...] = ()
+    source: str  # Authors, paper and number of the table
+    model: str  # model of the figures, such as ``Whisper large-v2``
+    data: str = ""  # Test data and machine
+    measures: tuple[str, ...] = ()  # columns of each test set, names of ``CELL_MEASURES``
+    # Rows; a key that our table also has is the same system.
     systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[Statement, ...] = ()  # Sentences of the paper
 
     @property
     def test_sets(self) -> tuple[str, ...]:

@@ -81,8 +81,6 @@ def write_results(
     """Write the tables as Markdown and JSON, and draw the plots.
 
     Args:
-        exp_dirs: Experiments.
-        decodings: All of their decodings.
         plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: compare with nothing.
         output: RESULTS.md to write; decoding.json goes into the same folder.
         image_dir: Folder for plots of decoding; plots of training go to the experiments' folders.

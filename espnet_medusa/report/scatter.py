@@ -32,19 +32,12 @@ LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic 
 
 @dataclass(frozen=True)
 class Axis:
-    """The measure on one axis.
+    """The measure on one axis."""
 
-    Attributes:
-        measure: Field of ``SystemRow``.
-        label: As shown; fields of the plan in braces.
-        value: Field of the measure.
-        may_be_log: Whether a wide range of values makes the axis logarithmic.
-    """
-
-    measure: str
-    label: str
-    value: str = "value"
-    may_be_log: bool = False
+    measure: str  # Field of ``SystemRow``
+    label: str  # as shown; fields of the plan in braces
+    value: str = "value"  # Field of the measure
+    may_be_log: bool = False  # whether a wide range of values makes the axis logarithmic
 
     def of(self, row: SystemRow | None) -> float | None:
         """Return the row's value, if it was measured."""
@@ -85,15 +78,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """A test set.
+    """A test set."""
 
-    Attributes:
-        series: Points by group and variant.
-        plain: The baseline, if it was run and scored.
-    """
-
-    series: Mapping[tuple[str, str], Sequence[Point]]
-    plain: Point | None
+    series: Mapping[tuple[str, str], Sequence[Point]]  # Points by group and variant
+    plain: Point | None  # the baseline, if it was run and scored
 
 
 def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Panel]:
@@ -138,9 +126,7 @@ def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> P
     """Draw a panel for each test set, and return the PNG; None without panels.
 
     Args:
-        plan: The figure's plan.
         panels: As ``scatter_panels``.
-        path: PNG to write.
     """
     if not panels:
         return None

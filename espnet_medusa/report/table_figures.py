@@ -53,11 +53,7 @@ def draw_figure(
     """Draw the figure of a table that has one, and return the PNG; None if it would be empty.
 
     Args:
-        table: The table's plan.
-        rows: Its measures.
         decodings: All decodings of the experiments.
-        corpora: Sizes of corpora.
-        path: PNG to write.
     """
     if table.figure.kind == SPEEDUP_BY_LENGTH:
         return plot_speedup_by_length(speedup_panels(table, decodings, corpora), path)
@@ -84,7 +80,6 @@ def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[L
     Args:
         tokens: Tokens of each utterance, shape (n,).
         speedups: Speedup of each utterance, shape (n,).
-        width: Tokens per bin.
     """
     numbers = np.asarray(tokens) // width
     bins = []
@@ -211,9 +206,7 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
     """Draw a bar for each test set and system (Speech-LLaMA, Fig. 5); None without bars.
 
     Args:
-        test_sets: Labels.
         bars: As ``eta_bars``.
-        path: PNG to write.
     """
     test_sets = [label for label in test_sets if any(label in entry.values for entry in bars)]
     if not test_sets:

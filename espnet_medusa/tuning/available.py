@@ -39,20 +39,15 @@ class DraftModelFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Drafter:
-    """A way to draft with a model.
+    """A way to draft with a model."""
 
-    Attributes:
-        name: As tables show it.
-        kind: The decode option ``drafter``.
-        proposers: By the decode option ``ctc_draft_share``; key None if it is not a mixture.
-        keys: Other keys of a decode config with this drafter.
-        reader: Computes the inputs of a draft model or CTC; None for heads.
-    """
-
-    name: str
-    kind: str
+    name: str  # as tables show it
+    kind: str  # the decode option ``drafter``
+    # By the decode option ``ctc_draft_share``; key None if it is not a mixture.
     proposers: dict[float | None, Proposer]
+    # Other keys of a decode config with this drafter.
     keys: dict[str, Any] = field(default_factory=dict)
+    # Computes the inputs of a draft model or CTC; None for heads.
     reader: DecodingModel | None = None
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
@@ -67,14 +62,10 @@ class Drafter:
 
 @dataclass
 class Available:
-    """The drafters of a model.
+    """The drafters of a model."""
 
-    Attributes:
-        drafters: By name.
-        left_out: Why other drafters cannot be used, a line each.
-    """
-
-    drafters: dict[str, Drafter] = field(default_factory=dict)
+    drafters: dict[str, Drafter] = field(default_factory=dict)  # by name
+    # Why other drafters cannot be used, a line each.
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -147,7 +138,6 @@ def available(
     Args:
         speech2text: The model; its search does not draft.
         kinds: Values of the decode option ``drafter`` to consider.
-        draft_models: Draft models to open.
 
     Raises:
         InputError: A draft model cannot be used.

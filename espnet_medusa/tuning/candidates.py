@@ -46,7 +46,6 @@ def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> li
     Args:
         kind: The decode option ``drafter``.
         greedy: Whether the search is greedy search.
-        num_heads: K, as trained.
         max_steps: The drafter's last step; None without limit.
     """
     if MODEL in kind.split("+"):

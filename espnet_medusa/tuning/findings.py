@@ -12,20 +12,16 @@ MARGIN = 0.02  # of the baseline's search time that drafts must save to be chose
 
 @dataclass
 class Tuning:
-    """Trials, checked seconds and the choice.
+    """Trials, checked seconds and the choice."""
 
-    Attributes:
-        task: The tuned search and its utterances.
-        left_out: Why other drafters were not tried, a line each.
-        trials: By setting; dropped candidates have decoded a part of the batches.
-        different: Utterances whose output is not the baseline's, of those decoded.
-        checked: Search seconds of all utterances in the check, of finalists and the baseline.
-    """
-
-    task: Task
+    task: Task  # the tuned search and its utterances
+    # Why other drafters were not tried, a line each.
     left_out: list[str] = field(default_factory=list)
+    # By setting; dropped candidates have decoded a part of the batches.
     trials: dict[DraftSetting, Trial] = field(default_factory=dict)
+    # Utterances whose output is not the baseline's, of those decoded.
     different: dict[DraftSetting, list[str]] = field(default_factory=dict)
+    # Search seconds of all utterances in the check, of finalists and the baseline.
     checked: dict[DraftSetting, float] = field(default_factory=dict)
 
     @property

@@ -20,37 +20,23 @@ from espnet_medusa.tuning.stopwatch import Clock
 
 
 class DraftReading(NamedTuple):
-    """Inputs of a draft model or CTC for a batch.
+    """Inputs of a draft model or CTC for a batch."""
 
-    Attributes:
-        inputs: U.
-        seconds: Time of its features and encoder, without the main model's.
-    """
-
-    inputs: list[DraftInput]
-    seconds: float
+    inputs: list[DraftInput]  # U
+    seconds: float  # Time of its features and encoder, without the main model's
 
 
 @dataclass(frozen=True)
 class HeldOutBatch:
-    """The inputs of a search.
+    """The inputs of a search."""
 
-    Attributes:
-        keys: U utterance ids.
-        memory: (U, S, D) encoder output.
-        frames: (U,) lengths of it.
-        prompt: (U, P) prompt tokens.
-        audio_seconds: Audio length, summed over the batch.
-        encoder_seconds: Time of the encoder.
-        readings: By drafter, of drafters that do not read the main encoder output.
-    """
-
-    keys: list[str]
-    memory: torch.Tensor
-    frames: torch.Tensor
-    prompt: torch.Tensor
-    audio_seconds: float
-    encoder_seconds: float
+    keys: list[str]  # U utterance ids
+    memory: torch.Tensor  # (U, S, D) encoder output
+    frames: torch.Tensor  # (U,) lengths of it
+    prompt: torch.Tensor  # (U, P) prompt tokens
+    audio_seconds: float  # Audio length, summed over the batch
+    encoder_seconds: float  # Time of the encoder
+    # By drafter, of drafters that do not read the main encoder output.
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
@@ -104,11 +90,7 @@ def encode(
     """Encode in the batches of a decoding job.
 
     Args:
-        speech2text: The main model.
-        utterances: To encode.
-        batch_size: Utterances of a batch.
         max_batch_frames: Bound on their padded length.
-        clock: Measures time.
         readers: As ``Available.readers``.
     """
     lengths = [utterance.frames for utterance in utterances]

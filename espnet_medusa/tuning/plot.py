@@ -29,13 +29,7 @@ LABEL_CHARACTERS = 30  # of a line
 
 
 def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
-    """Draw bars of the best settings, and time against calls of all settings.
-
-    Args:
-        tuning: Measurements and choice.
-        title: Title of the figure.
-        path: PNG to write.
-    """
+    """Draw bars of the best settings, and time against calls of all settings."""
     bars = best_settings(tuning)
     with pyplot.rc_context(STYLE):
         figure, (left, right) = pyplot.subplots(

@@ -127,9 +127,7 @@ def write_config(
     """Write the decode config, with the summary as a comment.
 
     Args:
-        path: YAML to write.
         given: The decode config that was tuned; its draft keys are replaced.
-        tuning: Measurements and choice.
         about: As ``circumstances``.
     """
     chosen = draft_config(tuning, tuning.chosen)

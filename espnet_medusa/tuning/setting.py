@@ -7,22 +7,15 @@ from espnet_medusa.search.options import FIXED
 
 @dataclass(frozen=True)
 class DraftSetting:
-    """A drafter and the shape of its drafts.
+    """A drafter and the shape of its drafts."""
 
-    Attributes:
-        drafter: Name of the drafter.
-        depth: Draft steps, the most of them with a lookahead; 0: no drafts.
-        width: Drafted hypotheses.
-        budget: Most nodes of an utterance in a decoder call; None: the decode option's default.
-        lookahead: The decode option ``lookahead``.
-        share: The decode option ``ctc_draft_share``; None for drafters that are not a mixture.
-    """
-
-    drafter: str
-    depth: int
-    width: int = 1
+    drafter: str  # name of the drafter
+    depth: int  # Draft steps, the most of them with a lookahead; 0: no drafts
+    width: int = 1  # Drafted hypotheses
+    # Most nodes of an utterance in a decoder call; None: the decode option's default.
     budget: int | None = None
-    lookahead: str = FIXED
+    lookahead: str = FIXED  # the decode option ``lookahead``
+    # The decode option ``ctc_draft_share``; None for drafters that are not a mixture.
     share: float | None = None
 
     def options(self) -> dict[str, int | float | str | None]:

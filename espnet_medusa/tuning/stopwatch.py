@@ -19,12 +19,9 @@ class Clock:
 
     With one CPU thread the clock counts the thread's processor time, so that other processes do
     not lengthen it. On a GPU it waits for all kernels first.
-
-    Attributes:
-        device: Where the model runs.
     """
 
-    device: torch.device
+    device: torch.device  # where the model runs
 
     @property
     def thread_time(self) -> bool:
@@ -42,17 +39,11 @@ class Clock:
 
 @dataclass
 class Stopwatch:
-    """Seconds of the parts of one search run.
+    """Seconds of the parts of one search run."""
 
-    Attributes:
-        clock: Measures time.
-        seconds: By part, ``CALLS`` and ``DRAFTING``.
-        calls: Decoder calls.
-    """
-
-    clock: Clock
-    seconds: Counter[str] = field(default_factory=Counter)
-    calls: int = 0
+    clock: Clock  # Measures time
+    seconds: Counter[str] = field(default_factory=Counter)  # by part, ``CALLS`` and ``DRAFTING``
+    calls: int = 0  # decoder calls
 
     def time(self, part: str, work: Callable[..., Any], *arguments: Any) -> Any:
         """Return ``work(*arguments)``, and add its seconds to a part."""

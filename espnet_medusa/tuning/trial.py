@@ -23,29 +23,18 @@ Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: toke
 
 @dataclass(frozen=True)
 class Task:
-    """The search to tune, its drafters and the held-out utterances.
+    """The search to tune, its drafters and the held-out utterances."""
 
-    Attributes:
-        search: Decodes without drafts.
-        options: The options it was built from.
-        drafters: By name.
-        batches: Held-out utterances.
-        limits: Bounds on output lengths.
-        nbest: Hypotheses to compare.
-        clock: Measures time.
-        rounding: Whether the arithmetic is so coarse that another batch shape changes tokens.
-        most_different: Utterances whose output may differ with the chosen setting.
-    """
-
-    search: Search
-    options: SearchOptions
-    drafters: Mapping[str, Drafter]
-    batches: Sequence[HeldOutBatch]
-    limits: LengthLimits
-    nbest: int
-    clock: Clock
+    search: Search  # Decodes without drafts
+    options: SearchOptions  # the options it was built from
+    drafters: Mapping[str, Drafter]  # by name
+    batches: Sequence[HeldOutBatch]  # Held-out utterances
+    limits: LengthLimits  # Bounds on output lengths
+    nbest: int  # Hypotheses to compare
+    clock: Clock  # Measures time
+    # Whether the arithmetic is so coarse that another batch shape changes tokens.
     rounding: bool = False
-    most_different: int = 0
+    most_different: int = 0  # utterances whose output may differ with the chosen setting
 
     @property
     def beam_size(self) -> int | None:
@@ -79,23 +68,16 @@ class Task:
 
 @dataclass
 class Trial:
-    """Batches decoded with one setting.
+    """Batches decoded with one setting."""
 
-    Attributes:
-        search: The search with the setting's drafts.
-        batch_seconds: Search time of each batch.
-        part_seconds: Of all batches, by part of the search.
-        batch_calls: Decoder calls of all batches.
-        batch_statistics: Statistics of each batch.
-        outputs: By utterance id.
-    """
-
-    search: Search
-    batch_seconds: list[float] = field(default_factory=list)
+    search: Search  # the search with the setting's drafts
+    batch_seconds: list[float] = field(default_factory=list)  # Search time of each batch
+    # Of all batches, by part of the search.
     part_seconds: dict[str, float] = field(default_factory=lambda: {CALLS: 0.0, DRAFTING: 0.0})
-    batch_calls: int = 0
+    batch_calls: int = 0  # decoder calls of all batches
+    # Statistics of each batch.
     batch_statistics: list[DecodingStatistics] = field(default_factory=list)
-    outputs: dict[str, Output] = field(default_factory=dict)
+    outputs: dict[str, Output] = field(default_factory=dict)  # by utterance id
 
     @property
     def seconds(self) -> float:
