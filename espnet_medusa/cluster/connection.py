@@ -27,10 +27,9 @@ LOOK_EVERY_S = 2.0
 
 @contextmanager
 def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
-    """Connect to a cluster.
+    """Connect to the scheduler at an address, or start a cluster on this machine.
 
     Args:
-        scheduler: Address of a running scheduler; None: start a cluster on this machine.
         workers: Processes of that cluster, one thread each; a process that dies is replaced.
 
     Raises:
@@ -39,8 +38,16 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
     # Without a log line for each connection; a lost worker still logs one.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     if scheduler is None:
-        with _local_cluster(workers) as cluster, Client(cluster) as client:
-            yield client
+        with dask.config.set(LOCAL):
+            context = distributed.utils.get_mp_context()
+            context.set_forkserver_preload(["distributed", *IMPORTED])
+            # No memory limit: a worker's share of the machine may be smaller than the model.
+            options = {"memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+            with (
+                LocalCluster(n_workers=workers, threads_per_worker=1, **options) as cluster,
+                Client(cluster) as client,
+            ):
+                yield client
         return
     try:
         client = Client(scheduler)
@@ -51,18 +58,6 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
         ) from error
     with client:
         yield client
-
-
-@contextmanager
-def _local_cluster(workers: int) -> Iterator[LocalCluster]:
-    with dask.config.set(LOCAL):
-        context = distributed.utils.get_mp_context()
-        context.set_forkserver_preload(["distributed", *IMPORTED])
-        # No memory limit: a worker's share of the machine may be smaller than the model.
-        with LocalCluster(
-            n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
-        ) as cluster:
-            yield cluster
 
 
 def call_plugin(name: str, method: str, *arguments: Any) -> Any:
@@ -129,11 +124,7 @@ def version_difference(
     """Describe the first package whose versions differ in one line; None: no difference.
 
     Builds of one version, such as torch's for CUDA and for CPUs, count as equal, and so do
-    Pythons of one minor version.
-
-    Args:
-        here: Package to version on this machine; None: not installed.
-        machines: Name of a worker or the scheduler to the same.
+    Pythons of one minor version. A version of None is a package that is not installed.
     """
     for package in COMPARED:
         expected = _comparable(package, here.get(package))

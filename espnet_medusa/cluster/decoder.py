@@ -1,10 +1,11 @@
-"""Decode the utterances of a job on a cluster."""
+"""Decode the utterances of a job on a cluster, in tasks of similar lengths."""
 
 import logging
+import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,18 +14,84 @@ from pathlib import Path
 from dask.base import tokenize
 from distributed import Client, Future, KilledWorker, as_completed
 
+from espnet_medusa.audio.reader import AudioError, probe_audio
+from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.cluster.connection import Workers, call_plugin
-from espnet_medusa.cluster.tasks import plan_tasks, read_lengths
 from espnet_medusa.cluster.worker import WorkerDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import one_line
+from espnet_medusa.inference.batches import FRAMES_PER_S, make_batches, one_line
 from espnet_medusa.inference.job import JobDecoder, JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, Outcome
+from espnet_medusa.kaldi.table import scan_table
+from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)
 
 TASKS_AHEAD = 2  # per worker, so that none waits for its next task
+SAMPLES = "utt2num_samples"
+UNKNOWN_FRAMES = 30 * FRAMES_PER_S  # Whisper's window
+READERS = 16  # threads that read headers, which is I/O
+TASK_FRAMES = 12000  # two minutes of audio take seconds; the overhead of a task is milliseconds
+TASKS_PER_WORKER = 4  # at least, or all workers wait for the one with the last task
 DEADLY_TASKS = 3  # so many before any succeeded: the utterances are not the cause
+
+
+def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path) -> dict[str, int]:
+    """Read the approximate number of 10 ms frames of each utterance.
+
+    The source is ``utt2num_samples`` next to wav.scp, which recipes write (at 16 kHz), or else
+    the header of the file. Commands and unreadable files count as one Whisper window.
+
+    Args:
+        entries: Utterance id to the value in wav.scp.
+    """
+    table = wav_scp.parent / SAMPLES
+    samples = scan_table(table).entries if table.is_file() else {}
+    lengths, unlisted = {}, []
+    for key in keys:
+        lengths[key] = UNKNOWN_FRAMES
+        if samples.get(key, "").isdecimal():
+            lengths[key] = int(samples[key]) * FRAMES_PER_S // SAMPLE_RATE_HZ
+        else:
+            unlisted.append(key)
+    with ThreadPoolExecutor(READERS) as readers:
+        frames = readers.map(_header_frames, (entries[key] for key in unlisted))
+        return lengths | dict(zip(unlisted, frames, strict=True))
+
+
+def _header_frames(entry: str) -> int:
+    try:  # a command runs once, on the worker, which also reports errors
+        duration_s = None if is_pipe(entry) else probe_audio(entry).duration_s
+    except AudioError:
+        duration_s = None
+    return UNKNOWN_FRAMES if duration_s is None else round(duration_s * FRAMES_PER_S)
+
+
+def plan_tasks(
+    lengths: Mapping[str, int], batch_size: int, max_batch_frames: int | None, workers: int
+) -> list[list[str]]:
+    """Divide utterances into tasks of similar lengths, the longest first.
+
+    A task consists of consecutive batches, the same that one process would make of all utterances.
+    It has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks are smaller if there would
+    be fewer than ``TASKS_PER_WORKER`` per worker.
+
+    Args:
+        lengths: Utterance id to frames of 10 ms.
+    """
+    keys, frames = [*lengths], [max(length, 1) for length in lengths.values()]
+    batches = make_batches(frames, batch_size, max_batch_frames)
+    sizes = [len(batch) * frames[batch[0]] for batch in batches]
+    most = min(TASK_FRAMES, math.ceil(sum(sizes) / (TASKS_PER_WORKER * workers)))
+    tasks: list[list[str]] = []
+    room = 0
+    for batch, size in zip(batches, sizes, strict=True):
+        if size > room:
+            tasks.append([])
+            room = most
+        tasks[-1] += [keys[index] for index in batch]
+        room -= size
+    return tasks
 
 
 @dataclass
@@ -35,11 +102,11 @@ class ClusterDecoder:
     workers read the audio. An utterance has one outcome, however often its task ran.
     """
 
-    client: Client  # Client of the cluster
-    workers: Workers  # Workers of the cluster
+    client: Client
+    workers: Workers
     plugin: str  # name of the workers' plugin that has the model
     rate: Future  # Sample rate of the model, which a worker returns
-    wav_scp: Path  # path of wav.scp, next to which utt2num_samples may be
+    wav_scp: Path  # next to it utt2num_samples may be
     batch_size: int = 1  # most utterances that a worker decodes together
     max_batch_frames: int | None = None  # most frames of 10 ms of a batch; None: no limit
 
@@ -109,16 +176,15 @@ class ClusterDecoder:
         while waiting or submitted:
             most = most_running()
             while waiting and len(submitted) < most:
-                arguments = task_arguments(job, waiting[0])
-                future = self.client.submit(
-                    call_plugin, self.plugin, "decode", *arguments, pure=False
-                )
-                submitted[future.key] = waiting.popleft()
+                keys = waiting.popleft()
+                arguments = self.plugin, "decode", *task_arguments(job, keys)
+                future = self.client.submit(call_plugin, *arguments, pure=False)
+                submitted[future.key] = keys
                 running.add(future)
             future, result = next(running)
             if future.status == "error":
-                result = self._as_killed_worker(result[1])  # type, error, traceback
-            elif isinstance(result, CancelledError):
+                result = result[1]  # type, error, traceback
+            if isinstance(result, BaseException):
                 result = self._as_killed_worker(result)
             self.workers.count()  # check the versions of a new worker before using its outcomes
             yield submitted.pop(future.key), result
@@ -159,8 +225,7 @@ def cluster_decoder(
     """Prepare the workers of a cluster to decode a job.
 
     Args:
-        open_decoder: Opens the model; it is pickled for the workers.
-        use_gpu: Whether each worker takes a GPU.
+        open_decoder: As for ``WorkerDecoder``.
         options: Other fields of ``ClusterDecoder``: ``wav_scp`` and limits of batches.
 
     Raises:

@@ -45,11 +45,7 @@ class WorkerDecoder(WorkerPlugin):
         return self.open_decoder()
 
     def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:
-        """Decode the utterances of a task.
-
-        Args:
-            entries: Utterance id to the value in wav.scp.
-            languages: Utterance id to language code, where it differs from the search's.
+        """Decode a task; ``entries`` and ``languages`` as in ``JobInput``.
 
         Raises:
             InputError: The worker cannot open the model, or lacks the folder.
@@ -75,10 +71,8 @@ class WorkerDecoder(WorkerPlugin):
 def choose_gpu(name: str, gpus: Sequence[str]) -> str:
     """Choose a GPU by the number that the name of a worker ends with, modulo the GPUs.
 
-    Args:
-        name: Such as ``3`` (of a local cluster) or ``SLURMCluster-0-3``; a name without a number,
-            such as an address, gets the first GPU.
-        gpus: At least one device id for ``CUDA_VISIBLE_DEVICES``.
+    Names are such as ``3`` (of a local cluster) or ``SLURMCluster-0-3``; a name without a number,
+    such as an address, gets the first GPU.
     """
     number = re.search(r"(?<!:)(?<!\d)\d+$", name)
     return gpus[int(number[0]) % len(gpus) if number else 0]

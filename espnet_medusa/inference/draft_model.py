@@ -43,28 +43,17 @@ FALLBACK = "en"  # language of a draft's prompt if the draft model lacks the mai
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A model that drafts for another one.
+    """A model that drafts for another one."""
 
-    Attributes:
-        name: As given.
-        encoder: Its encoder.
-        decoder: Its trained decoder.
-        tokens: V token names, by id.
-        start, end: Ids of the symbols around a text.
-        vocabulary: Returns the text of each token.
-        whisper: Its special tokens if it was trained with Whisper's prompts, else None.
-        audio: The audio that it accepts.
-    """
-
-    name: str
+    name: str  # as given
     encoder: SpeechEncoder
     decoder: MultiTokenDecoder | ESPnetTransformerDecoder
-    tokens: list[str]
-    start: int
-    end: int
-    vocabulary: Callable[[], Vocabulary]
-    whisper: WhisperTokens | None
-    audio: AudioLimits
+    tokens: list[str]  # V token names, by id
+    start: int  # id of the symbol before a text
+    end: int  # id of the symbol after a text
+    vocabulary: Callable[[], Vocabulary]  # returns the text of each token
+    whisper: WhisperTokens | None  # None: it was trained without Whisper's prompts
+    audio: AudioLimits  # the audio that it accepts
 
     def proposer(
         self,
@@ -78,7 +67,6 @@ class DraftModel:
         Args:
             tokens: V token names of the main model, by id.
             vocabulary: Returns the text of each of its tokens.
-            precision: As ``decoder_precision``.
 
         Raises:
             InputError: The text of the tokens is not known.
@@ -93,9 +81,7 @@ class DraftModel:
     ) -> list[DraftInput]:
         """Encode U utterances and translate their prompts.
 
-        Args:
-            prompts: Of the main model, U.
-            whisper: The main model's special tokens, if they are Whisper's.
+        ``prompts`` (U) and ``whisper``, Whisper's special tokens, are those of the main model.
         """
         memory, frames = audio.encode(self.encoder)
         return [
@@ -133,12 +119,7 @@ def open_draft_model(
     dtype: torch.dtype,
     encoder_precision: str | None = None,
 ) -> DraftModel:
-    """Open an experiment or a Whisper as a draft model.
-
-    Args:
-        name: An experiment's folder or its config.yaml; or a Whisper, as ``whisper_model``.
-        model_file: Weights of the experiment; None: those of its folder.
-        encoder_precision: As the decode option; None: ``dtype``.
+    """Open an experiment or a Whisper; arguments as the decode options of a draft model.
 
     Raises:
         InputError: There is no such model, or its decoder is not supported.

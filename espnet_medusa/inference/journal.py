@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from espnet_medusa.files.atomic import naming, write_atomically
-from espnet_medusa.longform.segment import Segment, read_segment
-from espnet_medusa.longform.segments_dir import SEGMENTS, write_segments_dir
+from espnet_medusa.longform.segment import SEGMENTS, Segment, read_segment, write_segments_dir
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 JOURNAL = "journal.jsonl"

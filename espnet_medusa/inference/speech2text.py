@@ -38,8 +38,7 @@ from espnet_medusa.inference.experiment import (
 )
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.whisper_windows import WhisperWindows
-from espnet_medusa.longform.chunk_driver import ChunkedLongForm
-from espnet_medusa.longform.driver import LongForm
+from espnet_medusa.longform.driver import ChunkedLongForm, LongForm
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunLongForm
 from espnet_medusa.longform.segment import Segment

@@ -12,9 +12,8 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
-from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints

@@ -14,16 +14,11 @@ LOWEST = -1e6  # log-probability of a unit that the branch rules out
 
 
 class UnitSpans(NamedTuple):
-    """Times of L units.
+    """Times of L units."""
 
-    Attributes:
-        starts, ends: (L,) in frames; an end is the frame after the last one.
-        probabilities: (L,) mean posteriors of each unit in its frames.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    probabilities: np.ndarray
+    starts: np.ndarray  # (L,) in frames
+    ends: np.ndarray  # (L,) frame after the last one
+    probabilities: np.ndarray  # (L,) mean posteriors of each unit in its frames
 
 
 def align_units(log_probs: np.ndarray, units: Sequence[int], blank: int) -> UnitSpans:

@@ -1,19 +1,33 @@
-"""Decodes long recordings window after window, the windows of several recordings per batch.
+"""Decodes long recordings window after window, or in independent chunks of speech.
 
-The algorithm is that of openai-whisper's ``transcribe`` (Radford et al., arXiv 2212.04356, 4.5).
-Each window of a batch has its own prompt.
+``LongForm`` is the algorithm of openai-whisper's ``transcribe`` (Radford et al., arXiv 2212.04356,
+4.5); the windows of several recordings are a batch, each with its own prompt.
+
+``ChunkedLongForm`` finds the speech by voice activity detection, and packs chunks of at most the
+model's window from it, as in whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A batch has
+chunks of one or of several recordings, each without the text of the previous chunk as prompt.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
+from espnet_medusa.audio.voice_activity import SpeechDetector
+from espnet_medusa.longform.moving_window import clips_in_frames
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
-from espnet_medusa.longform.window import Window
+from espnet_medusa.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
+
+logger = logging.getLogger(__name__)
+
+# The model hallucinates in a window with less speech at the end of a chunk.
+SHORTEST_REST_FRAMES = 50
 
 
 class LongForm:
@@ -79,3 +93,123 @@ class LongForm:
             return
         for running, language in zip(recordings, languages, strict=True):
             running.language = language
+
+
+@dataclass(frozen=True)
+class SpeechChunk:
+    """A span of a recording with speech and the pauses in it, in frames of 10 ms."""
+
+    start: int  # with a margin around the speech, as ``end``
+    end: int
+    speech_end: int  # end of the last speech
+
+
+def pack_speech(
+    speech: Sequence[tuple[int, int]], clip: tuple[int, int], most: int, margin: int
+) -> list[SpeechChunk]:
+    """Join neighboring spans of speech into chunks; all arguments are in frames of 10 ms.
+
+    Args:
+        speech: Starts and ends, in order, without overlap.
+        clip: Start and end of the audio to decode.
+        most: Maximum length of a chunk, unless speech without a pause is longer.
+        margin: Audio before and after a chunk's speech, at most to the middle between two chunks.
+    """
+    groups: list[tuple[int, int]] = []
+    for start, end in speech:
+        start, end = max(start, clip[0]), min(end, clip[1])
+        if start >= end:
+            continue
+        if groups and end - groups[-1][0] <= most - 2 * margin:
+            groups[-1] = groups[-1][0], end
+        else:
+            groups.append((start, end))
+    # The middles keep chunks from overlapping.
+    middles = [(end + start) // 2 for (_, end), (start, _) in zip(groups, groups[1:], strict=False)]
+    edges = [clip[0], *middles, clip[1]]
+    return [
+        SpeechChunk(max(start - margin, before), min(end + margin, after), end)
+        for (start, end), before, after in zip(groups, edges, edges[1:], strict=False)
+    ]
+
+
+class ChunkedLongForm:
+    """Decodes recordings of any length, several chunks of speech per batch.
+
+    Args:
+        options: How speech is found, and how each chunk is decoded.
+        batch_size: Maximum number of windows per batch.
+    """
+
+    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
+        self.decoder, self.options, self.batch_size = decoder, options, batch_size
+        self.windows, parameters = WindowSteps(decoder, options), options.vad_parameters
+        most_s = parameters.max_speech_duration_s or math.inf
+        self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
+        margin = min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4)
+        self.margin = round(margin)
+        longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
+        self.find_speech = SpeechDetector(parameters, longest_s)
+
+    def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
+        """Decode recordings, which are read when a batch has room for their chunks.
+
+        Returns:
+            Steps with new segments of a recording, in order. An exception only ends its own
+            recording, whose last step has it as ``error``.
+        """
+        waiting, chunks = iter(recordings), []
+        while True:
+            while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:
+                begun = self._begin(recording)
+                if begun.done:
+                    yield begun.step()
+                else:
+                    chunks += begun.passages
+            if not chunks:
+                return
+            batch = chunks[: self.batch_size]
+            self.windows.step(batch)
+            decoded = {id(chunk.recording): chunk.recording for chunk in batch}
+            yield from [running.step() for running in decoded.values()]
+            chunks = [chunk for chunk in chunks if chunk.next() is not None]
+
+    def _begin(self, recording: LongRecording) -> RunningRecording:
+        """Add a passage for each chunk, and choose the language."""
+        started, running = time.perf_counter(), RunningRecording.of(recording)
+        try:
+            chunks = self._chunks(recording)
+            if chunks:
+                self._add(running, recording, chunks)
+            else:
+                logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+        except Exception as error:  # such as out of memory for the features of hours
+            running.error = error
+        share_seconds([running], started)
+        return running
+
+    def _add(
+        self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
+    ) -> None:
+        running.features = self.decoder.features(recording.samples)
+        speech_end_s = 0.0
+        for chunk in chunks:
+            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+            clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
+            self.windows.begin(running, last_frame, clip, speech_end_s)
+            speech_end_s = chunk.speech_end / FRAMES_PER_S
+        first = running.features, running.passages[0].window.next()
+        (running.language,) = self.decoder.choose_languages([first], [running.language])
+
+    def _chunks(self, recording: LongRecording) -> list[SpeechChunk]:
+        """Find and pack the speech within ``clip_timestamps``."""
+        speech = [
+            (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
+            for start_s, end_s in self.find_speech(recording.samples)
+        ]
+        frames = recording.frames
+        return [
+            chunk
+            for start, end in clips_in_frames(self.options.clip_timestamps, frames)
+            for chunk in pack_speech(speech, (start, min(end, frames)), self.longest, self.margin)
+        ]

@@ -20,7 +20,7 @@ NEAR_EDGE_S = 2.0
 class Stretch(NamedTuple):
     """A window and its place in the recording."""
 
-    window: Window  # the window
+    window: Window
     window_end_s: float  # end of a window of full length
     frames: int  # of the recording, 10 ms each
     last_speech_s: float  # end of the last word before the window

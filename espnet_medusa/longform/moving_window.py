@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from espnet_medusa.longform.fallback import WindowDecoding, is_silence
 from espnet_medusa.longform.hallucinations import Stretch, first_hallucination, leading_silence
 from espnet_medusa.longform.options import ATTENTION, LongFormOptions
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.longform.window import FRAMES_PER_S, Clock, CutWindow, Window, cut_window
+from espnet_medusa.longform.window import (
+    FRAMES_PER_S,
+    Clock,
+    CutWindow,
+    Window,
+    WindowDecoding,
+    cut_window,
+    is_silence,
+)
 from espnet_medusa.longform.word_times import TimedWord, add_words
 from espnet_medusa.whisper.transcript import TranscriptText
 

@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from espnet_medusa.longform.fallback import WindowDecoding, has_failed
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import Passage, RunningRecording
-from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.longform.window import Clock, Window, WindowDecoding, has_failed
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
@@ -23,19 +22,12 @@ Decoded = tuple[WindowDecoding, Align | None]
 
 
 class WindowDecoder(Protocol):
-    """A model that decodes windows, such as ``WhisperWindows``.
+    """A model that decodes windows, such as ``WhisperWindows``."""
 
-    Attributes:
-        window_frames: Frames of 10 ms of the model's window.
-        prompt_tokens: Maximum number of tokens of the text before a window.
-        clock: Converts timestamps.
-        text: Converts tokens to text.
-    """
-
-    window_frames: int
-    prompt_tokens: int
-    clock: Clock
-    text: TranscriptText
+    window_frames: int  # frames of 10 ms of the model's window
+    prompt_tokens: int  # maximum number of tokens of the text before a window
+    clock: Clock  # converts timestamps
+    text: TranscriptText  # converts tokens to text
 
     def features(self, samples: np.ndarray) -> Any:
         """Compute the features of a recording (samples,), with ``frames`` of 10 ms."""

@@ -23,20 +23,13 @@ BOTH, DOWN, RIGHT = 0, 1, 2  # steps of a path through a matrix
 
 @dataclass
 class TimedWord:
-    """A word and its times.
+    """A word and its times in the window."""
 
-    Attributes:
-        text: With the space before it; empty if it was merged into its neighbor.
-        tokens: Number of tokens.
-        start_s, end_s: In the window.
-        probability: Mean over its tokens.
-    """
-
-    text: str
-    tokens: int
+    text: str  # with the space before it; empty if it was merged into its neighbor
+    tokens: int  # number of tokens
     start_s: float
     end_s: float
-    probability: float
+    probability: float  # mean over its tokens
 
     @property
     def duration_s(self) -> float:

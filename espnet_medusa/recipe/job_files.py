@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table, split_scp, write_table
-from espnet_medusa.longform.segments_dir import CTM, SEGMENTS, TABLES, put_segments_dir
+from espnet_medusa.longform.segment import CTM, SEGMENTS, TABLES, put_segments_dir
 from espnet_medusa.scoring.trn import list_some
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
 

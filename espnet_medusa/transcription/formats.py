@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from espnet_medusa.inference.journal import Failed, Outcome
-from espnet_medusa.longform.segment import Segment
-from espnet_medusa.longform.segments_dir import CHANNEL, ctm_lines
+from espnet_medusa.longform.segment import CHANNEL, Segment, ctm_lines
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.transcription.recordings import Recording
 

@@ -4,7 +4,7 @@ from experiment import write_noise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_medusa.cluster.tasks import (
+from espnet_medusa.cluster.decoder import (
     TASK_FRAMES,
     TASKS_PER_WORKER,
     UNKNOWN_FRAMES,

@@ -31,8 +31,13 @@ from distributed import Client
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.cluster.connection import call_plugin, connect
-from espnet_medusa.cluster.decoder import cluster_decoder, task_arguments
-from espnet_medusa.cluster.tasks import SAMPLES, plan_tasks, read_lengths
+from espnet_medusa.cluster.decoder import (
+    SAMPLES,
+    cluster_decoder,
+    plan_tasks,
+    read_lengths,
+    task_arguments,
+)
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job

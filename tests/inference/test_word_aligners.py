@@ -18,7 +18,7 @@ from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
-from espnet_medusa.longform import chunk_driver
+from espnet_medusa.longform import driver
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import Window
@@ -179,7 +179,7 @@ def test_words_by_ctc_do_not_run_the_decoder(experiment):
 @pytest.mark.parametrize("vad_filter", [False, True])
 def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeypatch):
     speech = [(0.5, 6.0), (7.0, 31.0), (33.0, 36.0)]
-    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [
         one for one in speech if one[1] < len(samples) / 16000
     ])  # fmt: skip
     samples = [noise_and_silence(seconds, seconds) for seconds in (7, 37)]

@@ -10,11 +10,11 @@ from openai_whisper import noise_and_silence, openai_whisper, save_openai_whispe
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
-from espnet_medusa.longform import chunk_driver
-from espnet_medusa.longform.chunk_driver import SpeechChunk, pack_speech
-from espnet_medusa.longform.fallback import WindowDecoding
+from espnet_medusa.longform import driver
+from espnet_medusa.longform.driver import SpeechChunk, pack_speech
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.window import WindowDecoding
 from espnet_medusa.search.statistics import DecodingStatistics
 
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None}
@@ -50,7 +50,7 @@ def speech_of(samples) -> list[tuple[float, float]]:
 @pytest.fixture
 def made_up_speech(monkeypatch):
     """Replace the detector."""
-    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: speech_of)
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: speech_of)
 
 
 def alone(speech2text, samples, options) -> list:
@@ -126,7 +126,7 @@ def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     speech2text, monkeypatch, pair_s, windows
 ):
     """The text ends with two timestamps: speech after them is not decoded yet."""
-    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
     seen, prompts = [], []
 
     def scripted(self, encoded, rows, before, languages, temperature):
@@ -183,7 +183,7 @@ def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
 
 
 def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog):
-    monkeypatch.setattr(chunk_driver, "SpeechDetector", lambda *given: lambda samples: [])
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [])
     options = LongFormOptions(vad_filter=True)
     quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
     (step,) = speech2text.long_form(options)([quiet])
@@ -204,7 +204,7 @@ def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, m
 
     monkeypatch.setattr(WhisperWindows, "decode", failing)
     monkeypatch.setattr(
-        chunk_driver, "SpeechDetector",
+        driver, "SpeechDetector",
         lambda *given: lambda samples: [(0.0, 3.0)] if len(samples) == 48000 else [(0.0, 2.0)],
     )  # fmt: skip
     options = LongFormOptions(vad_filter=True, no_speech_threshold=None, **ONE_ATTEMPT,
@@ -245,7 +245,7 @@ def test_bad_options_are_refused():
 def test_the_detector_limits_speech_to_leave_room_for_margins(speech2text, monkeypatch):
     given = []
     monkeypatch.setattr(
-        chunk_driver, "SpeechDetector", lambda *found: given.append(found) or (lambda samples: [])
+        driver, "SpeechDetector", lambda *found: given.append(found) or (lambda samples: [])
     )
     for parameters, longest_s in (
         ({}, 29.2), ({"max_speech_duration_s": 10, "speech_pad_ms": 100}, 9.8),

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from espnet_medusa.longform.ctc_word_times import UnitSpans, align_units, time_words_by_units
-from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.moving_window import History, MovingWindow
 from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
-from espnet_medusa.longform.window import Clock, Window
+from espnet_medusa.longform.window import Clock, Window, WindowDecoding
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 from espnet_medusa.whisper.transcript import TranscriptText

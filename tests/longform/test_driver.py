@@ -16,10 +16,9 @@ from whisper.transcribe import transcribe
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.longform.driver import LongForm
-from espnet_medusa.longform.fallback import WindowDecoding
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.longform.window import Clock
+from espnet_medusa.longform.window import Clock, WindowDecoding
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens

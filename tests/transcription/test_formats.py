@@ -7,8 +7,7 @@ import pytest
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.longform.segment import Segment, Word
-from espnet_medusa.longform.segments_dir import write_segments_dir
+from espnet_medusa.longform.segment import Segment, Word, write_segments_dir
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.recordings import Recording
 
