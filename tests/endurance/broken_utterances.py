@@ -1,12 +1,12 @@
-"""Utterances some of which are broken: the others' hypotheses, and how the broken ones are named.
+"""Decode broken utterances among good ones; check texts and error reports.
 
 python tests/endurance/broken_utterances.py --model exp/base --data_dir data/test_clean \\
     --table tests/endurance/checks.md
 
 Utterances of a data directory are decoded by asr.sh, stages 3, 12 and 13, and, as files of a
-folder, by transcribe: the good ones alone, then together with broken ones of each way there is.
-Wanted are the good ones' texts as they are alone, each broken one by its name with its reason, and
-exit status 3. Exit status 1: something else was found.
+folder, by transcribe: the good ones alone, then together with broken ones of each kind.
+The texts of the good ones must not change, each broken one must be reported with its reason, and
+the exit status must be 3. Exit status 1: the check failed.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import harness  # noqa: F401  makes tests/support importable
 import numpy as np
 import soundfile
-import support_folder  # noqa: F401
 from broken_files import BROKEN, write_broken
-from checks_table import CheckRow, here, write_row
-from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
+from harness.checks_table import CheckRow, finish_check
+from harness.recipe_run import TEST_SET, decoding_command, make_recipe, results_folder, run
 
 from espnet_medusa.audio.reader import probe_audio, read_audio
 from espnet_medusa.bin.command_line import make_main, positive
@@ -74,7 +74,7 @@ def _behind_the_ark(folder: Path, name: str, good: str) -> BadLine:
     return BadLine(f"{path}:1000000")
 
 
-# How a line is broken, and what is said of it.
+# Function that breaks an utterance, and part of the expected error.
 BAD_LINES: dict[str, tuple[Callable[[Path, str, str], BadLine], str]] = {
     "missing": (lambda folder, name, good: BadLine(f"{folder}/{name}.wav"), "cannot be read (No"),
     "folder": (_folder, "is a folder"),
@@ -96,7 +96,7 @@ REASONS = {kind: reason for kind, (_, _, reason) in BROKEN.items()} | {
 
 @dataclass(frozen=True)
 class Utterances:
-    """What is decoded.
+    """The utterances of the check.
 
     Attributes:
         good: Id to path.
@@ -112,7 +112,7 @@ class Utterances:
 
     @property
     def files(self) -> dict[str, str]:
-        """Those broken ones that are files: id to path."""
+        """Return paths of broken audio files by id."""
         return {key: self.lines[key].entry for key, kind in self.broken.items() if kind in BROKEN}
 
 
@@ -143,7 +143,7 @@ def break_some(data_dir: Path, count: int, broken: int, folder: Path, seed: int)
 
 
 def write_data(folder: Path, utterances: Utterances, lines: dict[str, BadLine]) -> None:
-    """A data directory of the good ones and these lines; each utterance is a segment."""
+    """Write a data directory of the good utterances and these lines, with segments."""
     lines = {key: BadLine(entry) for key, entry in utterances.good.items()} | lines
     write_table(folder / "wav.scp", {f"rec-{key}": line.entry for key, line in lines.items()})
     write_table(folder / "segments", {k: f"rec-{k} {line.segment}" for k, line in lines.items()})
@@ -154,12 +154,12 @@ def write_data(folder: Path, utterances: Utterances, lines: dict[str, BadLine]) 
 def decode_by_recipe(
     args: argparse.Namespace, folder: Path, utterances: Utterances, lines: dict[str, BadLine]
 ) -> tuple[int, dict[str, str], dict[str, str]]:
-    """Exit status, texts and reasons by utterance."""
+    """Return exit status, and texts and reasons by utterance."""
     recipe = make_recipe(folder, args.model)
     write_data(recipe / "data" / TEST_SET, utterances, lines)
     options = ["--inference_nj", "1", "--nj", "2", "--batch_size", str(args.batch_size)]
     options += ["--inference_config", str(args.config.resolve())]
-    done = run(decoding_command((3, 13), *options), recipe, environment())
+    done = run(decoding_command((3, 13), *options), recipe)
     (folder / "log").write_text(done.stdout + done.stderr)
     texts = results_folder(recipe) / "text"
     if not texts.is_file():
@@ -179,7 +179,7 @@ def decode_by_transcribe(
     command = ["python3", "-m", "espnet_medusa.bin.transcribe", str(audio)]
     command += ["--model", str(args.model.resolve()), "--batch_size", str(args.batch_size)]
     command += ["--config", str(args.config.resolve()), "--output_dir", str(folder / "out")]
-    done = run(command, folder, environment())
+    done = run(command, folder)
     texts, failed = (read_results(folder / "out" / name) for name in ("text", FAILED))
     return done.returncode, texts, failed
 
@@ -219,16 +219,13 @@ def work(args: argparse.Namespace) -> int:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         found, right = check(args, folder.resolve())
-    print(found)
-    if args.table is not None:
-        command = f"broken_utterances.py --utterances {args.utterances} --broken {args.broken}"
-        row = CheckRow("broken utterances", found, "yes" if right else "no", command, here())
-        write_row(args.table, row)
-    return int(not right)
+    command = f"broken_utterances.py --utterances {args.utterances} --broken {args.broken}"
+    row = CheckRow("broken utterances", found, "yes" if right else "no", command)
+    return finish_check(row, args.table)
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, bool]:
-    """What was found, and whether it is right."""
+    """Return the result in one sentence, and whether it is right."""
     some = break_some(args.data_dir, args.utterances, args.broken, folder / "broken", args.seed)
     alone, expected, nobody = decode_by_recipe(args, folder / "alone", some, {})
     status, texts, reasons = decode_by_recipe(args, folder / "together", some, some.lines)

@@ -1,4 +1,4 @@
-"""The disk is full in the middle of each stage: what is said, and what comes of it with more room.
+"""Fill the disk in the middle of each stage; check the error and the next run.
 
 python tests/endurance/full_disk.py --whisper openai/whisper-tiny.en --data_dir data/test_clean \\
     --table tests/endurance/checks.md
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import support_folder  # noqa: F401
-from checks_table import CheckRow, here, write_row
-from recipe_run import environment, make_recipe, run
+import harness  # noqa: F401  makes tests/support importable
+from harness.checks_table import CheckRow, finish_check
+from harness.recipe_run import make_recipe, run, run_to_end
 from tiny_transformer import TRAINING
 
 from espnet_medusa.bin.command_line import make_main
@@ -62,7 +62,7 @@ class Step:
 
 
 def steps(args: argparse.Namespace) -> list[Step]:
-    """In an order in which each finds what it reads."""
+    """Return the steps in the order in which they depend on each other."""
     asr = ["./asr.sh", "--data_dir", "own", "--train_set", "train", "--valid_set", "dev"]
     asr += ["--test_sets", "test", "--ngpu", "0", "--nj", "1", "--inference_nj", "1"]
     asr += ["--token_type", "char", "--asr_config", "conf/train.yaml", "--asr_exp", "exp/asr"]
@@ -115,7 +115,7 @@ def small_disk() -> Iterator[Path]:
 
 
 def resize(disk: Path, size: int) -> None:
-    """Make the disk larger or smaller."""
+    """Change the size of the disk."""
     options = f"remount,size={max(size, PAGE)}"
     subprocess.run(["mount", "-o", options, str(disk)], check=True)
 
@@ -150,7 +150,7 @@ def restore(kept: Path, recipe: Path) -> None:
 
 
 def problems_of_message(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What is wrong with how a command ends that found no room."""
+    """Return problems of the output of a command on a full disk."""
     shown = (done.stdout + done.stderr).splitlines()
     told = [line for line in shown if FULL in line]
     found = [] if done.returncode else ["status 0"]
@@ -170,19 +170,17 @@ def try_step(step: Step, disk: Path, kept: Path, parts: Sequence[float], log: Pa
     """
     recipe = disk / "recipe"
     before = used(disk)
-    done = run(step.command, recipe, environment())
-    if done.returncode:
-        raise InputError(f"{step.name}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+    run_to_end(step.name, step.command, recipe)
     expected, grown = contents(recipe), used(disk) - before
     problems = []
     for part in parts:
         resize(disk, ROOMY)
         restore(kept, recipe)
         resize(disk, used(disk) + int(part * grown) // PAGE * PAGE)
-        done = run(step.command, recipe, environment())
+        done = run(step.command, recipe)
         resize(disk, ROOMY)
         found = problems_of_message(done)
-        again = run(step.command, recipe, environment())
+        again = run(step.command, recipe)
         if again.returncode:
             found.append(f"then status {again.returncode}")
         else:
@@ -199,7 +197,7 @@ def try_step(step: Step, disk: Path, kept: Path, parts: Sequence[float], log: Pa
     print(f"{step.name}: {grown // PAGE} pages, {len(problems)} problems", flush=True)
     if problems:  # the steps behind it need what it makes
         restore(kept, recipe)
-        run(step.command, recipe, environment())
+        run(step.command, recipe)
     return problems
 
 
@@ -231,7 +229,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> tuple[str, bool]:
-    """What was found, and whether it is right."""
+    """Return the result in one sentence, and whether it is right."""
     tried, problems = [], []
     args.log.unlink(missing_ok=True)
     with small_disk() as disk, tempfile.TemporaryDirectory() as name:
@@ -240,7 +238,7 @@ def check(args: argparse.Namespace) -> tuple[str, bool]:
             kept = Path(name) / "kept"
             restore(disk / "recipe", kept)
             if args.steps not in step.name:
-                run(step.command, disk / "recipe", environment())
+                run(step.command, disk / "recipe")
                 continue
             tried.append(step.name)
             problems += try_step(step, disk, kept, args.parts, args.log)
@@ -257,13 +255,9 @@ def work(args: argparse.Namespace) -> int:
         alone = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
         os.execvp(alone[0], [*alone, *sys.argv])
     found, right = check(args)
-    print(found)
-    if args.table is not None:
-        parts = " ".join(f"{part:g}" for part in args.parts)
-        row = CheckRow("full disk", found, "yes" if right else "no",
-                       f"full_disk.py --parts {parts}", here())  # fmt: skip
-        write_row(args.table, row)
-    return int(not right)
+    command = f"full_disk.py --parts {' '.join(f'{part:g}' for part in args.parts)}"
+    row = CheckRow("full disk", found, "yes" if right else "no", command)
+    return finish_check(row, args.table)
 
 
 main = make_main("full_disk", __doc__, add_options, work)

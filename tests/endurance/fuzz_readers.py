@@ -1,4 +1,4 @@
-"""Hostile input: each reader of files from anybody gets a million, and refuses or reads them right.
+"""Fuzz each reader of untrusted files with a million inputs.
 
 python tests/endurance/fuzz_readers.py --folder fuzzed --report tests/endurance/fuzz.md
 
@@ -19,10 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.counts import Counts, read_counts
-from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG
-from fuzz.regression_inputs import keep_inputs
-from fuzz.scratch import IN_MEMORY
+from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG, Counts, keep_inputs, read_counts
+from fuzz.reader import IN_MEMORY
 
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
@@ -38,12 +36,12 @@ NAMES = tuple(
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a reader.
+    """Result of fuzzing a reader.
 
     Attributes:
-        name: Its.
-        counts: Of inputs, of this run and those before.
-        defects: Names of different ones.
+        name: Name of the reader.
+        counts: Outcomes of inputs, over all runs.
+        defects: Names of distinct defects.
     """
 
     name: str
@@ -52,7 +50,7 @@ class Result:
 
 
 def run_reader(name: str, folder: Path, executions: int, seed: int) -> Result:
-    """Have a reader's inputs read, until it is so many in all.
+    """Fuzz a reader until it has read this many inputs in all runs.
 
     Raises:
         InputError: There is no atheris.
@@ -78,12 +76,12 @@ def run_reader(name: str, folder: Path, executions: int, seed: int) -> Result:
 
 
 def scratch_parent() -> str | None:
-    """Where files are no load of a disk."""
+    """Return a folder in memory, if there is one."""
     return IN_MEMORY if os.path.isdir(IN_MEMORY) else None
 
 
 def engine_environment(scratch: str) -> dict[str, str]:
-    """That of a reader's process."""
+    """Return the environment of a fuzzing process."""
     paths = [str(HERE), str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),

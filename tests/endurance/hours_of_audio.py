@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from checks_table import CheckRow, here, write_row
+from harness.checks_table import CheckRow, finish_check
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.audio.reader import read_audio
@@ -186,7 +186,6 @@ def work(args: argparse.Namespace) -> int:
         ["progress off by [%] at most", f"{100 * off:.1f}"],
     ]
     page = markdown_table(["", ""], rows, text_columns=1)
-    print(page)
     if args.output is not None:
         title = "# Hours of audio in one process\n\n"
         args.output.write_text(title + page, encoding="utf-8")
@@ -196,12 +195,10 @@ def work(args: argparse.Namespace) -> int:
         "progress": off > args.most_off,
     }
     named = ", ".join(name for name, is_wrong in wrong.items() if is_wrong)
-    if args.table is not None:
-        found = "; ".join(f"{name}: {figure}" for name, figure in rows)
-        command = f"hours_of_audio.py --hours {args.hours:g} --threads {args.threads}"
-        row = CheckRow("hours of audio", found, f"no: {named}" if named else "yes", command, here())
-        write_row(args.table, row)
-    return int(bool(named))
+    figures = "; ".join(f"{name}: {figure}" for name, figure in rows)
+    command = f"hours_of_audio.py --hours {args.hours:g} --threads {args.threads}"
+    row = CheckRow("hours of audio", figures, f"no: {named}" if named else "yes", command)
+    return finish_check(row, args.table)
 
 
 main = make_main("hours_of_audio", __doc__, add_options, work)

@@ -1,4 +1,4 @@
-"""Stages killed (-9) at random moments and started again: what they leave in the end.
+"""Kill stages (SIGKILL) at random moments, restart them and compare their results.
 
 python tests/endurance/killed_stages.py --model exp/base --data_dir data/test_clean \\
     --config conf/decode/exact.yaml --table tests/endurance/checks.md
@@ -23,11 +23,17 @@ from itertools import islice
 from pathlib import Path
 
 import psutil
-from checks_table import CheckRow, here, write_row
-from recipe_run import TEST_SET, decoding_command, environment, make_recipe, results_folder, run
+from harness.checks_table import CheckRow, finish_check
+from harness.recipe_run import (
+    TEST_SET,
+    decoding_command,
+    environment,
+    make_recipe,
+    results_folder,
+    run_to_end,
+)
 
 from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table, write_table
 
 TABLES = ("wav.scp", "text", "utt2spk")
@@ -38,7 +44,7 @@ PATIENCE_S = 120.0  # for a stage one of whose processes is gone
 
 @dataclass(frozen=True)
 class Stages:
-    """What is killed.
+    """Stages that are killed.
 
     Attributes:
         name: Of them.
@@ -61,12 +67,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
-    """Names of files that are not the same."""
+    """Return the names of files that differ."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def kill_some(process: subprocess.Popen, rng: random.Random) -> None:
-    """Kill one process of a command's or all; nothing of it is left running."""
+    """Kill one process of a command, or all; wait and then kill the remaining ones."""
     tree = [psutil.Process(process.pid)]
     with suppress(psutil.NoSuchProcess):
         tree += tree[0].children(recursive=True)
@@ -85,22 +91,20 @@ def _kill(process: psutil.Process) -> None:
 
 
 def finish(stages: Stages, recipe: Path) -> float:
-    """Run them to their end; returns the seconds that took.
+    """Run the stages and return the seconds.
 
     Raises:
         InputError: They failed.
     """
     started = time.monotonic()
-    done = run(stages.command, recipe, environment())
-    if done.returncode:
-        raise InputError(f"{stages.name}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+    run_to_end(stages.name, stages.command, recipe)
     return time.monotonic() - started
 
 
 def disturbed(
     stages: Stages, recipe: Path, kills: int, longest_s: float, rng: random.Random
 ) -> list[dict[str, bytes]]:
-    """What each run left that came to its end, after so many kills in all."""
+    """Return the files of each completed run; runs are killed this many times in total."""
     left, log = [], recipe / "log"
     while kills:
         with log.open("ab") as stream:
@@ -143,7 +147,7 @@ def copy_data(data_dir: Path, count: int, folder: Path) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, bool]:
-    """What was found, and whether it is right."""
+    """Return the result in one sentence, and whether it is right."""
     rng = random.Random(args.seed)
     config = ["--inference_config", str(args.config.resolve()), "--inference_nj", "2"]
     kinds = [
@@ -171,13 +175,10 @@ def work(args: argparse.Namespace) -> int:
     """Kill and compare; the exit status."""
     with tempfile.TemporaryDirectory() as name:
         found, right = check(args, Path(name))
-    print(found)
-    if args.table is not None:
-        command = f"killed_stages.py --utterances {args.utterances} --kills {args.kills}"
-        command += f" --seed {args.seed}"
-        row = CheckRow("killed stages", found, "yes" if right else "no", command, here())
-        write_row(args.table, row)
-    return int(not right)
+    command = f"killed_stages.py --utterances {args.utterances} --kills {args.kills}"
+    command += f" --seed {args.seed}"
+    row = CheckRow("killed stages", found, "yes" if right else "no", command)
+    return finish_check(row, args.table)
 
 
 main = make_main("killed_stages", __doc__, add_options, work)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 import torch
-from checks_table import CheckRow, here, write_row
+from harness.checks_table import CheckRow, finish_check
 
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
@@ -193,13 +193,13 @@ def differing(one: Path, other: Path) -> tuple[list[str], int]:
 
 
 def leaves_gradients(experiment: Path) -> bool:
-    """Whether gradients were left over at the end of the last epoch."""
+    """Return whether accumulated gradients remain after the last epoch."""
     checkpoint = torch.load(experiment / CHECKPOINT, weights_only=False)
     return GRADIENTS in checkpoint["optimizers"][0]
 
 
 def describe(kills: Sequence[str], losses: Losses, log: str) -> str:
-    """What was done and seen."""
+    """Return the result in one sentence."""
     counts = Counter(kills)
     when = ", ".join(f"{counts[moment]} {moment}" for moment in (START, EPOCH, WRITING))
     last = max(epoch for epoch, _ in losses)
@@ -260,9 +260,7 @@ def work(args: argparse.Namespace) -> int:
     right = "yes" if not wrong else f"{len(wrong)} differ: {', '.join(wrong[:3])}"
     options = f"--kills {args.kills} --epochs {args.epochs} --accum_grad {args.accum_grad}"
     command = f"killed_training.py {options} --minutes {args.minutes:g} --seed {args.seed}"
-    write_row(args.table, CheckRow("training killed", seen, right, command, here()))
-    print(f"{seen}\nright: {right}")
-    return int(bool(wrong))
+    return finish_check(CheckRow("training killed", seen, right, command), args.table)
 
 
 main = make_main("killed_training", __doc__, add_options, work)

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import support_folder  # noqa: F401
+import harness  # noqa: F401  makes tests/support importable
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
-from checks_table import CheckRow, here, write_row
 from draft_models import DRAFT_MODELS, drafted
+from harness.checks_table import CheckRow, finish_check
 from search_cases import beam_shape, greedy_shape, random_nbest
 from searches import assert_plain, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
@@ -108,7 +108,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
 
 
 def run_case(seed: int) -> tuple[int, str, str]:
-    """The case's seed, which search it was, and what came of it."""
+    """Return the seed, the search and the outcome of a case."""
     rng = random.Random(seed)
     if rng.random() < 1 / 3:
         return seed, GREEDY, greedy_case(rng, seed)
@@ -159,18 +159,13 @@ def work(args: argparse.Namespace) -> int:
             if args.minutes is not None and minutes > args.minutes:
                 break
     wrong = sum(count for (_, found), count in counts.items() if found == DIFFERS)
-    told = report(counts, wrong)
-    print(told)
-    if args.table is not None:
-        done = sum(counts.values())
-        command = f"random_searches.py --cases {done} --seed {args.seed}"
-        right = "no" if wrong else "yes"
-        write_row(args.table, CheckRow("random searches", told, right, command, here()))
-    return int(wrong > 0)
+    command = f"random_searches.py --cases {sum(counts.values())} --seed {args.seed}"
+    row = CheckRow("random searches", report(counts, wrong), "no" if wrong else "yes", command)
+    return finish_check(row, args.table)
 
 
 def report(counts: Counter, wrong: int) -> str:
-    """What was found, in a sentence."""
+    """Return the result in one sentence."""
     searches = {
         name: sum(count for (kind, _), count in counts.items() if kind == name)
         for name in (GREEDY, BEAM)

@@ -25,8 +25,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import harness  # noqa: F401  makes tests/support importable
 import soundfile
-from checks_table import CheckRow, here, write_row
+from harness.checks_table import CheckRow, finish_check
+from spoken import RATE_HZ, say
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
@@ -166,10 +169,6 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     Raises:
         Failed: It cannot be built, or the checkout itself fails.
     """
-    sys.path.append(str(ROOT / "tests" / "support"))
-    from spoken import RATE_HZ, say
-    from tiny_whisper import save_tiny_whisper
-
     wheel, files = build(folder)
     audio = folder / "speech.wav"
     soundfile.write(audio, say(SENTENCE), RATE_HZ)
@@ -248,7 +247,7 @@ def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) ->
     finally:
         shutil.rmtree(venv, ignore_errors=True)
     tests = ["--tests", *patterns] if patterns else []
-    return CheckRow(name, "; ".join(found), right, shlex.join(["release_check.py", *tests]), here())
+    return CheckRow(name, "; ".join(found), right, shlex.join(["release_check.py", *tests]))
 
 
 def check_pythons(pairs: Sequence[str]) -> None:
@@ -285,9 +284,8 @@ def work(args: argparse.Namespace) -> int:
         return 1
     for pair in args.pythons:
         row = check(release, folder, pair, args.tests)
-        write_row(args.table, row)
-        print(f"{row.check}: {row.found}; right: {row.right}", flush=True)
-        wrong += row.right != "yes"
+        print(row.check)
+        wrong += finish_check(row, args.table)
     return int(wrong > 0)
 
 

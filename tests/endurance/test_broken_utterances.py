@@ -10,8 +10,8 @@ from broken_utterances import (
     count_unnamed,
     write_data,
 )
+from harness.recipe_run import decoding_command, make_recipe, run
 from openai_whisper import noise_and_silence
-from recipe_run import decoding_command, environment, make_recipe, run
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.audio_writer import AudioOptions
@@ -69,5 +69,5 @@ def test_a_recipe_decodes_by_links(tmp_path):
         (model / name).write_text(name)
     recipe = make_recipe(tmp_path / "recipe", model)
     assert (recipe / "exp/asr/model.pth").read_text() == "model.pth"
-    done = run(decoding_command([2]), recipe, environment())
+    done = run(decoding_command([2]), recipe)
     assert done.returncode == 0 and "Stage" not in done.stdout, done.stderr

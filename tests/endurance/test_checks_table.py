@@ -1,7 +1,7 @@
 """Rows of checks, written anew and read back."""
 
 import pytest
-from checks_table import CheckRow, read_rows, write_row
+from harness.checks_table import CheckRow, read_rows, write_row
 
 from espnet_medusa.errors import InputError
 

@@ -5,12 +5,10 @@ import time
 import fuzz_readers
 import pytest
 from fuzz import judge as judge_module
-from fuzz.counts import CachedCounts, Counts, read_counts
-from fuzz.folder import COUNTS, DEFECTS
+from fuzz.folder import COUNTS, DEFECTS, CachedCounts, Counts, read_counts, read_regression_inputs
 from fuzz.judge import DefectError, Outcome, judge
 from fuzz.reader import MEGABYTE, Reader
 from fuzz.readers import READERS
-from fuzz.regression_inputs import read_regression_inputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

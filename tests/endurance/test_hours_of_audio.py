@@ -4,7 +4,7 @@ import hours_of_audio
 import numpy as np
 import pytest
 import soundfile
-from checks_table import read_rows
+from harness.checks_table import read_rows
 from hours_of_audio import (
     Step,
     furthest_off,

@@ -4,8 +4,8 @@ import random
 
 import pytest
 import random_searches
-from checks_table import read_rows
 from draft_models import nearly
+from harness.checks_table import read_rows
 from random_searches import DIFFERS, beam_case, greedy_case, main
 from tiny import tiny_decoder
 

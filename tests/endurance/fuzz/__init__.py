@@ -1,1 +1,1 @@
-"""Readers of files from anybody, fed with bytes of no kind."""
+"""Fuzzing of all readers of untrusted files."""

@@ -7,15 +7,14 @@ import zipfile
 from pathlib import Path
 
 from espnet_medusa.files.archive import ANY_SIZE_BYTES, unpack
-from fuzz.reader import MEGABYTE, Reader
-from fuzz.scratch import scratch_folder, write_scratch
+from fuzz.reader import MEGABYTE, Reader, scratch_folder, write_scratch
 
 FILES = {"exp/model.pth": b"weights", "meta.yaml": b"files: {}\n", "exp/a/b.txt": b""}
 KEPT = "kept.txt"
 
 
 def read(data: bytes) -> None:
-    """Nothing is written beside the folder, nothing in it leads out."""
+    """Check that nothing is written, and no link leads, outside the folder."""
     around = scratch_folder() / "around"
     folder = around / "in" / "out"
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +43,7 @@ def _empty(folder) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Of all kinds, one with a link in it."""
+    """Return archives of all kinds, tar archives with a link."""
     found = [tar(mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")]
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         stream = io.BytesIO()
@@ -56,7 +55,7 @@ def seeds() -> list[bytes]:
 
 
 def tar(mode: str) -> bytes:
-    """The files, and a link to one."""
+    """Return a tar archive of the files and a link to one."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode, format=tarfile.USTAR_FORMAT) as archive:
         for name, content in FILES.items():

@@ -1,15 +1,13 @@
-"""Archives of audio, ``x.ark:offset``; a file begins with the two bytes of the offset."""
+"""Audio archives, ``x.ark:offset``; the first two bytes of an input are the offset."""
 
 import struct
 
-from fuzz.reader import MEGABYTE, Reader
-from fuzz.scratch import write_scratch
-from fuzz.sound import read_sound
-from fuzz.wav_header import encode
+from fuzz.reader import MEGABYTE, Reader, write_scratch
+from fuzz.wav_header import encode, read_sound
 
 
 def read(data: bytes) -> None:
-    """One entry of it."""
+    """Read one entry."""
     if len(data) < 2:
         return
     (offset,) = struct.unpack("<H", data[:2])
@@ -19,7 +17,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """As Kaldi writes them, and as kaldiio does."""
+    """Return archives as Kaldi and kaldiio write them."""
     wav, flac = encode("WAV", "PCM_16"), encode("FLAC", "PCM_16")
     archives = [
         b"a " + wav,

@@ -1,11 +1,9 @@
-"""Audio files of other kinds, by libsndfile and by FFmpeg."""
+"""Audio formats other than WAV, read by libsndfile or FFmpeg."""
 
 from media_files import speechlike, write_media
 
-from fuzz.reader import MEGABYTE, Reader
-from fuzz.scratch import scratch_folder, write_scratch
-from fuzz.sound import read_sound
-from fuzz.wav_header import encode
+from fuzz.reader import MEGABYTE, Reader, scratch_folder, write_scratch
+from fuzz.wav_header import encode, read_sound
 
 SNDFILE = (
     ("AIFF", "PCM_16"), ("AU", "PCM_16"), ("NIST", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"),
@@ -17,17 +15,17 @@ FFMPEG = (".mp4", ".mka", ".wma", ".flv", ".avi", ".aac")
 
 
 def read(data: bytes) -> None:
-    """By path."""
+    """Read a file by its path."""
     read_sound(str(write_scratch("sound", data)), data)
 
 
 def seeds() -> list[bytes]:
-    """Of each kind."""
+    """Return one file of each format."""
     return [*(encode(*kind) for kind in SNDFILE), *map(ffmpeg, FFMPEG)]
 
 
 def ffmpeg(suffix: str) -> bytes:
-    """A file of some blocks of noise."""
+    """Return an FFmpeg file of noise."""
     samples = speechlike(0.05, RATE_HZ)
     return write_media(scratch_folder() / f"made{suffix}", samples, RATE_HZ).read_bytes()
 

@@ -4,12 +4,11 @@ import csv
 import io
 
 from espnet_medusa.kaldi.csv_import import read_csv
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 
 def read(data: bytes) -> None:
-    """Rows are not lost, and good ones are the same when they are written again."""
+    """Check that no row is lost and that valid rows survive writing and reading."""
     table = read_csv(write_scratch("table.csv", data))
     assert {"audio", "sentence"} <= {*table.columns}
     assert len({row.id for row in table.rows}) == len(table.rows)
@@ -27,7 +26,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """With all columns, quotes and bad rows."""
+    """Return tables with all columns, quotes and invalid rows."""
     return [
         b"audio,sentence\na.wav,the cat\n",
         "\ufeffaudio, sentence,language,regulation-start,regulation-factor\r\n"

@@ -10,14 +10,13 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from espnet_medusa.whisper.ctranslate2_whisper import read_half
 from espnet_medusa.whisper.pretrained import DECODER
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 EMBEDDINGS = b"decoder/embeddings/weight\0"
 
 
 def read(data: bytes) -> None:
-    """Embeddings are those that the file has at their name, where they are floats."""
+    """Compare float embeddings with the bytes after their name in the file."""
     path = write_scratch("model.bin", data)
     weights = read_half(path, DECODER)
     embeddings = weights["embed_tokens.weight"]
@@ -33,7 +32,7 @@ def read(data: bytes) -> None:
 
 @cache
 def tiny() -> WhisperForConditionalGeneration:
-    """A Whisper of few states."""
+    """Return a tiny Whisper."""
     torch.manual_seed(0)
     return WhisperForConditionalGeneration(
         WhisperConfig(
@@ -46,7 +45,7 @@ def tiny() -> WhisperForConditionalGeneration:
 
 
 def seeds() -> list[bytes]:
-    """Of floats and of integers with their scales."""
+    """Return models of floats and of integers with scales."""
     return [pack(variables_of(tiny(), kind)) for kind in ("float32", "float16", "int8", "int16")]
 
 

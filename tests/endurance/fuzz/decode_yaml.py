@@ -7,15 +7,14 @@ import yaml
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.search.options import check_options
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 NAMES = tuple(entry.name for entry in fields(DecodeOptions))
 BEAM_SIZE = 5
 
 
 def read(data: bytes) -> None:
-    """Options have the values that PyYAML reads."""
+    """Compare the options with the values that PyYAML reads."""
     config = read_config(write_scratch("decode.yaml", data), "mend it")
     options = build_options(DecodeOptions, config, "decode config")
     check_options(options, BEAM_SIZE)
@@ -25,7 +24,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Of some strategies."""
+    """Return configs of several strategies."""
     return [
         b"search: greedy\ndraft_depth: 5\ndraft_vocab_size: 2000\n",
         b"search: beam\ndrafter: ctc\nlookahead: acceptance\npatience: 1.5\nlength_penalty: 0.5\n",

@@ -1,4 +1,4 @@
-"""Fuzzes one reader under atheris, which looks for inputs that run other code, in this process.
+"""Fuzz one reader with atheris, guided by code coverage, in this process.
 
 python -m fuzz.engine READER FOLDER EXECUTIONS SEED
 """
@@ -10,22 +10,28 @@ from pathlib import Path
 
 import atheris
 import torch._weights_only_unpickler as unpickler
-import transformers  # noqa: F401  first: what it imports is not to be instrumented
+import transformers  # noqa: F401  imported first, so that it is not instrumented
 
 with atheris.instrument_imports(include=["espnet_medusa"]):
-    from fuzz.counts import CachedCounts
-    from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, WORDS
+    from fuzz.folder import (
+        CORPUS,
+        COUNTS,
+        DEFECTS,
+        ENDS,
+        WORDS,
+        CachedCounts,
+        read_regression_inputs,
+    )
     from fuzz.judge import DefectError, Outcome, judge
     from fuzz.reader import Reader
     from fuzz.readers import READERS
-    from fuzz.regression_inputs import read_regression_inputs
 
 unpickler.Unpickler.load = atheris.instrument_func(unpickler.Unpickler.load)
-TIMEOUT_S = 20  # in C code, which nothing interrupts: the process ends
+TIMEOUT_S = 20  # C code cannot be interrupted, so the process ends
 
 
 def prepare(reader: Reader, folder: Path) -> None:
-    """Write seeds, inputs that were kept, and words."""
+    """Write seeds, committed inputs and words."""
     for name in (CORPUS, DEFECTS, ENDS):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for seed in (*reader.seeds(), *read_regression_inputs(reader.name)):
@@ -35,7 +41,7 @@ def prepare(reader: Reader, folder: Path) -> None:
 
 
 def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
-    """Run so many inputs; the process ends with it."""
+    """Run this many inputs, then end the process."""
     kept = CachedCounts(folder / COUNTS)
 
     def test_one_input(data: bytes) -> None:
@@ -61,7 +67,7 @@ def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
 
 
 def keep_defect(folder: Path, data: bytes, error: DefectError) -> None:
-    """Write the smallest input of each defect, and its traceback."""
+    """Write the smallest input of each defect and its traceback."""
     name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in error.place)
     path = folder / f"{name}.bin"
     if not path.is_file() or len(data) < path.stat().st_size:

@@ -1,14 +1,13 @@
-"""Cards of heads: ``README.md`` as models on a hub have it."""
+"""Model cards of heads: ``README.md`` with YAML front matter."""
 
 import yaml
 
 from espnet_medusa.convert.heads_card import read_card
 from espnet_medusa.model.heads import HEAD_TYPES
 from fuzz.decode_yaml import MARKS
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
-SAID = {
+CARD = {
     "base_model": "openai/whisper-tiny", "license": "mit", "training_data": {"a": "CC BY 4.0"},
     "commands": ["./run.sh"], "fingerprint": "0" * 64, "heads": "recurrent",
     "heads_conf": {"num_heads": 4, "num_layers": 1},
@@ -19,17 +18,17 @@ SAID = {
 
 
 def read(data: bytes) -> None:
-    """Fields are those that PyYAML reads, of heads that there are."""
+    """Compare the fields with those that PyYAML reads."""
     card = read_card(write_scratch("README.md", data).parent)
-    said = yaml.load(data.decode().split("---\n", 2)[1], yaml.CSafeLoader)
+    expected = yaml.load(data.decode().split("---\n", 2)[1], yaml.CSafeLoader)
     assert card.heads in HEAD_TYPES and card.head_options.num_heads >= 1
     for name in ("base_model", "fingerprint", "heads", "heads_conf", "whisper", "commands"):
-        assert getattr(card, name) == said[name]
+        assert getattr(card, name) == expected[name]
 
 
 def seeds() -> list[bytes]:
-    """One with all fields."""
-    return [f"---\n{yaml.safe_dump(SAID)}---\n# Heads\n\nOf a Whisper.\n".encode()]
+    """Return a card with all fields."""
+    return [f"---\n{yaml.safe_dump(CARD)}---\n# Heads\n\nOf a Whisper.\n".encode()]
 
 
 READER = Reader(

@@ -1,4 +1,4 @@
-"""What a reader may do with a file: refuse it in a line, or read it right, soon, in its room."""
+"""Judge a reader: it must refuse a file in one line or read it correctly, within limits."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ from espnet_medusa.kaldi.table import DataError
 from fuzz.reader import Reader
 
 SECONDS = 1.0  # of processor time
-GROWTH = 100  # times a file's size, which reading it may take
+GROWTH = 100  # allowed memory, in multiples of the file's size
 LONGEST_LINE = 4000  # characters of a refusal
 PACKAGE = "espnet_medusa"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -23,17 +23,17 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "MemoryError")
 
 
 class Outcome(Enum):
-    """What is right to do."""
+    """The two allowed outcomes."""
 
     REFUSED = "refused"
     READ = "read"
 
 
 class DefectError(Exception):
-    """What is not.
+    """Any other outcome.
 
     Attributes:
-        place: Kind of error and where it came from: the same for the same defect.
+        place: Kind of error and its source line, equal for equal defects.
     """
 
     def __init__(self, kind: str, error: BaseException | None = None):
@@ -43,10 +43,10 @@ class DefectError(Exception):
 
 
 def judge(reader: Reader, data: bytes) -> Outcome:
-    """Have a file read.
+    """Read a file and return the outcome.
 
     Raises:
-        DefectError: The reader did something else than it may.
+        DefectError: The outcome is not allowed.
     """
     started = time.process_time()
     try:
@@ -79,7 +79,7 @@ def _check_refusal(error: InputError) -> None:
 
 @contextmanager
 def address_space(more_bytes: int) -> Iterator[None]:
-    """Let this process grow by so much and no more."""
+    """Limit the growth of this process's address space."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_mapped_bytes() + more_bytes, hard))
     try:
@@ -98,7 +98,7 @@ def _statm() -> int:
 
 
 def _innermost(error: BaseException) -> str:
-    """File and line of the package's last frame, or of the last of all."""
+    """Return file and line of the last frame in the package, or of the last frame."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if PACKAGE in frame.filename] or frames
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

@@ -1,16 +1,15 @@
-"""``wav.scp``, ``text``, ``utt2spk`` and their like."""
+"""Kaldi tables: ``wav.scp``, ``text``, ``utt2spk`` and others."""
 
 import re
 
 from espnet_medusa.kaldi.table import read_table
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 LINE = re.compile(r"\s*(\S+)(?:\s+(.*?))?\s*", re.DOTALL)
 
 
 def read(data: bytes) -> None:
-    """Compare with a reader by regular expression."""
+    """Compare with a regular expression."""
     table = read_table(write_scratch("table", data), require_value=False)
     lines = data.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
     matches = [LINE.fullmatch(line) for line in lines if line.strip()]
@@ -18,7 +17,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Of one line and of several."""
+    """Return tables of one line and of several."""
     return [
         b"a a.wav\n",
         b"rec1 /data/rec 1.flac\nrec2 sox x.wav -t wav - |\n",

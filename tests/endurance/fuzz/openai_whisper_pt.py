@@ -1,4 +1,4 @@
-"""OpenAI's ``.pt`` files: the pickle in one, around storages of fixed values."""
+"""OpenAI's ``.pt`` files: a fuzzed pickle with storages of fixed values."""
 
 import pickletools
 
@@ -6,8 +6,7 @@ import torch
 
 from espnet_medusa.whisper.pretrained import DECODER, open_whisper
 from espnet_medusa.whisper.sizes import MAX_LAYERS, MAX_SIZE, SIZES
-from fuzz.reader import MEGABYTE, Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import MEGABYTE, Reader, write_scratch
 from fuzz.torch_checkpoint import WORDS, pickle_of, saved, with_pickle
 
 DIMS = {
@@ -17,7 +16,7 @@ DIMS = {
 
 
 def read(data: bytes) -> None:
-    """Sizes are in bounds; weights have transformers' names."""
+    """Check that sizes are in bounds and weights have the names of transformers."""
     whisper = open_whisper(str(write_scratch("whisper.pt", with_pickle(data))))
     for name in SIZES:
         most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
@@ -28,7 +27,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """With few tensors, which is all that this reader looks at."""
+    """Return a file with few tensors."""
     names = ("decoder.token_embedding.weight", "encoder.ln_post.bias")
     state = {name: torch.zeros(16) for name in names}
     return [pickletools.optimize(pickle_of(saved({"dims": DIMS, "model_state_dict": state})))]

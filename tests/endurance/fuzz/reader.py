@@ -1,23 +1,30 @@
-"""What is fuzzed: a reader, as a function of a file's bytes."""
+"""A fuzzed reader as a function of bytes, and the folder for the files that it reads."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 MEGABYTE = 1 << 20
+IN_MEMORY = "/dev/shm"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader.
+    """A fuzzed reader.
 
     Attributes:
-        name: Of the format, in reports and options.
-        read: Reads a file of these bytes. Raises InputError where it refuses them, AssertionError
-            where what it read is not what they say.
-        seeds: Makes small files that are read, one of each kind.
-        words: What means something in the format.
-        max_bytes: Of a file.
-        room_bytes: Memory that it may take beside what the file's size justifies.
+        name: Name of the format, in reports and options.
+        read: Reads a file with these bytes. Raises InputError if it refuses the file and
+            AssertionError if the result differs from the file's contents.
+        seeds: Returns small valid files, one of each kind.
+        words: Byte strings with a meaning in the format.
+        max_bytes: Largest file.
+        room_bytes: Memory allowed in addition to a multiple of the file's size.
     """
 
     name: str
@@ -26,3 +33,20 @@ class Reader:
     words: tuple[bytes, ...] = ()
     max_bytes: int = 1024
     room_bytes: int = 64 * MEGABYTE
+
+
+@cache
+def scratch_folder() -> Path:
+    """Return the scratch folder of this process, in memory where possible."""
+    parent = os.environ.get("TMPDIR") or (IN_MEMORY if os.path.isdir(IN_MEMORY) else None)
+    folder = tempfile.mkdtemp(prefix="fuzz.", dir=parent)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def write_scratch(name: str, data: bytes) -> Path:
+    """Write a file, replacing the one of the same name."""
+    path = scratch_folder() / name
+    with open(path, "wb") as stream:
+        stream.write(data)
+    return path

@@ -1,4 +1,4 @@
-"""``.safetensors``."""
+"""``.safetensors`` files."""
 
 import json
 import struct
@@ -9,8 +9,7 @@ from safetensors.torch import save
 
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.report.measures import count_parameters
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 KINDS = {
     "F64": "<f8",
@@ -24,7 +23,7 @@ KINDS = {
 
 
 def read(data: bytes) -> None:
-    """Compare with a reader of the format by hand."""
+    """Compare with a reader written independently."""
     path = write_scratch("model.safetensors", data)
     weights = load_weights(path)
     (size,) = struct.unpack("<Q", data[:8])
@@ -42,7 +41,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Of several types and shapes."""
+    """Return files of several types and shapes."""
     generator = torch.Generator().manual_seed(0)
     weights = {
         "decoder.a": torch.randn(2, 3, generator=generator),

@@ -1,18 +1,17 @@
-"""``segments``, and what becomes of its lines."""
+"""``segments`` files of Kaldi."""
 
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
 from espnet_medusa.kaldi.utterances import collect_utterances
-from fuzz.reader import Reader
-from fuzz.scratch import scratch_folder
+from fuzz.reader import Reader, scratch_folder
 
 RECORDINGS = ("rec1", "rec2")
 
 
 def read(data: bytes) -> None:
-    """Every id is an utterance or a problem; times are those that the line says."""
+    """Check that every id is an utterance or a problem, and that times equal those of the line."""
     (data_dir() / "segments").write_bytes(data)
     found = collect_utterances(data_dir(), require_text=False)
     said = {}
@@ -37,7 +36,7 @@ def read(data: bytes) -> None:
 
 @cache
 def data_dir() -> Path:
-    """With the recordings alone."""
+    """Return a data directory with recordings only."""
     folder = scratch_folder() / "segmented"
     folder.mkdir()
     (folder / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in RECORDINGS))
@@ -45,7 +44,7 @@ def data_dir() -> Path:
 
 
 def seeds() -> list[bytes]:
-    """Good and bad lines."""
+    """Return valid and invalid lines."""
     return [
         b"u1 rec1 0.0 1.5\nu2 rec2 1.25 -1\n",
         b"u1 rec1 0 1e3\nu2 rec3 0 1\nu3 rec1 2 1\nu4 rec2 nan 1\n",

@@ -1,12 +1,11 @@
-"""Token lists, and the vocabulary that they make."""
+"""Token lists and their vocabularies."""
 
 from espnet_medusa.vocabulary.tokenizers import open_vocabulary
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 
 def read(data: bytes) -> None:
-    """A line is a token, whose text is spelled with it."""
+    """Check that each line is a token and that its text is tokenized to it."""
     vocabulary = open_vocabulary(write_scratch("tokens.txt", data))
     text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     lines = text.removesuffix("\n").split("\n") if text else []
@@ -21,7 +20,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Of characters and of words."""
+    """Return lists of characters and of words."""
     return [
         b"<blank>\n<unk>\n<space>\na\nb\n<sos/eos>\n",
         "<unk>\nthe\nW\u00f6rter\n<noise>\n<sos/eos>".encode(),

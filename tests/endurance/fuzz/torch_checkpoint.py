@@ -1,4 +1,4 @@
-"""What ``torch.save`` wrote: a whole file, or the pickle in one, as the first byte says."""
+"""Files of ``torch.save``; the first byte selects a whole file or only its pickle."""
 
 import io
 import zipfile
@@ -6,8 +6,7 @@ import zipfile
 import torch
 
 from espnet_medusa.files.checkpoint import MAX_REUSE, load_weights
-from fuzz.reader import MEGABYTE, Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import MEGABYTE, Reader, write_scratch
 
 WHOLE, PICKLE = b"F", b"P"
 RECORD = "archive/"
@@ -15,7 +14,7 @@ PICKLED = f"{RECORD}data.pkl"
 
 
 def read(data: bytes) -> None:
-    """All values of all tensors are there, and no more than the file justifies."""
+    """Check that all tensors are readable and not much larger than the file."""
     stored = unpack(data)
     weights = load_weights(write_scratch("model.pth", stored))
     total = 0
@@ -27,13 +26,13 @@ def read(data: bytes) -> None:
 
 
 def unpack(data: bytes) -> bytes:
-    """The file that is meant."""
+    """Return the file that an input encodes."""
     kind, content = data[:1], data[1:]
     return content if kind != PICKLE else with_pickle(content)
 
 
 def with_pickle(content: bytes) -> bytes:
-    """A file whose pickle is this, with two storages of 64 bytes."""
+    """Return a file with this pickle and two storages of 64 bytes."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         records = {PICKLED: content, f"{RECORD}version": b"3\n", f"{RECORD}byteorder": b"little"}
@@ -44,21 +43,21 @@ def with_pickle(content: bytes) -> bytes:
 
 
 def pickle_of(file: bytes) -> bytes:
-    """The pickle in a file."""
+    """Return the pickle of a file."""
     with zipfile.ZipFile(io.BytesIO(file)) as archive:
         name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
         return archive.read(name)
 
 
 def saved(content: object, **options) -> bytes:
-    """By torch."""
+    """Return the bytes that ``torch.save`` writes."""
     stream = io.BytesIO()
     torch.save(content, stream, **options)
     return stream.getvalue()
 
 
 def seeds() -> list[bytes]:
-    """A state dict in today's format and in the one before; ESPnet's checkpoint; two pickles."""
+    """Return a state dict in the zip and the legacy format, and two pickles."""
     state = {"a.weight": torch.arange(16.0).reshape(4, 4), "b.bias": torch.ones(32).half()}
     tied = {"model": state | {"c": state["a.weight"][1:]}, "epoch": 3}
     return [

@@ -1,4 +1,4 @@
-"""Training configs, and what experiments keep of them."""
+"""Training configs of recipes and of experiments."""
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions
@@ -9,12 +9,11 @@ from espnet_medusa.recipe.systems import best_checkpoint
 from espnet_medusa.search.options import read_draft_conf
 from espnet_medusa.vocabulary.tokenizers import open_vocabulary
 from fuzz.decode_yaml import MARKS
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 
 def read(data: bytes) -> None:
-    """Every part that we read ourselves."""
+    """Read every part that this package reads."""
     path = write_scratch("train.yaml", data)
     config = read_config(path, "mend it")
     refusals = [part for part in PARTS if _is_refused(part, path, config)]
@@ -58,7 +57,7 @@ PARTS = (_encoder, _decoder, _checkpoint, _vocabulary)
 
 
 def seeds() -> list[bytes]:
-    """A recipe's, and one that training wrote."""
+    """Return a recipe's config and one written by training."""
     return [
         b"encoder_conf: {whisper_model: a}\ndecoder_conf:\n    heads: recurrent\n"
         b"    heads_conf: {num_heads: 4}\n    draft_conf: {greedy: {draft_depth: 2}}\n"

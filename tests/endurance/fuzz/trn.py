@@ -1,17 +1,16 @@
-"""Transcripts that sclite reads."""
+"""Transcripts in sclite's trn format."""
 
 import re
 
 from espnet_medusa.scoring.trn import read_trn
-from fuzz.reader import Reader
-from fuzz.scratch import write_scratch
+from fuzz.reader import Reader, write_scratch
 
 SPACE = " \t\n\v\f\r"
 LINE = re.compile(rf"(.*)\(([^({SPACE}]+)\)[{SPACE}]*", re.DOTALL)
 
 
 def read(data: bytes) -> None:
-    """Compare with a reader by regular expression."""
+    """Compare with a regular expression."""
     found = read_trn(write_scratch("ref.trn", data))
     lines = [
         (number, line)
@@ -27,7 +26,7 @@ def read(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """With comments, signs and other scripts."""
+    """Return files with comments, punctuation and several scripts."""
     return [
         b"THE CAT SAT\t(spk1-utt1)\n(spk1-utt2)\n",
         ";; comment\n** more\ngr\u00fc\u00dfe (a) b (x_1)\r\n\n\u4f60 \u597d (y-2)\n".encode(),

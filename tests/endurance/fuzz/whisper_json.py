@@ -1,4 +1,4 @@
-"""``config.json`` of a Whisper, or the index of its weights, as the first byte says."""
+"""Whisper's ``config.json`` or the index of its weights, selected by the first byte."""
 
 import json
 
@@ -7,8 +7,7 @@ from safetensors.torch import save_file
 
 from espnet_medusa.whisper.pretrained import open_whisper
 from espnet_medusa.whisper.sizes import MAX_LAYERS, MAX_SIZE, SIZES
-from fuzz.reader import Reader
-from fuzz.scratch import scratch_folder
+from fuzz.reader import Reader, scratch_folder
 
 CONFIG, INDEX = b"C", b"I"
 FIELDS = {
@@ -22,7 +21,7 @@ SHARD = "model-00001-of-00001.safetensors"
 
 
 def read(data: bytes) -> None:
-    """Sizes are in bounds, files in the folder."""
+    """Check that sizes are in bounds and files are in the folder."""
     folder = scratch_folder() / "whisper"
     if not folder.is_dir():
         folder.mkdir()
@@ -42,12 +41,12 @@ def read(data: bytes) -> None:
 
 
 def index() -> bytes:
-    """That of the folder."""
+    """Return a valid index."""
     return json.dumps({"metadata": {"total_size": 4}, "weight_map": {"a": SHARD}}).encode()
 
 
 def seeds() -> list[bytes]:
-    """Both."""
+    """Return one file of each kind."""
     return [CONFIG + json.dumps(FIELDS).encode(), INDEX + index()]
 
 

@@ -1,9 +1,9 @@
-"""The table of full-size checks: a row each, which its command writes anew."""
+"""The table of full-size checks: one row per check, written by its command."""
 
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,47 +16,55 @@ TITLES = ("check", "found", "right", "command", "machine")
 HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its own row.\n\n"
 
 
+def this_machine() -> str:
+    """Return the processor, the number of cores and the Python version."""
+    processor = machine_name(torch.device("cpu"))
+    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
 @dataclass(frozen=True)
 class CheckRow:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        check: What is checked, a few words: a row's name.
-        found: Figures, in a sentence.
+        check: Name of the row: a few words.
+        found: Figures, in one sentence.
         right: ``yes``, or what is wrong.
-        command: That was run, below ``tests/endurance``.
-        machine: That it ran on.
+        command: The command line, relative to ``tests/endurance``.
+        machine: Where it ran.
     """
 
     check: str
     found: str
     right: str
     command: str
-    machine: str
+    machine: str = field(default_factory=this_machine)
 
 
-def here() -> str:
-    """This machine: processor, cores, Python."""
-    processor = machine_name(torch.device("cpu"))
-    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
+def finish_check(row: CheckRow, table: Path | None) -> int:
+    """Print the result, write its row if there is a table, and return the exit status."""
+    print(f"{row.found}\nright: {row.right}")
+    if table is not None:
+        write_row(table, row)
+    return int(row.right != "yes")
 
 
 def write_row(path: Path, row: CheckRow) -> None:
-    """Put a row into the table, in place of the one of its name, in the order of names.
+    """Replace the row of the same name; rows are sorted by name.
 
     Raises:
-        InputError: The file is there and holds another table.
+        InputError: The file contains another table.
     """
-    rows = {one.check: one for one in read_rows(path)} | {row.check: row}
+    rows = {old.check: old for old in read_rows(path)} | {row.check: row}
     cells = [astuple(rows[name]) for name in sorted(rows)]
     path.write_text(HEADING + markdown_table(TITLES, cells), encoding="utf-8")
 
 
 def read_rows(path: Path) -> Sequence[CheckRow]:
-    """The rows of a table; none where there is no file.
+    """Return the rows of a table; none if the file does not exist.
 
     Raises:
-        InputError: It holds another table.
+        InputError: The file contains another table.
     """
     if not path.is_file():
         return []
