@@ -113,9 +113,9 @@ def report(results: Iterable[Result]) -> str:
     table = markdown_table(header, rows, text_columns=1)
     found = "\n".join(["", "Defects:", "", *defects, ""]) if defects else ""
     return (
-        "# Readers and hostile input\n\nWritten by `tests/endurance/fuzz_readers.py`: inputs that "
-        "atheris made of a few small files, refused in one line or read right; no other "
-        f"outcome is allowed.\n\n{table}{found}"
+        "# Readers and hostile input\n\nWritten by `tests/endurance/fuzz_readers.py`. atheris "
+        "generates inputs from a few small files. A reader must refuse each in one line or read "
+        f"it correctly; any other outcome is a defect.\n\n{table}{found}"
     )
 
 
