@@ -16,8 +16,7 @@ from contestants.base import MEMORIES, PLAN, RECORDINGS, SPEECH
 from plots import plot_bars, plot_calls, plot_curves, plot_saved_calls
 
 from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.measures import Estimate
-from espnet_medusa.report.paper_tables import estimate_cell, milliseconds
+from espnet_medusa.report.measures import Estimate, estimate_cell, milliseconds
 
 MEGA = 1e6
 FIRST_STEPS = 8  # steps whose acceptance is shown

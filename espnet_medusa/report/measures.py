@@ -41,6 +41,9 @@ class Latency:
     median: float
     p90: float
 
+    def __str__(self) -> str:
+        return f"{milliseconds(self.median)} (p90 {milliseconds(self.p90)})"
+
 
 @dataclass(frozen=True)
 class SameTexts:
@@ -48,6 +51,9 @@ class SameTexts:
 
     identical: int
     compared: int
+
+    def __str__(self) -> str:
+        return f"{self.identical}/{self.compared}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,33 @@ class Parameters:
     total: int
     heads: int = 0
     draft: int = 0
+
+    def __str__(self) -> str:
+        parts = [("heads", self.heads), ("draft model", self.draft)]
+        added = ", ".join(f"{name} {millions(count)}" for name, count in parts if count)
+        return millions(self.total) + (f" ({added})" if added else "")
+
+
+def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
+    """Return a value with its interval, as ``4.05 [3.31, 4.83]``."""
+    if estimate is None:
+        return "-"
+    value = f"{estimate.value:.{digits}f}"
+    if estimate.low is None:
+        return value
+    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def milliseconds(value: float) -> str:
+    """Return milliseconds with at least three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def millions(count: float) -> str:
+    """Return parameters in millions with at least three digits."""
+    value = count / 1e6
+    digits = next((digits for bound, digits in ((10, 2), (100, 1)) if value < bound), 0)
+    return f"{value:.{digits}f}"
 
 
 def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate | None:

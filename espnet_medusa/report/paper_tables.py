@@ -2,17 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.options import check_choice
+from espnet_medusa.report.columns import COLUMNS
 from espnet_medusa.report.decodings import Decoding
 from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.measures import Estimate, Latency, Parameters, SameTexts
 from espnet_medusa.report.plan import (
     CALLS_AGAINST_WER,
     CALLS_PER_WORD,
@@ -30,11 +27,6 @@ from espnet_medusa.report.results import environment_lines
 from espnet_medusa.report.rows import NOT_FULL, SystemRow, measure_rows, model_name
 from espnet_medusa.report.table_figures import FILE_WORDS, draw_figure
 
-ERROR_RATES = "WER and CER: sclite's."
-SPEEDUP = (
-    "{}: plain decoding's seconds ({}) over this one's, the utterances of both; valid where both "
-    "ran on the same machine with the same dtype and batch size."
-)
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'
 BESIDE = "Beside the points: {points}. Left and below is better."
@@ -54,115 +46,6 @@ HEADING = re.compile(r"^#+ ", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 
 
-def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
-    """Return a value with its interval, as ``4.05 [3.31, 4.83]``."""
-    if estimate is None:
-        return "-"
-    value = f"{estimate.value:.{digits}f}"
-    if estimate.low is None:
-        return value
-    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
-def milliseconds(value: float) -> str:
-    """Return milliseconds with at least three digits."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def latency_cell(latency: Latency | None) -> str:
-    """Return median and, in brackets, the 90th percentile."""
-    if latency is None:
-        return "-"
-    return f"{milliseconds(latency.median)} (p90 {milliseconds(latency.p90)})"
-
-
-def same_text_cell(same: SameTexts | None) -> str:
-    """Return counts as ``119/120``."""
-    return "-" if same is None else f"{same.identical}/{same.compared}"
-
-
-def millions(count: float) -> str:
-    """Return parameters in millions with at least three digits."""
-    value = count / 1e6
-    digits = next((digits for bound, digits in ((10, 2), (100, 1)) if value < bound), 0)
-    return f"{value:.{digits}f}"
-
-
-def parameters_cell(parameters: Parameters | None) -> str:
-    """Return all parameters and, in brackets, those for drafting."""
-    if parameters is None:
-        return "-"
-    parts = [("heads", parameters.heads), ("draft model", parameters.draft)]
-    added = ", ".join(f"{name} {millions(count)}" for name, count in parts if count)
-    return millions(parameters.total) + (f" ({added})" if added else "")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its title, a note for the end of the report, and the text of a value."""
-
-    title: str
-    note: str
-    cell: Callable[[Any], str] = estimate_cell
-
-
-ONE_DIGIT = partial(estimate_cell, digits=1)
-COLUMNS: Mapping[str, Column] = {
-    "wer": Column("WER [%]", ERROR_RATES),
-    "cer": Column("CER [%]", ERROR_RATES),
-    "eta": Column(
-        "eta", "Eta: decoder calls per word, 2 calls / (reference words + hypothesis words)."
-    ),
-    "tokens_per_call": Column(
-        "tokens per call", "Tokens per call: tokens of the hypotheses over decoder calls."
-    ),
-    "calls": Column(
-        "decoder calls",
-        "Decoder calls: the sum over the utterances, each as if alone.",
-        lambda count: "-" if count is None else str(count),
-    ),
-    "calls_per_utterance": Column(
-        "calls per utterance", "Calls per utterance: decoder calls, the mean over the utterances."
-    ),
-    "nodes_per_call": Column(
-        "nodes per call", "Nodes per call: tokens that a decoder call evaluates, drafts included."
-    ),
-    "acceptance": Column(
-        "acceptance [%]",
-        "Acceptance: drafted steps that stood, of all that were drafted, those behind the first "
-        "refused one included.",
-        ONE_DIGIT,
-    ),
-    "draft_calls": Column(
-        "draft model's calls", "Draft model's calls: the mean over the utterances."
-    ),
-    "draft_ms": Column(
-        "drafting [ms]",
-        "Drafting: milliseconds an utterance, the mean; a part of the latency.",
-        ONE_DIGIT,
-    ),
-    "latency": Column(
-        "latency [ms]",
-        "Latency: milliseconds an utterance, encoder and search, the median and (p90) the 90th "
-        "percentile; utterances decoded together share their time evenly.",
-        latency_cell,
-    ),
-    "decoder_rtf": Column(
-        "decoder RTF",
-        "Decoder RTF: seconds of the search, without the encoder, over those of the audio.",
-        partial(estimate_cell, digits=4),
-    ),
-    "decoder_speedup": Column("decoder speedup", SPEEDUP.format("Decoder speedup", "search")),
-    "speedup": Column("speedup", SPEEDUP.format("Speedup", "encoder and search")),
-    "same_text": Column(
-        "same text",
-        "Same text: utterances whose text is that of plain decoding, of those that both decoded.",
-        same_text_cell,
-    ),
-    "parameters": Column(
-        "parameters [M]", "Parameters: counted in the checkpoint.", parameters_cell
-    ),
-}
 TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in COLUMNS.items()}
 
 
@@ -223,7 +106,7 @@ def table_markdown(
         titles += [TITLES[name]] + (["published"] if shown else [])
     lines = []
     for row in rows:
-        cells = {name: COLUMNS[name].cell(getattr(row, name)) for name in plan.columns}
+        cells = {name: COLUMNS[name].cell(row.values.get(name)) for name in plan.columns}
         if row.absent:
             cells[plan.columns[0]] = row.absent
         line = [row.test_set, plan.systems[row.system].name]

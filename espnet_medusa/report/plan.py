@@ -7,12 +7,8 @@ from typing import Any
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_at_least, check_choice, read_yaml
+from espnet_medusa.report.columns import COLUMNS
 
-MEASURES = (
-    *("wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance", "nodes_per_call"),
-    *("acceptance", "draft_calls", "draft_ms", "latency", "decoder_rtf", "decoder_speedup"),
-    *("speedup", "same_text", "parameters"),
-)
 DEFAULT_COLUMNS = ("wer", "cer", "speedup", "parameters")
 LABEL = "{label}"
 WHISPER_MODEL = "{whisper_model}"
@@ -75,7 +71,7 @@ class TablePlan:
     test_sets: Mapping[str, str]  # folder name of each test set to its label
     systems: Mapping[str, System]  # rows by key
     plain: str  # Key of the baseline
-    columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``MEASURES``
+    columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # Key in ``corpora.yaml``; None: a corpus of unknown size
     # Size by label, for sets whose size ``corpora.yaml`` lacks.
     utterances: Mapping[str, int] = field(default_factory=dict)
@@ -150,8 +146,8 @@ def _table(content: Any, where: str) -> TablePlan:
 def _columns(content: Any, where: str) -> tuple[str, ...]:
     if content is None:
         return DEFAULT_COLUMNS
-    for name in (columns := as_list(content, where, ", ".join(MEASURES), empty=False)):
-        check_choice(name, MEASURES, where)
+    for name in (columns := as_list(content, where, ", ".join(COLUMNS), empty=False)):
+        check_choice(name, [*COLUMNS], where)
     return tuple(dict.fromkeys(columns))
 
 

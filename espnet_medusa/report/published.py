@@ -7,18 +7,12 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.report.plan import (
-    MEASURES,
-    as_list,
-    as_mapping,
-    read_entry,
-    read_mapping,
-    require,
-)
+from espnet_medusa.report.columns import COLUMNS
+from espnet_medusa.report.plan import as_list, as_mapping, read_entry, read_mapping, require
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
-CELL_MEASURES = tuple(name for name in (*MEASURES, "latency_s") if name != "parameters")
+CELL_MEASURES = tuple(name for name in (*COLUMNS, "latency_s") if name != "parameters")
 PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 

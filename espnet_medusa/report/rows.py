@@ -1,29 +1,14 @@
 """Find the decoding of each row of a table, and measure it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.report.columns import measure_all
 from espnet_medusa.report.decodings import Decoding, is_configuration
-from espnet_medusa.report.measures import (
-    Estimate,
-    Latency,
-    Parameters,
-    SameTexts,
-    acceptance,
-    calls_known,
-    calls_per_word,
-    common_utterances,
-    draft_milliseconds,
-    error_rate,
-    latency,
-    model_parameters,
-    per_utterance,
-    same_texts,
-    set_ratio,
-    speedup,
-)
+from espnet_medusa.report.measures import common_utterances
 from espnet_medusa.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
 from espnet_medusa.report.published import Corpora
 
@@ -34,50 +19,14 @@ RECORD = "whisper_model"  # written by whisper.sh into the parent of the experim
 
 @dataclass(frozen=True)
 class SystemRow:
-    """The measures of a system on a test set; None: not measured.
+    """The measures of a system on a test set."""
 
-    Attributes:
-        system: Key of the system.
-        test_set: Label of the test set.
-        absent: Why there are no measures; empty if there are some.
-        wer, cer: Percent.
-        eta: Decoder calls per word.
-        tokens_per_call: Tokens of the hypotheses over the calls.
-        calls, calls_per_utterance: Decoder calls, of the set and the mean.
-        nodes_per_call: Tokens that a decoder call evaluates.
-        acceptance: Percent of the drafted steps that were accepted.
-        draft_calls: Calls of a draft model per utterance.
-        draft_ms: Drafting, ms per utterance.
-        latency: Encoder and search.
-        decoder_rtf: Search seconds over audio seconds.
-        speedup, decoder_speedup: The baseline's seconds over this row's: encoder and search, and
-            search alone.
-        same_text: Texts that equal the baseline's.
-        parameters: Of the model and the draft model.
-        compared, utterances: Utterances in common with the baseline, and all.
-    """
-
-    system: str
-    test_set: str
-    absent: str = ""
-    wer: Estimate | None = None
-    cer: Estimate | None = None
-    eta: Estimate | None = None
-    tokens_per_call: Estimate | None = None
-    calls: int | None = None
-    calls_per_utterance: Estimate | None = None
-    nodes_per_call: Estimate | None = None
-    acceptance: Estimate | None = None
-    draft_calls: Estimate | None = None
-    draft_ms: Estimate | None = None
-    latency: Latency | None = None
-    decoder_rtf: Estimate | None = None
-    speedup: Estimate | None = None
-    decoder_speedup: Estimate | None = None
-    same_text: SameTexts | None = None
-    parameters: Parameters | None = None
-    compared: int = 0
-    utterances: int = 0
+    system: str  # Key of the system
+    test_set: str  # Label of the test set
+    absent: str = ""  # why there are no measures; empty if there are some
+    values: Mapping[str, Any] = field(default_factory=dict)  # by column; absent or None: unknown
+    compared: int = 0  # Utterances in common with the baseline
+    utterances: int = 0  # all utterances
 
 
 def find_decoding(
@@ -155,8 +104,12 @@ def measure_rows(
             plain = None
         for key, system in table.systems.items():
             decoding = find_decoding(decodings, system, test_set, label)
-            row = SystemRow(key, label, shortfall(table, decoding, size))
-            rows.append(row if row.absent else _measure(row, system, decoding, plain))
+            if absent := shortfall(table, decoding, size):
+                rows.append(SystemRow(key, label, absent))
+                continue
+            values = measure_all(decoding, plain, system.draft_model)
+            compared = len(common_utterances(decoding, plain))
+            rows.append(SystemRow(key, label, "", values, compared, len(decoding.utterances)))
     return rows
 
 
@@ -172,37 +125,6 @@ def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, 
         if find_decoding(decodings, system, test_set, label)
     }
     return decoded if decoded and table.corpus is None else table.test_sets
-
-
-def _measure(
-    row: SystemRow, system: System, decoding: Decoding, plain: Decoding | None
-) -> SystemRow:
-    row = replace(
-        row,
-        wer=error_rate(decoding.folder / "score_wer" / "result.txt"),
-        cer=error_rate(decoding.folder / "score_cer" / "result.txt"),
-        latency=latency(decoding),
-        decoder_rtf=set_ratio(decoding, "decoder_seconds", "audio_seconds"),
-        speedup=speedup(decoding, plain, "total_seconds"),
-        decoder_speedup=speedup(decoding, plain, "decoder_seconds"),
-        same_text=same_texts(decoding, plain),
-        parameters=model_parameters(decoding, system.draft_model),
-        compared=len(common_utterances(decoding, plain)),
-        utterances=len(decoding.utterances),
-    )
-    if not calls_known(decoding):
-        return row
-    return replace(
-        row,
-        eta=calls_per_word(decoding.folder / "statistics.json"),
-        tokens_per_call=set_ratio(decoding, "tokens", "decoder_calls"),
-        calls=decoding.total.decoder_calls,
-        calls_per_utterance=per_utterance(decoding, "decoder_calls") or Estimate(0.0),
-        nodes_per_call=set_ratio(decoding, "nodes", "decoder_calls"),
-        acceptance=acceptance(decoding),
-        draft_calls=per_utterance(decoding, "draft_calls"),
-        draft_ms=draft_milliseconds(decoding),
-    )
 
 
 def model_name(table: TablePlan, decodings: Sequence[Decoding]) -> str:

@@ -34,14 +34,14 @@ LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic 
 class Axis:
     """The measure on one axis."""
 
-    measure: str  # Field of ``SystemRow``
+    measure: str  # Name in ``COLUMNS``
     label: str  # as shown; fields of the plan in braces
     value: str = "value"  # Field of the measure
     may_be_log: bool = False  # whether a wide range of values makes the axis logarithmic
 
     def of(self, row: SystemRow | None) -> float | None:
         """Return the row's value, if it was measured."""
-        measured = None if row is None else getattr(row, self.measure)
+        measured = None if row is None else row.values.get(self.measure)
         return measured and getattr(measured, self.value)
 
 

@@ -192,8 +192,8 @@ def eta_bars(table: TablePlan, rows: Sequence[SystemRow]) -> list[Bars]:
     """Return the baseline's bars, then those of the plan's groups, without empty ones."""
     values: dict[str, dict[str, Estimate]] = {}
     for row in rows:
-        if row.eta:
-            values.setdefault(row.system, {})[row.test_set] = row.eta
+        if eta := row.values.get("eta"):
+            values.setdefault(row.system, {})[row.test_set] = eta
     groups, plain = table.figure.groups, table.plain
     bars = [Bars(table.systems[plain].name, "0.55", "", values.get(plain, {}))]
     for (group, variant), (color, shape) in ranks(groups).items():

@@ -48,8 +48,12 @@ def table(**changes):
     return replace(plan, **changes)
 
 
+def measured(system, test_set, **values):
+    return SystemRow(system, test_set, values=values)
+
+
 def row(system, test_set, eta, wer):
-    return SystemRow(system, test_set, eta=Estimate(eta, eta - 0.1, eta + 0.2), wer=Estimate(wer))
+    return measured(system, test_set, eta=Estimate(eta, eta - 0.1, eta + 0.2), wer=Estimate(wer))
 
 
 ROWS = [
@@ -60,7 +64,7 @@ ROWS = [
     SystemRow("slim2", "English", "not run"),
     SystemRow("base", "German", "not run"),
     row("slim_quick", "German", 0.7, 8.0),
-    SystemRow("wide2", "German", eta=Estimate(1.0)),
+    measured("wide2", "German", eta=Estimate(1.0)),
 ]
 
 
@@ -149,7 +153,7 @@ POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "sli
 
 def latency_rows(*medians):
     return [
-        SystemRow(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
+        measured(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
         for n, (system, value) in enumerate(zip(("base", "wide2", "wide3"), medians, strict=True))
     ]
 
@@ -157,7 +161,7 @@ def latency_rows(*medians):
 @pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
 def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     plan = table(figure=FigurePlan("wer_against_latency", "F", groups=POINTS, points="K"))
-    rows = [*latency_rows(slowest, 20.0, 10.0), SystemRow("slim2", "English", wer=Estimate(4.0))]
+    rows = [*latency_rows(slowest, 20.0, 10.0), measured("slim2", "English", wer=Estimate(4.0))]
     panels = scatter_panels(plan, rows)
     points = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
     assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", slowest, 5.0))}
@@ -182,7 +186,7 @@ def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
     plan = table(figure=FigurePlan("wer_against_calls", "F", groups=POINTS, points="K"))
     calls = {"base": 28.0, "wide2": 9.0, "wide3": fewest}
     rows = [
-        SystemRow(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
+        measured(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
         for n, (system, count) in enumerate(calls.items())
     ]
     panels = scatter_panels(plan, rows)
@@ -204,11 +208,11 @@ def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     )
     plan = table(figure=figure)
     rows = [
-        SystemRow("base", "English", calls_per_utterance=Estimate(28.0)),
-        SystemRow("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
-        SystemRow("wide3", "English", calls_per_utterance=Estimate(4.0)),
-        SystemRow("slim2", "English", wer=Estimate(26.0)),
-        SystemRow("slim_quick", "English", wer=Estimate(8.0)),
+        measured("base", "English", calls_per_utterance=Estimate(28.0)),
+        measured("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),
+        measured("wide3", "English", calls_per_utterance=Estimate(4.0)),
+        measured("slim2", "English", wer=Estimate(26.0)),
+        measured("slim_quick", "English", wer=Estimate(8.0)),
     ]
     panels = scatter_panels(plan, rows)
     points = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]

@@ -1,0 +1,159 @@
+"""The columns of tables: how each is titled, measured and printed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espnet_medusa.report.decodings import Decoding
+from espnet_medusa.report.measures import (
+    Estimate,
+    acceptance,
+    calls_known,
+    calls_per_word,
+    draft_milliseconds,
+    error_rate,
+    estimate_cell,
+    latency,
+    model_parameters,
+    per_utterance,
+    same_texts,
+    set_ratio,
+    speedup,
+)
+
+ERROR_RATES = "WER and CER: sclite's."
+SPEEDUP = (
+    "{}: plain decoding's seconds ({}) over this one's, the utterances of both; valid where both "
+    "ran on the same machine with the same dtype and batch size."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    note: str  # for the end of the report
+    # Measures a decoding, given the baseline and the system's draft model; None: not measured.
+    measure: Callable[[Decoding, Decoding | None, str | None], Any]
+    digits: int = 2  # after the decimal point
+    needs_calls: bool = False  # whether the measure needs counted decoder calls
+
+    def cell(self, value: Any) -> str:
+        """Return a measured value as printed."""
+        if isinstance(value, Estimate):
+            return estimate_cell(value, self.digits)
+        return "-" if value is None else str(value)
+
+
+COLUMNS: Mapping[str, Column] = {
+    "wer": Column(
+        "WER [%]",
+        ERROR_RATES,
+        lambda item, *_: error_rate(item.folder / "score_wer" / "result.txt"),
+    ),
+    "cer": Column(
+        "CER [%]",
+        ERROR_RATES,
+        lambda item, *_: error_rate(item.folder / "score_cer" / "result.txt"),
+    ),
+    "eta": Column(
+        "eta",
+        "Eta: decoder calls per word, 2 calls / (reference words + hypothesis words).",
+        lambda item, *_: calls_per_word(item.folder / "statistics.json"),
+        needs_calls=True,
+    ),
+    "tokens_per_call": Column(
+        "tokens per call",
+        "Tokens per call: tokens of the hypotheses over decoder calls.",
+        lambda item, *_: set_ratio(item, "tokens", "decoder_calls"),
+        needs_calls=True,
+    ),
+    "calls": Column(
+        "decoder calls",
+        "Decoder calls: the sum over the utterances, each as if alone.",
+        lambda item, *_: item.total.decoder_calls,
+        needs_calls=True,
+    ),
+    "calls_per_utterance": Column(
+        "calls per utterance",
+        "Calls per utterance: decoder calls, the mean over the utterances.",
+        lambda item, *_: per_utterance(item, "decoder_calls") or Estimate(0.0),
+        needs_calls=True,
+    ),
+    "nodes_per_call": Column(
+        "nodes per call",
+        "Nodes per call: tokens that a decoder call evaluates, drafts included.",
+        lambda item, *_: set_ratio(item, "nodes", "decoder_calls"),
+        needs_calls=True,
+    ),
+    "acceptance": Column(
+        "acceptance [%]",
+        "Acceptance: drafted steps that stood, of all that were drafted, those behind the first "
+        "refused one included.",
+        lambda item, *_: acceptance(item),
+        digits=1,
+        needs_calls=True,
+    ),
+    "draft_calls": Column(
+        "draft model's calls",
+        "Draft model's calls: the mean over the utterances.",
+        lambda item, *_: per_utterance(item, "draft_calls"),
+        needs_calls=True,
+    ),
+    "draft_ms": Column(
+        "drafting [ms]",
+        "Drafting: milliseconds an utterance, the mean; a part of the latency.",
+        lambda item, *_: draft_milliseconds(item),
+        digits=1,
+        needs_calls=True,
+    ),
+    "latency": Column(
+        "latency [ms]",
+        "Latency: milliseconds an utterance, encoder and search, the median and (p90) the 90th "
+        "percentile; utterances decoded together share their time evenly.",
+        lambda item, *_: latency(item),
+    ),
+    "decoder_rtf": Column(
+        "decoder RTF",
+        "Decoder RTF: seconds of the search, without the encoder, over those of the audio.",
+        lambda item, *_: set_ratio(item, "decoder_seconds", "audio_seconds"),
+        digits=4,
+    ),
+    "decoder_speedup": Column(
+        "decoder speedup",
+        SPEEDUP.format("Decoder speedup", "search"),
+        lambda item, plain, _: speedup(item, plain, "decoder_seconds"),
+    ),
+    "speedup": Column(
+        "speedup",
+        SPEEDUP.format("Speedup", "encoder and search"),
+        lambda item, plain, _: speedup(item, plain, "total_seconds"),
+    ),
+    "same_text": Column(
+        "same text",
+        "Same text: utterances whose text is that of plain decoding, of those that both decoded.",
+        lambda item, plain, _: same_texts(item, plain),
+    ),
+    "parameters": Column(
+        "parameters [M]",
+        "Parameters: counted in the checkpoint.",
+        lambda item, _, draft_model: model_parameters(item, draft_model),
+    ),
+}
+
+
+def measure_all(
+    decoding: Decoding, plain: Decoding | None, draft_model: str | None
+) -> dict[str, Any]:
+    """Return what was measured, by column.
+
+    Raises:
+        ValueError: A report or checkpoint is unreadable.
+    """
+    counted = calls_known(decoding)
+    return {
+        name: column.measure(decoding, plain, draft_model)
+        for name, column in COLUMNS.items()
+        if counted or not column.needs_calls
+    }
