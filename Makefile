@@ -50,6 +50,7 @@ test-cluster: setup
 
 docs: setup
 	$(BIN)/python tools/update_docs.py
+	$(BIN)/python tools/docs_chart.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(BENCH_VENV)/.installed: setup.py tools/setup_env.py tools/setup_bench.py

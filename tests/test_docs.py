@@ -17,6 +17,7 @@ from markdown.extensions.toc import slugify
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
 import asr_sh_commands  # noqa: E402
+import docs_chart  # noqa: E402
 import update_docs  # noqa: E402
 
 PAGES = [
@@ -129,6 +130,13 @@ def test_a_source_that_is_missing_must_be_optional(source):
     assert update_docs.fill(optional) == optional
     with pytest.raises(SystemExit, match="No such file"):
         update_docs.fill(make_block("section: One"))
+
+
+def test_the_chart_shows_the_figures_of_its_source():
+    drawn = docs_chart.CHART.read_text(encoding="utf-8")
+    for label, milliseconds, rate in docs_chart.read_bars():
+        assert f">{label}<" in drawn
+        assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"
 
 
 # Links
