@@ -1,6 +1,6 @@
 """Draw README.md's bar chart: milliseconds per utterance, with the word error rate of each program.
 
-    python tools/docs_chart.py      # writes docs/milliseconds.svg; `make docs` calls it
+python tools/docs_chart.py      # writes docs/milliseconds.svg; `make docs` calls it
 """
 
 from pathlib import Path
