@@ -43,7 +43,7 @@ def draw(path: Path) -> None:
         notes = [f"{time} ms, WER {rate} %" for time, rate in zip(milliseconds, rates, strict=True)]
         axes.bar_label(bars, notes, padding=4)
         axes.invert_yaxis()
-        axes.margins(x=0.3)
+        axes.set_xlim(0, 1.4 * max(milliseconds))
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.tick_params(left=False, bottom=False, labelbottom=False)
         figure.savefig(path, metadata={"Date": None})
