@@ -14,10 +14,10 @@ def write_decoding(
     calls: int | None = None,
     **counts: object,
 ) -> Path:
-    """A decoding with the total seconds of each utterance, of 10 s; returns its folder.
+    """Write a decoding with total seconds per utterance of 10 s; return its folder.
 
-    Half of the seconds are the search's; without drafts there are as many calls as tokens.
-    ``counts`` are more of the statistics, the same for each utterance.
+    The search takes half of the seconds; without drafts there are as many calls as tokens.
+    ``counts`` are further statistics, equal for all utterances.
     """
     folder = exp_dir / tag / test_set
     folder.mkdir(parents=True)
@@ -40,11 +40,11 @@ def write_decoding(
 def write_espnet_decoding(
     exp_dir: Path, tag: str, test_set: str, jobs: list[dict[str, float | None]]
 ) -> Path:
-    """A decoding by ESPnet's own command; returns its folder.
+    """Write a decoding as ESPnet's command does; return its folder.
 
     Args:
         exp_dir, tag, test_set: Where.
-        jobs: Seconds by id; None: too short, so it has a line of results but no hypothesis.
+        jobs: Seconds by id; None for audio that is too short: a result line without hypothesis.
     """
     folder = exp_dir / tag / test_set
     for number, seconds in enumerate(jobs, 1):
@@ -71,7 +71,7 @@ def _log_line(seconds: float, text: str) -> str:
 def write_score(
     folder: Path, rate: str, counts: list[tuple[int, int, int, int]], err: str = "0.0"
 ) -> None:
-    """An sclite report: correct, substituted, deleted, inserted of each utterance."""
+    """Write an sclite report: correct, substituted, deleted, inserted of each utterance."""
     lines = [f"| Sum/Avg | {len(counts)} 8 | 0.0 0.0 0.0 0.0 {err} 0.0 |"]
     for number, scores in enumerate(counts):
         lines += [f"id: (s-{number})", "Scores: (#C #S #D #I) " + " ".join(map(str, scores)), ""]
@@ -81,6 +81,6 @@ def write_score(
 
 
 def write_eta(folder: Path, reference_words: dict[str, int], hypothesis_words: int) -> None:
-    """What scoring adds to the statistics: words of each reference, and of any hypothesis."""
+    """Add word counts to the statistics, as scoring does."""
     words = dict.fromkeys(reference_words, hypothesis_words)
     add_eta(folder / "statistics.json", reference_words, words)

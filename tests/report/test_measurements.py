@@ -122,7 +122,7 @@ def test_ratios_of_a_set(tmp_path):
 
 def test_drafts_of_a_set(tmp_path):
     write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
-    # Seven steps were drafted in two calls, four of them stood; a call evaluated five nodes.
+    # Two calls drafted seven steps; four were accepted. Each call evaluated five nodes.
     counts = dict(nodes=20, drafted=[2, 2, 2, 1], accepted=[2, 1, 1, 0])
     more = dict(draft_calls=6, draft_nodes=9, draft_seconds=0.25)
     write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0}, calls=4, **counts, **more)

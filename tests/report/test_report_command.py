@@ -209,7 +209,7 @@ def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
 
 
 def publish(tmp_path, label, **changes):
-    """A file of one published table, of Linear on one test set."""
+    """Write published figures of Linear on one test set; return the option that names the file."""
     linear = {"name": "As printed", "parameters": "1561", "cells": {label: "4.10 - 8.05"}}
     table = {
         "source": "A paper, Table I",
@@ -220,14 +220,14 @@ def publish(tmp_path, label, **changes):
         "statements": [{"text": "twice as fast", "source": "the abstract"}],
     }
     path = tmp_path / "published.yaml"
-    path.write_text(yaml.safe_dump({"own": table | changes}))
+    path.write_text(yaml.safe_dump({"paper": table | changes}))
     return "--published", str(path)
 
 
 def test_published_figures_are_next_to_ours(tmp_path, exp):
     linear = {"name": "As printed", "parameters": "1561", "cells": {"test": "4.10 -"}}
     options = publish(tmp_path, "test", measures=["wer", "speedup"], systems={"linear": linear})
-    content = plan(published="own", model="Whisper base")
+    content = plan(published="paper", model="Whisper base")
     text = write_report(tmp_path, exp, content, *options)
     expected = "|test|Linear|16.67|4.10|-|-|2.00|-|2.50 (heads 0.50)|1561|"
     assert expected in text.splitlines()
@@ -244,7 +244,7 @@ def test_published_figures_are_next_to_ours(tmp_path, exp):
 
 
 def test_published_table_of_another_corpus_follows_ours(tmp_path, exp):
-    content = plan(published="own", model="Whisper base")
+    content = plan(published="paper", model="Whisper base")
     text = write_report(tmp_path, exp, content, *publish(tmp_path, "test-clean"))
     assert "|test|Linear|16.67|-|2.00|2.50 (heads 0.50)|" in text.splitlines()
     assert (
@@ -260,14 +260,14 @@ def test_published_table_of_another_corpus_follows_ours(tmp_path, exp):
 
 
 def test_cells_without_a_column_of_ours_are_shown_too(tmp_path, exp):
-    content = plan(published="own", model="Whisper base")
+    content = plan(published="paper", model="Whisper base")
     text = write_report(tmp_path, exp, content, *publish(tmp_path, "test"))
     assert "|test|Linear|16.67|4.10|-|-|2.00|-|2.50 (heads 0.50)|1561|" in text
     assert "|As printed|4.10|-|8.05|1561|" in text
 
 
 def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
-    content = plan(published="own", model="{whisper_model}, 5 heads")
+    content = plan(published="paper", model="{whisper_model}, 5 heads")
     options = publish(tmp_path, "test")
     line = "- Models: published Whisper large-v2; ours "
     text = write_report(tmp_path, exp, content, *options)

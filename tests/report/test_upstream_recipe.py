@@ -1,4 +1,4 @@
-"""The report of an experiment that ESPnet's own recipe decoded and scored; counts by hand."""
+"""Report on an experiment that ESPnet's recipe decoded and scored, with hand-made counts."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def test_tables(exp, capsys):
 
 
 def add_beam(exp):
-    """ESPnet's own search of 8 kHz audio in two jobs, and a log of an earlier run."""
+    """Write a decoding by ESPnet's search of 8 kHz audio: two jobs and a log of an earlier run."""
     folder = write_espnet_decoding(
         exp, BEAM, "test", [{"s1-a": 8.0, "s1-b": 2.0}, {"s2-c": 6.0, "s2-d": 4.0}, {"s2-d": 0.5}]
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from beam_oracle import make_scorers, make_weights
 from draft_models import drafted, drafted_by
-from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.lookahead import (
@@ -82,8 +82,8 @@ def test_depth_by_cost_is_the_best_of_all():
         assert of_token == pytest.approx(0.0, abs=1e-9)
         usual = step_acceptance(sum(chosen.accepted), sum(chosen.tried))
         shares = [
-            step_acceptance(stood, tried, usual)
-            for stood, tried in zip(chosen.accepted, chosen.tried, strict=True)
+            step_acceptance(accepted, tried, usual)
+            for accepted, tried in zip(chosen.accepted, chosen.tried, strict=True)
         ]
         for step, tried in enumerate(chosen.tried):
             assert (tried > 0) == any(accepted >= step for accepted in drafts)
@@ -181,9 +181,9 @@ def test_greedy_text_stays_and_bounds_hold(number, kind):
     rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
     search = greedy_search(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
     states = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
-    for row, state in enumerate(states):
-        alone, least = memory[row : row + 1, : lengths[row]], [30, 0, 0, 40][row]
-        tokens, _, _ = plain_greedy(module, alone, PROMPT, most[row], min_length=least)
+    rows = zip(states, utterances(memory, lengths), most, [30, 0, 0, 40], strict=True)
+    for state, alone, longest, least in rows:
+        tokens, _, _ = plain_greedy(module, alone, PROMPT, longest, min_length=least)
         assert state.tokens == tokens
         assert len(state.statistics.drafted) <= lookahead.most
 
@@ -194,7 +194,7 @@ def test_nbest_stays(number, ctc):
     _, decoder = drafted(number, "near")
     memory, lengths = random_memory(number, [14, 9])
     scorers, branch = make_scorers(number)
-    found = []
+    nbest = []
     for lookahead in (None, lookaheads()[number]):
         depth = 0 if lookahead is None else lookahead.most
         search = beam_search(
@@ -202,11 +202,11 @@ def test_nbest_stays(number, ctc):
             Constraints(EOS), decoder.proposer(), DraftShape(depth, 4, lookahead=lookahead),
         )  # fmt: skip
         states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
-        found.append([[ended.tokens for ended in state.ended] for state in states])
-    assert found[0] == found[1]
+        nbest.append([[ended.tokens for ended in state.ended] for state in states])
+    assert nbest[0] == nbest[1]
 
 
-def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
+def test_depth_grows_with_accepted_drafts_per_utterance():
     module = tiny_decoder(3, "none")
     memory, lengths = random_memory(3, [12, 9])
 
@@ -216,13 +216,8 @@ def test_depth_grows_where_drafts_stand_and_each_utterance_has_its_own():
         search = greedy_search(
             decoder, AcceptanceRule(exact), Constraints(EOS), decoder.proposer(), shape
         )
-        count = len(rows)
-        states = search(
-            memory[rows],
-            lengths[rows],
-            torch.tensor([PROMPT] * count),
-            bounds([45] * count, [45] * count),
-        )
+        prompts, limits = torch.tensor([PROMPT] * len(rows)), [45] * len(rows)
+        states = search(memory[rows], lengths[rows], prompts, bounds(limits, limits))
         return [state.statistics.drafted for state in states]
 
     grown = drafted_steps(module, [0])[0]

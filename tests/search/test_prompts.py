@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from searches import EXACT
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
@@ -24,7 +24,7 @@ def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
     return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
 
 
-def logits_behind(decoder, memory, tokens):
+def logits_after(decoder, memory, tokens):
     sizes = torch.tensor([len(tokens)])
     with torch.no_grad():
         return decoder(memory, torch.tensor([memory.size(1)]), torch.tensor([tokens]), sizes)[0][0]
@@ -41,14 +41,13 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     search = greedy_search(runtime, EXACT, NOTHING, runtime.proposer(), shape)
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
     states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
-    for row, (state, prompt) in enumerate(zip(states, prompts, strict=True)):
-        alone = memory[row : row + 1, : lengths[row]]
+    rows = zip(states, prompts, utterances(memory, lengths), watched, strict=True)
+    for state, prompt, alone, watch in rows:
         tokens, score, ended = plain_greedy(decoder, alone, prompt.tolist(), 20)
         assert (state.tokens, state.ended) == (tokens, ended)
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
-        one = watched[row]
-        logits = logits_behind(decoder, alone, prompt.tolist())[one.place]
-        assert one.probability == pytest.approx(float(logits.softmax(-1)[one.token]), abs=1e-5)
+        logits = logits_after(decoder, alone, prompt.tolist())[watch.place]
+        assert watch.probability == pytest.approx(float(logits.softmax(-1)[watch.token]), abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -57,12 +56,11 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     decoder = tiny_decoder(seed, "recurrent")
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, runtime = random_prompts(rng, 3), build_runtime(decoder)
-    parts = runtime, DECODER_ALONE, 3, NOTHING, runtime.proposer(), DraftShape(2, 3)
-    search = beam_search(*parts)
+    shape = DraftShape(2, 3)
+    search = beam_search(runtime, DECODER_ALONE, 3, NOTHING, runtime.proposer(), shape)
     states = search(memory, lengths, prompts, bounds([12] * 3))
     for row, state in enumerate(states):
-        one = slice(row, row + 1)
-        alone = memory[one, : lengths[row]], lengths[one], prompts[one]
+        alone = utterances(memory, lengths)[row], lengths[[row]], [prompts[row]]
         (expected,) = search(*alone, bounds([12]))
         assert [ended.tokens for ended in state.ended] == [e.tokens for e in expected.ended]
 
@@ -77,12 +75,11 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
     states = search(memory, lengths, prompts, bounds([9] * 3))
     for row, state in enumerate(states):
-        one = slice(row, row + 1)
-        alone = memory[one, : lengths[row]], lengths[one], prompts[one]
+        alone = utterances(memory, lengths)[row], lengths[[row]], [prompts[row]]
         (expected,) = search(*alone, bounds([9]))
         assert state.tokens == expected.tokens and banned not in state.tokens
         tokens = [*state.tokens, *[EOS] * state.ended]
-        logits = logits_behind(decoder, alone[0], [*prompts[row].tolist(), *tokens])
+        logits = logits_after(decoder, alone[0], [*prompts[row].tolist(), *tokens])
         logits = logits[len(prompts[row]) - 1 : -1].clone()
         logits[:, banned] = -torch.inf
         score = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).sum()
@@ -99,7 +96,7 @@ def test_samples_follow_their_probabilities(temperature):
         search = sampling_search(runtime, NOTHING, temperature, seed)
         (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
         counts[state.hypothesis.prefix.token] += 1
-    expected = draws * (logits_behind(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
+    expected = draws * (logits_after(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
     # Pearson's statistic with rare classes merged: 99.9 % of fair samples are below the bound.
     rare = expected < 5
     groups = [

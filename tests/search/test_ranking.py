@@ -69,23 +69,23 @@ def ended(*scores, length=5):
     return [EndedHypothesis([], score, (), length) for score in scores]
 
 
-def hopeful(ranking, hypotheses, found, max_length=10):
-    return [hyp.score for hyp in ranking.hopeful(hypotheses, found, max_length, prompt_length=1)]
+def hopeful(ranking, hypotheses, finished, max_length=10):
+    return [hyp.score for hyp in ranking.hopeful(hypotheses, finished, max_length, prompt_length=1)]
 
 
 def test_hopeful_hypotheses():
-    going, found = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
-    assert hopeful(Ranking(None), going, found) == [-1.0, -2.0, -3.0]
-    assert hopeful(Ranking(4), going, found) == [-1.0, -2.0, -3.0]
-    assert hopeful(Ranking(3), going, found) == [-1.0, -2.0]
-    assert hopeful(Ranking(2), going, found) == [-1.0]
-    assert hopeful(Ranking(1), going, found) == []
+    going, finished = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
+    assert hopeful(Ranking(None), going, finished) == [-1.0, -2.0, -3.0]
+    assert hopeful(Ranking(4), going, finished) == [-1.0, -2.0, -3.0]
+    assert hopeful(Ranking(3), going, finished) == [-1.0, -2.0]
+    assert hopeful(Ranking(2), going, finished) == [-1.0]
+    assert hopeful(Ranking(1), going, finished) == []
     # Eight more tokens add at most 0.8.
-    assert hopeful(Ranking(1, 0.1), going, found) == [-1.0]
-    assert hopeful(Ranking(1, math.inf), going, found) == [-1.0, -2.0, -3.0]
+    assert hopeful(Ranking(1, 0.1), going, finished) == [-1.0]
+    assert hopeful(Ranking(1, math.inf), going, finished) == [-1.0, -2.0, -3.0]
     # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
-    assert hopeful(Ranking(1, 0.0, True), going, found) == [-1.0]
-    assert hopeful(Ranking(1, 0.0, True), going, found, max_length=4) == []
+    assert hopeful(Ranking(1, 0.0, True), going, finished) == [-1.0]
+    assert hopeful(Ranking(1, 0.0, True), going, finished, max_length=4) == []
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -98,21 +98,21 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
         ranking = Ranking(rng.randint(1, 4), gain, normalize)
         # No token adds more than the gain.
         sofar = [gain * length - rng.uniform(0, 6) for _ in range(4)]
-        found = [
+        finished = [
             *(EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1)
               for n in (rng.randint(1, 6) for _ in range(rng.randint(0, 6)))),
         ]  # fmt: skip
         going = running(*sofar, length=length)
-        kept = ranking.hopeful(going, found, most, 1)
-        hopeless += len(going) - len(kept)
+        remaining = ranking.hopeful(going, finished, most, 1)
+        hopeless += len(going) - len(remaining)
         for hypothesis in going:
             more = [
                 EndedHypothesis([], hypothesis.score + gain * n, (), 1 + length + n + at_last)
                 for n in range(1, most - length + 1)
                 for at_last in {False, n == most - length}
             ]
-            gets_in = any(one in ranking.best([*found, one]) for one in more)
-            assert gets_in <= (hypothesis in kept)
+            gets_in = any(entry in ranking.best([*finished, entry]) for entry in more)
+            assert gets_in <= (hypothesis in remaining)
     assert hopeless > 50
 
 
@@ -133,6 +133,6 @@ def test_nbest_option(rule):
 
 
 def test_equal_scores_keep_the_order_of_ending():
-    found = [*ended(-1.0), *ended(-1.0, length=7), *ended(-0.5)]
-    assert Ranking(2).best(found) == [found[2], found[0]]
-    assert Ranking().best(found) == [found[2], *found[:2]]
+    finished = [*ended(-1.0), *ended(-1.0, length=7), *ended(-0.5)]
+    assert Ranking(2).best(finished) == [finished[2], finished[0]]
+    assert Ranking().best(finished) == [finished[2], *finished[:2]]

@@ -8,7 +8,16 @@ import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
 from clairvoyant import PathDecoder, PathProposer, foresight
 from head_states import states_behind
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from tiny import (
+    EOS,
+    HIDDEN_SIZE,
+    VOCAB_SIZE,
+    bounds,
+    plain_greedy,
+    random_memory,
+    tiny_decoder,
+    utterances,
+)
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -59,15 +68,15 @@ class Watched:
         strategy, shape, proposer = drafter.strategy, drafter.shape, drafter.proposer
         scoring = strategy.scoring.for_drafts(shape.left_out, proposer.vocabulary)
         self.host = ScorerSteps(strategy, scoring, proposer, shape)
-        self.own, drafter.steps = drafter.steps, self
+        self.original, drafter.steps = drafter.steps, self
         self.same, self.known, self.drafted = [], [], []
 
     def run(self, states):
-        for steps in (self.host, self.own):
+        for steps in (self.host, self.original):
             steps.proposer, steps.device = self.proposer, self.device  # begun
         begun = [state.draft for state in states]
         theirs = self.drafts(self.host, states, begun) if self.compared else []
-        ours = self.drafts(self.own, states, begun)
+        ours = self.drafts(self.original, states, begun)
         for mine, other in zip(ours, theirs, strict=bool(self.compared)):
             self.same.append(same_draft(mine, other, "scores" in self.compared))
         for mine, draft in zip(ours, begun, strict=True):
@@ -97,7 +106,7 @@ def same_draft(ours, theirs, scores):
 
 def assert_drafted_alike(watched):
     """Except rare near ties, which sums in float32 and float64 may decide differently."""
-    same = [alike for one in watched for alike in one.same]
+    same = [alike for watcher in watched for alike in watcher.same]
     assert len(same) > 30 and sum(same) >= 0.98 * len(same)
 
 
@@ -112,7 +121,7 @@ def vocabulary_of(rng, least):
 @pytest.mark.parametrize("width", [2, 3, 12])
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
-def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
+def test_device_and_host_draft_the_same_trees(heads, width):
     every = []
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
@@ -131,7 +140,7 @@ def test_both_ways_draft_the_same_trees_for_greedy_search(heads, width):
 @pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
-def test_both_ways_draft_the_same_chains_for_greedy_search(heads, constraints, acceptance):
+def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
@@ -154,7 +163,7 @@ BEAM_CONSTRAINTS = [
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
-def test_both_ways_draft_the_same_beams(heads, constraints):
+def test_device_and_host_draft_the_same_beams(heads, constraints):
     """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
     for seed in range(8):
@@ -187,8 +196,10 @@ def assert_drafted_from(vocabulary, watched):
 @torch.no_grad()
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
-    behind = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
-    pairs = (states_behind(runtime, *behind, some) for some in (torch.tensor(VOCABULARY), None))
+    head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
+    pairs = (
+        states_behind(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None)
+    )
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
@@ -207,8 +218,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     search = build_greedy(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
     watched = Watched(search, [])
     states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
-    for row, state in enumerate(states):
-        alone = memory[row : row + 1, : lengths[row]]
+    for row, (alone, state) in enumerate(zip(utterances(memory, lengths), states, strict=True)):
         expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
         assert state.tokens == expected
     assert_drafted_from(VOCABULARY, watched)
@@ -258,17 +268,17 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
 
 
 @torch.no_grad()
-def test_a_draft_vocabulary_that_holds_the_text_saves_as_many_calls():
-    """Foresight over the text's own tokens drafts what foresight over all tokens does."""
+def test_a_draft_vocabulary_with_all_tokens_of_the_text_saves_as_many_calls():
+    """Compare drafts over the text's tokens with drafts over all tokens; both are always right."""
     decoder = tiny_decoder(111, "none")
     memory, lengths = random_memory(111, [8])
     text, _, _ = plain_greedy(decoder, memory, PROMPT, 24)
     vocabulary = [*sorted({*text} - {EOS}, reverse=True), EOS]
     assert 3 <= len(vocabulary) < VOCAB_SIZE and len(text) > 12
-    say, columns = foresight(decoder, memory), torch.tensor(vocabulary)
-    proposers = [PathProposer(say), PathProposer(lambda path: say(path)[columns], columns)]
+    logits_after, columns = foresight(decoder, memory), torch.tensor(vocabulary)
+    restricted = PathProposer(lambda path: logits_after(path)[columns], columns)
     calls = []
-    for proposer in proposers:
+    for proposer in (PathProposer(logits_after), restricted):
         drafting = PathDecoder(build_runtime(decoder), proposer)
         search = build_greedy(drafting, proposer, DraftShape(5))
         [state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))

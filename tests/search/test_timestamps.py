@@ -1,4 +1,4 @@
-"""Rules of timestamps against openai-whisper's own, and searches under them with drafts."""
+"""Timestamp rules against openai-whisper's, and drafted searches with these rules."""
 
 import math
 import random
@@ -9,7 +9,7 @@ from beam_oracle import UncachedScorer
 from clairvoyant import PathDecoder, PathProposer, drafting, foresight
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from searches import EXACT, PROMPT, compare
-from tiny import EOS, bounds, random_memory, tiny_decoder
+from tiny import EOS, bounds, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
@@ -59,34 +59,34 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     scores[::3, 2] = -math.inf
     states = rules.states([*map(prefix_of, texts)], scores.device)
     before = scores.clone()
-    found = rules.apply(scores, states)
+    filtered = rules.apply(scores, states)
     assert torch.equal(scores, before)
     for row, text in enumerate(texts):
         expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
-        assert torch.equal(found[row], expected[0])
+        assert torch.equal(filtered[row], expected[0])
     # Device steps update states by tokens only.
     tokens = torch.tensor([rng.randrange(TIMED_VOCAB_SIZE) for _ in texts])
     longer = [*zip(texts, tokens.tolist(), strict=True)]
     expected = rules.states([prefix_of([*text, token]) for text, token in longer], scores.device)
-    found = rules.advance(states, tokens)
+    advanced = rules.advance(states, tokens)
     for name in ("begins", "last", "paired", "latest"):
-        assert torch.equal(getattr(found, name), getattr(expected, name))
+        assert torch.equal(getattr(advanced, name), getattr(expected, name))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rules_for_a_draft_vocabulary(seed):
     rng = random.Random(seed)
-    kept = sorted({*rng.sample(range(TIMED_VOCAB_SIZE), rng.randint(1, 12)), EOS})
-    kept = torch.tensor(kept)
-    rules = timed_constraints(4).restricted(kept).timestamps
+    tokens = {*rng.sample(range(TIMED_VOCAB_SIZE), rng.randint(1, 12)), EOS}
+    vocabulary = torch.tensor(sorted(tokens))
+    rules = timed_constraints(4).restricted(vocabulary).timestamps
     texts = [random_text(rng, 4) for _ in range(12)]
-    scores = torch.randn(12, len(kept), generator=torch.Generator().manual_seed(seed))
+    scores = torch.randn(12, len(vocabulary), generator=torch.Generator().manual_seed(seed))
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
-    full[:, kept] = scores
-    found = rules.apply(scores, rules.states([*map(prefix_of, texts)], scores.device))
+    full[:, vocabulary] = scores
+    filtered = rules.apply(scores, rules.states([*map(prefix_of, texts)], scores.device))
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
-        assert torch.equal(found[row], expected[0, kept])
+        assert torch.equal(filtered[row], expected[0, vocabulary])
 
 
 def filtered_greedy(decoder, memory, max_length, latest_first):
@@ -120,8 +120,7 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
         states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
-    for row, state in enumerate(states):
-        alone = memory[row : row + 1, : lengths[row]]
+    for alone, state in zip(utterances(memory, lengths), states, strict=True):
         tokens, score = filtered_greedy(decoder, alone, most, latest_first)
         assert state.tokens == tokens
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)

@@ -60,20 +60,25 @@ def bounds(most: list[int], least: list[int] | None = None) -> list[LengthLimits
 
 
 def random_memory(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(U, S, D) memory with garbage behind the lengths, and the lengths."""
+    """(U, S, D) memory with random padding, and the lengths."""
     generator = torch.Generator().manual_seed(seed)
     memory = torch.randn(len(lengths), max(lengths), HIDDEN_SIZE, generator=generator)
     return memory, torch.tensor(lengths)
 
 
+def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
+    """Return the memory (1, S, D) of each utterance without padding."""
+    return [row[None, :size] for row, size in zip(memory, lengths, strict=True)]
+
+
 def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0):
-    """The oracle: teacher-forced forward of the whole prefix for every token.
+    """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
     Args:
         memory: (1, S, D) without padding.
 
     Returns:
-        Tokens, sum of log-probabilities, whether the end symbol came.
+        Tokens, the sum of log-probabilities, and whether the end symbol was reached.
     """
     tokens, score = [], 0.0
     lengths = torch.tensor([memory.size(1)])

@@ -30,8 +30,8 @@ class PlainCache:
     def select(self, utterances):
         self.rows = [[layer[utterance] for utterance in utterances] for layer in self.rows]
 
-    def assert_same(self, layer, found):
-        for known, rows in zip(self.rows[layer], found, strict=True):
+    def assert_same(self, layer, keys_values):
+        for known, rows in zip(self.rows[layer], keys_values, strict=True):
             assert len(known) == len(rows)
             for expected, row in zip(known, rows, strict=True):
                 assert expected is None or torch.equal(expected, row)
@@ -42,10 +42,10 @@ def write(cache, plain, generator, num_utterances, num_new):
     for layer in range(LAYERS):
         shape = num_utterances, num_new, 2, NUM_HEADS, HEAD_SIZE
         new = torch.randn(shape, generator=generator)
-        found = cache.write(layer, new)
+        written = cache.write(layer, new)
         plain.write(layer, new)
-        assert found.shape == (num_utterances, cache.num_nodes + num_new, 2, NUM_HEADS, HEAD_SIZE)
-        plain.assert_same(layer, found)
+        assert written.shape == (num_utterances, cache.num_nodes + num_new, 2, NUM_HEADS, HEAD_SIZE)
+        plain.assert_same(layer, written)
     cache.commit(num_new)
 
 

@@ -10,11 +10,11 @@ from espnet_medusa.tree.token_tree import ROOT, TokenTree, chain_parents, visibi
 
 def ancestors(parents: list[int], node: int) -> list[int]:
     """Node and ancestors, root first."""
-    found = []
+    path = []
     while node != ROOT:
-        found.append(node)
+        path.append(node)
         node = parents[node]
-    return found[::-1]
+    return path[::-1]
 
 
 def assert_matches(tree: TokenTree, parents: list[int]) -> None:
@@ -69,9 +69,9 @@ def test_visibility_follows_paths(seed):
         tree.add([rng.randint(ROOT, place - 1) for place in range(rng.randint(1, num_nodes))])
         tree.fill(num_nodes)
     first = rng.randint(0, num_nodes - 1)
-    found = visibility(trees, first)
-    assert found.shape == (len(trees), num_nodes - first, num_nodes) and found.dtype == bool
-    for tree, rows in zip(trees, found, strict=True):
+    seen = visibility(trees, first)
+    assert seen.shape == (len(trees), num_nodes - first, num_nodes) and seen.dtype == bool
+    for tree, rows in zip(trees, seen, strict=True):
         for slot, row in enumerate(rows, start=first):
             assert np.flatnonzero(row).tolist() == tree.path(slot)
 

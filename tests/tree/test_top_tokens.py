@@ -32,7 +32,7 @@ def test_random_scores(size, count):
 def test_best_scores_in_one_chunk_or_at_the_end(size, count):
     scores = torch.randn(5, size, generator=torch.Generator().manual_seed(count))
     scores[0, 3 * CHUNK : 4 * CHUNK] += 50  # all in one chunk
-    scores[1, -5:] += 50  # behind the last whole chunk
+    scores[1, -5:] += 50  # after the last whole chunk
     scores[2, ::CHUNK] += 50  # one in every chunk
     scores[3] = -scores[3].abs().sort().values  # in falling order
     scores[4] = scores[3].flip(0)

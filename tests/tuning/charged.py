@@ -25,7 +25,7 @@ class Offer:
 
     row: float = 0.01  # seconds per evaluated prefix
     begin: float = 0.0  # seconds per batch
-    encoder: float = 0.0  # seconds of its own encoder per batch
+    encoder: float = 0.0  # seconds of the draft model's encoder per batch
     error: float = 0.0  # Standard deviation of the noise on its logits
     kind: str = HEADS  # the decode option ``drafter``; heads need the decoder's first call
 
@@ -47,11 +47,11 @@ class ChargedProposer(PathProposer):
     """Return the decoder's logits with noise, at a price.
 
     Args:
-        say: As for ``PathProposer``.
+        logits_after: As for ``PathProposer``.
     """
 
-    def __init__(self, say, offer: Offer, prices: Prices):
-        super().__init__(say)
+    def __init__(self, logits_after, offer: Offer, prices: Prices):
+        super().__init__(logits_after)
         self.offer, self.prices = offer, prices
         self.needs_head_input = offer.kind == HEADS
 
@@ -106,9 +106,10 @@ def make_task(
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])
     module = tiny_decoder(seed, "none")
-    decoder, say = ChargedDecoder(build_runtime(module), prices, error), foresight(module, memory)
+    decoder = ChargedDecoder(build_runtime(module), prices, error)
+    logits_after = foresight(module, memory)
     drafters = {
-        name: Drafter(name, offer.kind, {None: ChargedProposer(say, offer, prices)})
+        name: Drafter(name, offer.kind, {None: ChargedProposer(logits_after, offer, prices)})
         for name, offer in prices.offers.items()
     }
     constraints = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)

@@ -60,8 +60,8 @@ def test_budgets_bind_and_leave_room_for_drafts(setting, least, expected):
 
 @pytest.mark.parametrize("beam_size", [None, 3])
 def test_each_lookahead_has_a_group(beam_size):
-    task = make_task(Prices(offers={"one": Offer(kind=CTC)}), beam_size)
-    drafter = task.drafters["one"]
+    task = make_task(Prices(offers={"draft": Offer(kind=CTC)}), beam_size)
+    drafter = task.drafters["draft"]
     drafter.proposers[0.3] = drafter.proposers[None]
     groups = candidates(task, drafter)
     tried = depths(CTC, beam_size is None, 4, None)

@@ -33,12 +33,12 @@ def test_several_threads_count_wall_time(monkeypatch):
 @pytest.mark.parametrize("beam_size", [None, 3])
 @pytest.mark.parametrize("kind", [HEADS, CTC])
 def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_size):
-    prices = Prices(offers={"one": Offer(0.01, begin=0.3, kind=kind)})
-    task, setting = make_task(prices, beam_size), DraftSetting("one", 4, 3)
+    prices = Prices(offers={"draft": Offer(0.01, begin=0.3, kind=kind)})
+    task, setting = make_task(prices, beam_size), DraftSetting("draft", 4, 3)
     trial = Trial(task.redraft(setting))
     run_trials(task, {setting: trial}, task.batches, "test")
     search, spent = task.redraft(setting), prices.spent
-    states = [batch.decode(search, task.limits, "one")[0] for batch in task.batches]
+    states = [batch.decode(search, task.limits, "draft")[0] for batch in task.batches]
     statistics = sum((state.statistics for state in states[1:]), states[0].statistics)
     assert trial.seconds == pytest.approx(prices.spent - spent)
     for name in ("decoder_calls", "nodes", "tokens", "drafted", "accepted"):

@@ -1,4 +1,4 @@
-"""The command: from a model, what it can draft with and held-out audio to a decode config."""
+"""The tune command writes a decode config for a model, its drafters and held-out audio."""
 
 import json
 import re
@@ -122,11 +122,11 @@ def test_each_drafters_keys_are_decode_options_that_keep_the_text(
 ):
     base = {"search": search, "beam_size": 2, "maxlenratio": -6.0, "ctc_weight": 0.0}
     speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
-    there = available(speech2text, DRAFTERS, [DraftModelFiles(str(plain.folder))])
-    assert not there.left_out and len(there.drafters) == 5
+    drafting = available(speech2text, DRAFTERS, [DraftModelFiles(str(plain.folder))])
+    assert not drafting.left_out and len(drafting.drafters) == 5
     speech = 0.1 * torch.randn(6000, generator=torch.Generator().manual_seed(0))
     expected = speech2text(speech)[0][2]
-    for drafter in there.drafters.values():
+    for drafter in drafting.drafters.values():
         share = [*drafter.proposers][-1]
         setting = DraftSetting(drafter.name, 2, share=share)
         options = drafter.config(setting)
@@ -140,43 +140,44 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     base = {"search": "greedy", "maxlenratio": -6.0, "ctc_weight": 0.0}
     speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
     uncounted = available(speech2text, [HEADS, CTC], [])
-    assert [*uncounted.drafters] == [HEADS, CTC], "whatever can be tried is"
+    assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model holds no counts", *uncounted.left_out)
 
     decoder = speech2text.asr_model.decoder
     decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
-    there = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
-    sizes = {name: d.keys.get("draft_vocab_size") for name, d in there.drafters.items()}
+    drafting = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
+    sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {
         "heads": None, "heads, 3 tokens": 3, "heads, 5 tokens": 5, "ctc": None,
         "ctc+heads": None, "ctc+heads, 3 tokens": 3, "ctc+heads, 5 tokens": 5,
     }  # fmt: skip
     setting = DraftSetting("heads, 3 tokens", 2)
-    options = there.drafters[setting.drafter].config(setting)
+    options = drafting.drafters[setting.drafter].config(setting)
     assert options["drafter"] == HEADS and options["draft_vocab_size"] == 3
-    proposer = there.drafters[setting.drafter].proposers[None]
+    proposer = drafting.drafters[setting.drafter].proposers[None]
     assert len(proposer.vocabulary) == 3
 
     speech2text = with_options(speech2text, draft_vocab_size=5)
-    own = available(speech2text, [HEADS, CTC], [])
-    sizes = {name: d.keys.get("draft_vocab_size") for name, d in own.drafters.items()}
+    drafting = available(speech2text, [HEADS, CTC], [])
+    sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {"heads": 5, "heads, 3 tokens": 3, "ctc": 5}
 
 
 def test_missing_drafters_are_named(plain, tmp_path):
     stock = stock_experiment(tmp_path / "stock")
     speech2text = Speech2Text(stock.config, stock.model, search="greedy", draft_depth=0)
-    there = available(speech2text, DRAFTERS, [])
-    assert [*there.drafters] == ["ctc"]
-    assert [re.split("[;(]", line)[:2] for line in there.left_out] == [
+    drafting = available(speech2text, DRAFTERS, [])
+    assert [*drafting.drafters] == ["ctc"]
+    assert [re.split("[;(]", line)[:2] for line in drafting.left_out] == [
         ["drafter: heads", " this model has no heads"],
         ["drafter: ctc+heads", " this model has no heads"],
         ["drafter: model", " no draft model is given"],
     ]
     speech2text = Speech2Text(plain.config, plain.model, search="greedy", draft_depth=0)
-    there = available(speech2text, ["ctc", "model"], [DraftModelFiles(str(stock.folder))])
-    assert [*there.drafters] == ["model stock"] and there.readers["model stock"] is not speech2text
-    assert re.match("drafter: ctc; this model has no CTC branch", *there.left_out)
+    drafting = available(speech2text, ["ctc", "model"], [DraftModelFiles(str(stock.folder))])
+    assert [*drafting.drafters] == ["model stock"]
+    assert drafting.readers["model stock"] is not speech2text
+    assert re.match("drafter: ctc; this model has no CTC branch", *drafting.left_out)
 
 
 def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp_path, capsys):
@@ -214,7 +215,7 @@ def test_the_decoders_precision_decides_whether_sums_round(
 
     def record(task, left_out):
         tasks.append(task)
-        raise InputError("seen enough")
+        raise InputError("stop after the task")
 
     monkeypatch.setattr(tune, "tune", record)
     command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]

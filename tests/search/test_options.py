@@ -1,0 +1,93 @@
+"""Options: refused values, and a model's draft defaults."""
+
+import math
+
+import pytest
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
+
+CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
+
+
+def chosen(**given):
+    options = with_draft_defaults(SearchOptions(**given), CONF)
+    return options.draft_depth, options.draft_vocab_size
+
+
+def test_options_that_are_set_stay():
+    assert chosen(search="greedy") == (3, 900)
+    assert chosen(search="greedy", drafter="heads", acceptance="typical") == (3, 900)
+    assert chosen(search="greedy", draft_depth=0) == (0, 900)
+    assert chosen(search="greedy", draft_vocab_size=50) == (3, 50)
+    assert chosen(search="beam") == (0, None)
+    assert chosen(search="beam", draft_depth=7) == (7, None)
+
+
+@pytest.mark.parametrize(
+    "given", [{"drafter": "ctc"}, {"acceptance": "threshold"}, {"medusa_choices": [1, 2]}], ids=str
+)
+def test_defaults_are_for_verified_heads_only(given):
+    assert chosen(search="greedy", **given) == (None, None)
+
+
+@pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
+def test_without_defaults_options_stay(conf):
+    options = SearchOptions(search="greedy")
+    assert with_draft_defaults(options, conf) == options
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"greedily": {}}, "draft_conf: 'greedily' is not known (did you mean 'greedy'?)"),
+        ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
+        ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
+        ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
+        ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
+        ([3], "draft_conf: allowed: options by search"),
+    ],
+)
+def test_bad_defaults_are_refused(conf, message):
+    with pytest.raises(InputError) as refusal:
+        with_draft_defaults(SearchOptions(search="greedy"), conf)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"acceptance": "exakt"}, "'exakt'.*did you mean 'exact'.*exact, typical, top_m, thresh"),
+        ({"typical_alpha": 0.0}, "typical_alpha: 0.0; allowed: above 0"),
+        ({"typical_alpha": -0.3}, "typical_alpha: -0.3; allowed: above 0"),
+        ({"typical_alpha": math.nan}, "typical_alpha: nan; allowed: above 0"),
+        ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),
+        ({"typical_epsilon": 0.0}, "typical_epsilon: 0.0; allowed: above 0"),
+        ({"acceptance": "top_m", "top_m": 0}, "top_m: 0 .*allowed: 1 or more"),
+        ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
+        ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
+        ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),
+        ({"ctc_likelihood_threshold": math.nan}, "ctc_likelihood_threshold: nan; allowed: 0 or m"),
+        ({"ctc_entropy_threshold": 1, "search": "beam"}, "allowed with search: greedy"),
+        ({"ctc_likelihood_threshold": 0.1, "search": "beam"}, "ctc_likelihood.*search: greedy"),
+        (
+            {"ctc_likelihood_threshold": 0.1, "acceptance": "typical"},
+            "ctc_likelihood_threshold: 0.1; allowed with acceptance: exact, not typ",
+        ),
+        ({"ctc_entropy_threshold": 1, "acceptance": "threshold"}, "allowed with acceptance: exact"),
+        ({"search": "beam", "patience": 0.0}, "patience: 0.0; allowed: above 0"),
+        ({"search": "beam", "patience": float("inf")}, "patience: inf; allowed: .*at most 1000"),
+        ({"search": "beam", "patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
+        ({"search": "beam", "length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
+        ({"patience": 1.0}, "patience: 1.0; allowed with search: beam"),
+        (
+            {"search": "beam", "length_penalty": 0.5, "acceptance": "threshold"},
+            "allowed with search: beam and",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        check_options(SearchOptions(**{"search": "greedy"} | options), 5)
+    assert "\n" not in str(refusal.value)
