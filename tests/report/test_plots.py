@@ -1,4 +1,4 @@
-"""Figures: files, and that they show what they are given."""
+"""Figures of an experiment: files and plotted values."""
 
 from dataclasses import replace
 
@@ -24,10 +24,20 @@ def make_decoding(tmp_path, experiment, tag, heads, calls=4):
             total_seconds=0.2 * calls,
             audio_seconds=1.0,
             words=3,
-        )
+        )  # fmt: skip
         for index in range(9)
     }
     return Decoding(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return make_decoding(tmp_path, "base", "plain", 0, 8)
+
+
+@pytest.fixture
+def drafted(tmp_path):
+    return make_decoding(tmp_path, "block", "exact", 2)
 
 
 @pytest.fixture
@@ -59,32 +69,28 @@ def test_training_curves_hold_both_parts(figures, tmp_path):
     assert loss.get_xlabel() == "epoch"
 
 
-def test_heads_come_in_numeric_order(figures, tmp_path):
+def test_heads_are_in_numeric_order(figures, tmp_path):
     experiment_figures.plot_heads(EPOCHS, "x", tmp_path / "x.png")
     loss = figures[0].axes[0]
     assert [line.get_label() for line in loss.lines] == ["1", "2", "10"]
     assert list(loss.lines[2].get_ydata()) == [0.1, 0.2]
 
 
-def test_a_model_without_heads_gets_no_figure_of_them(tmp_path):
+def test_a_model_without_heads_has_no_figure_of_heads(tmp_path):
     epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
     assert experiment_figures.plot_heads(epochs, "x", tmp_path / "x.png") is None
     assert not (tmp_path / "x.png").exists()
 
 
-def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path):
-    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
-    two = make_decoding(tmp_path, "block", "exact", 2)
-    experiment_figures.plot_acceptance([plain, two], tmp_path / "x.png")
+def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, drafted):
+    experiment_figures.plot_acceptance([plain, drafted], tmp_path / "x.png")
     axis = figures[0].axes[0]
     assert [bar.get_height() for bar in axis.patches] == [50.0, 50.0]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
 
 
-def test_speedup_is_that_of_the_decoder(figures, tmp_path):
-    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
-    two = make_decoding(tmp_path, "block", "exact", 2)
-    experiment_figures.plot_speedup([plain, two], plain, tmp_path / "x.png")
+def test_speedup_is_that_of_the_decoder(figures, tmp_path, plain, drafted):
+    experiment_figures.plot_speedup([plain, drafted], plain, tmp_path / "x.png")
     axis = figures[0].axes[0]
     points = axis.collections[0].get_offsets()
     assert points.shape == (9, 2)
@@ -92,16 +98,14 @@ def test_speedup_is_that_of_the_decoder(figures, tmp_path):
     np.testing.assert_array_equal(points[:, 0], range(10, 19))
 
 
-def test_nothing_to_draw_draws_nothing(tmp_path):
-    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
+def test_nothing_to_draw_draws_nothing(tmp_path, plain):
     assert experiment_figures.plot_acceptance([plain], tmp_path / "x.png") is None
     assert experiment_figures.plot_speedup([plain], plain, tmp_path / "x.png") is None
     assert experiment_figures.plot_tokens_per_call([plain], tmp_path / "x.png") is None
 
 
-def test_histogram_counts_every_utterance(figures, tmp_path):
-    two = make_decoding(tmp_path, "block", "exact", 2)
-    experiment_figures.plot_tokens_per_call([two], tmp_path / "x.png")
+def test_histogram_counts_all_utterances(figures, tmp_path, drafted):
+    experiment_figures.plot_tokens_per_call([drafted], tmp_path / "x.png")
     axis = figures[0].axes[0]
     outline = axis.patches[-1].get_xy()
     assert max(outline[:, 1]) >= 1
@@ -123,30 +127,27 @@ def test_running_median_of_few_and_many_points():
     np.testing.assert_allclose(y, 2 * x)
 
 
-def test_speedup_over_a_decoding_whose_search_is_not_known(figures, tmp_path):
+def test_speedup_over_a_decoding_whose_search_is_not_known(figures, tmp_path, drafted):
     theirs = make_decoding(tmp_path, "base", "espnet", 0)
     for statistics in theirs.utterances.values():
         statistics.decoder_seconds, statistics.total_seconds = 0.0, 2.4
-    two = make_decoding(tmp_path, "block", "exact", 2)
-    two.utterances["u0"].tokens = 0
-    two.utterances["u1"].total_seconds = 0.0
-    experiment_figures.plot_speedup([theirs, two], theirs, tmp_path / "x.png")
+    drafted.utterances["u0"].tokens = 0
+    drafted.utterances["u1"].total_seconds = 0.0
+    experiment_figures.plot_speedup([theirs, drafted], theirs, tmp_path / "x.png")
     axis = figures[0].axes[0]
     assert axis.get_ylabel() == "speedup over base espnet"
     points = axis.collections[0].get_offsets()
     # 2.4 s against 0.8 s each.
     np.testing.assert_allclose(points, [[10 + index, 3.0] for index in range(2, 9)])
-    assert experiment_figures.plot_speedup([theirs, two], two, tmp_path / "x.png") is None
+    assert experiment_figures.plot_speedup([theirs, drafted], drafted, tmp_path / "x.png") is None
 
 
-def test_figures_of_each_test_set_have_its_name(tmp_path):
-    plain = make_decoding(tmp_path, "base", "plain", 0, 8)
-    two = make_decoding(tmp_path, "block", "exact", 2)
-    dev = replace(two, test_set="org/dev")
+def test_figures_of_each_test_set_have_its_name(tmp_path, plain, drafted):
+    dev = replace(drafted, test_set="org/dev")
     names = {"acceptance_org_dev.png", "tokens_per_call_org_dev.png", "acceptance_test.png"}
     names |= {"tokens_per_call_test.png", "speedup_test.png"}
     images = experiment_figures.plot_decodings(
-        [plain, two, dev], tmp_path / "asr_base" / "plain", tmp_path / "images"
+        [plain, drafted, dev], tmp_path / "asr_base" / "plain", tmp_path / "images"
     )
     assert {path.name for path in images} == names
     for path in images:

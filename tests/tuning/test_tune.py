@@ -227,43 +227,47 @@ def test_the_decoders_precision_decides_whether_sums_round(
 
 
 @pytest.mark.parametrize(
-    ("table", "options", "message"),
+    ("table", "message"),
+    [("", "wav.scp.*empty"), (None, "wav.scp"), ("a nowhere.wav\n", r"a: nowhere.wav.*--key_file")],
+)
+def test_bad_audio_is_refused(experiment, tmp_path, capsys, table, message):
+    if table is not None:
+        (tmp_path / "wav.scp").write_text(table)
+    assert_refused(experiment, tmp_path, capsys, message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
     [
-        ("", [], "wav.scp.*empty"),
-        (None, [], "wav.scp"),
-        ("a nowhere.wav\n", [], r"a: nowhere.wav.*--key_file"),
-        ("a never-read.wav\n", ["--medusa_choices", "1", "2"], "medusa_choices.*remove it"),
-        ("a never-read.wav\n", ["--ngpu", "2"], "ngpu: 2; allowed: at most 1"),
-        ("a never-read.wav\n", ["--acceptance", "any"], "acceptance: 'any'.*exact"),
+        ("--medusa_choices 1 2", "medusa_choices.*remove it"),
+        ("--ngpu 2", "ngpu: 2; allowed: at most 1"),
+        ("--acceptance any", "acceptance: 'any'.*exact"),
+        ("--ctc_likelihood_threshold 0.1", "threshold: 0.1; allowed while tuning: none"),
+        ("--asr_model_file no.pth", "no.pth: no such checkpoint"),
+        ("--output tuned.yml", "tuned.yml; allowed.*yaml"),
+        ("--search beam --streaming true", "nothing to tune"),
+        ("--config no.yaml", "no.yaml"),
         (
-            "a never-read.wav\n",
-            ["--ctc_likelihood_threshold", "0.1"],
-            "ctc_likelihood_threshold: 0.1; allowed while tuning: none",
-        ),
-        ("a never-read.wav\n", ["--asr_model_file", "no.pth"], "no.pth: no such checkpoint"),
-        ("a never-read.wav\n", ["--output", "tuned.yml"], "tuned.yml; allowed.*yaml"),
-        ("a never-read.wav\n", ["--search", "beam", "--streaming", "true"], "nothing to tune"),
-        ("a never-read.wav\n", ["--config", "no.yaml"], "no.yaml"),
-        (
-            "a never-read.wav\n",
-            ["--search", "beam", "--acceptance", "threshold", "--ctc_weight", "0"],
+            "--search beam --acceptance threshold --ctc_weight 0",
             "acceptance: threshold with search: beam; allowed while tuning",
         ),
-        ("a never-read.wav\n", ["--draft_models", "nowhere"], "draft_model: .*nowhere"),
+        ("--draft_models nowhere", "draft_model: .*nowhere"),
         (
-            "a never-read.wav\n",
-            ["--draft_models", "nowhere", "--drafters", "ctc"],
-            "draft_models: nowhere; allowed with one of model, ctc\\+model among",
+            "--draft_models nowhere --drafters ctc",
+            r"draft_models: nowhere; allowed with one of model, ctc\+model among",
         ),
     ],
 )
-def test_bad_input_is_one_line(experiment, tmp_path, capsys, table, options, message):
-    if table is not None:
-        (tmp_path / "wav.scp").write_text(table)
-    command = [*experiment.options(), "--data_dir", str(tmp_path), "--search", "greedy"]
+def test_bad_options_are_refused(experiment, tmp_path, capsys, options, message):
+    (tmp_path / "wav.scp").write_text("a never-read.wav\n")
+    assert_refused(experiment, tmp_path, capsys, message, *options.split())
+
+
+def assert_refused(experiment, folder, capsys, message, *options):
+    command = [*experiment.options(), "--data_dir", str(folder), "--search", "greedy"]
     with pytest.raises(SystemExit) as stopped:
-        tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
+        tune.main([*command, "--output", str(folder / "tuned.yaml"), *options])
     assert stopped.value.code not in (0, None)
     lines = capsys.readouterr().err.splitlines()
     assert any(re.search(message, line) for line in lines), lines
-    assert not (tmp_path / "tuned.yaml").exists()
+    assert not (folder / "tuned.yaml").exists()
