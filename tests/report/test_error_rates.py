@@ -36,7 +36,7 @@ def test_reports_without_the_line_are_named(tmp_path, text):
         parse_sum(tmp_path / "result.txt")
 
 
-def test_sclites_own_reports_are_read():
+def test_sclites_reports_are_read():
     row = parse_sum(GOLDEN / "four_speakers" / "result.txt")
     assert (row.sentences, row.words, row.err, row.sentence_err) == ("32", "443", "32.7", "81.3")
     assert parse_sum(GOLDEN / "perfect" / "result.txt").correct == "100.0"

@@ -96,7 +96,7 @@ def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
     assert calls_per_word(folder / "statistics.json") is None
 
 
-def test_interval_of_calls_per_word_is_that_of_a_ratio_over_utterances(tmp_path):
+def test_calls_per_word_has_the_interval_of_a_ratio_over_utterances(tmp_path):
     words = {f"u{number:02d}": 2 + number % 7 for number in range(40)}
     folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(words, 1.0), calls=5)
     write_eta(folder, words, 4)
@@ -186,7 +186,7 @@ def test_no_calls(tmp_path):
     assert calls_per_word(folder / "statistics.json") == Estimate(0.0)
 
 
-def test_decodings_by_espnets_own_command(tmp_path):
+def test_decodings_by_espnets_command(tmp_path):
     write_decoding(tmp_path, "ours", "test", {"a": 1.0, "b": 2.0, "c": 3.0})
     write_espnet_decoding(tmp_path, "espnet", "test", [{"b": 4.0, "a": 3.0}, {"c": 0.5}])
     write_espnet_decoding(tmp_path, "espnet", "org/dev", [{"x": 2.0}])
@@ -204,7 +204,7 @@ def test_decodings_by_espnets_own_command(tmp_path):
     assert speedup(espnet, espnet, "decoder_seconds") is None
 
 
-def test_seconds_that_are_not_in_logs(tmp_path):
+def test_seconds_missing_from_logs(tmp_path):
     def read_seconds(logs):
         return {key: timing.seconds for key, timing in timings_by_id(logs).items()}
 
@@ -264,7 +264,7 @@ def test_parameters_of_a_state_dict(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
-def test_checkpoints_that_are_refused(tmp_path, name):
+def test_bad_checkpoints_are_refused(tmp_path, name):
     with pytest.raises(InputError, match="no such checkpoint"):
         count_parameters(tmp_path / name)
     (tmp_path / name).write_bytes(b"no weights, only some bytes")

@@ -155,7 +155,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
         ),
     ],
 )  # fmt: skip
-def test_plans_that_are_refused(tmp_path, text, expected):
+def test_bad_plans_are_refused(tmp_path, text, expected):
     path = tmp_path / "plan.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=expected) as error:
@@ -163,7 +163,7 @@ def test_plans_that_are_refused(tmp_path, text, expected):
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
 
 
-def test_plan_that_is_missing(tmp_path):
+def test_a_missing_plan_is_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_plan(tmp_path / "nonesuch.yaml")
 

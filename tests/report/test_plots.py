@@ -61,7 +61,7 @@ EPOCHS = {
 }
 
 
-def test_training_curves_hold_both_parts(figures, tmp_path):
+def test_training_curves_show_training_and_validation(figures, tmp_path):
     experiment_figures.plot_training(EPOCHS, "x", tmp_path / "x.png")
     loss, accuracy = figures[0].axes
     assert [list(line.get_ydata()) for line in loss.lines] == [[8.0, 7.0], [8.0, 8.0]]
@@ -89,7 +89,7 @@ def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, dra
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
 
 
-def test_speedup_is_that_of_the_decoder(figures, tmp_path, plain, drafted):
+def test_speedup_of_the_decoder(figures, tmp_path, plain, drafted):
     experiment_figures.plot_speedup([plain, drafted], plain, tmp_path / "x.png")
     axis = figures[0].axes[0]
     points = axis.collections[0].get_offsets()
@@ -127,7 +127,7 @@ def test_running_median_of_few_and_many_points():
     np.testing.assert_allclose(y, 2 * x)
 
 
-def test_speedup_over_a_decoding_whose_search_is_not_known(figures, tmp_path, drafted):
+def test_speedup_over_a_decoding_without_search_times(figures, tmp_path, drafted):
     theirs = make_decoding(tmp_path, "base", "espnet", 0)
     for statistics in theirs.utterances.values():
         statistics.decoder_seconds, statistics.total_seconds = 0.0, 2.4

@@ -171,7 +171,7 @@ def test_numbers_stay_as_printed(tmp_path):
         ),
     ],
 )
-def test_published_figures_that_are_refused(tmp_path, changes, expected):
+def test_bad_published_figures_are_refused(tmp_path, changes, expected):
     path = write(tmp_path, TABLE | changes)
     with pytest.raises(InputError, match=expected) as error:
         read_published(path)

@@ -119,7 +119,7 @@ def test_columns_of_drafters(tmp_path, exp):
     assert "- Same text as: Vanilla." in text and "Speedup over" not in text
 
 
-def test_decodings_of_espnets_own_command_and_search(tmp_path, exp):
+def test_decodings_of_espnets_command_and_search(tmp_path, exp):
     folder = write_espnet_decoding(exp / "asr_block", "typical", "test", [{"a": 1.5, "b": 0.5}])
     write_score(folder, "wer", [(9, 1, 0, 0), (9, 1, 0, 0)])
     # ESPnet's search under our command: seconds, but no calls.
@@ -171,7 +171,7 @@ def test_figures_of_each_kind(tmp_path, exp):
     assert "Beside the points: training." in text
 
 
-def test_figures_of_what_is_not_scored(tmp_path, exp):
+def test_figures_of_unscored_decodings(tmp_path, exp):
     figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
     text = write_report(tmp_path, exp, plan(figure=figure))
     assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
@@ -367,7 +367,7 @@ MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model"
     ],
     ids=["published table", "corpus", "size of the corpus", "draft model"],
 )
-def test_plans_that_do_not_fit(tmp_path, exp, capsys, changes, expected):
+def test_plans_of_other_experiments_are_refused(tmp_path, exp, capsys, changes, expected):
     assert expected in fails(tmp_path, exp, plan(**changes), capsys)
 
 

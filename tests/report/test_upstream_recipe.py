@@ -65,7 +65,7 @@ def counts(path):
     return json.loads(path.read_text())
 
 
-def test_files_are_those_of_our_own_recipe(exp, capsys):
+def test_files_equal_those_of_our_recipe(exp, capsys):
     names = run(capsys, exp, "--plain", exp / "decode_plain")
     images = [f"acceptance_{name}" for name in ("org_dev", "test")]
     images += [f"tokens_per_call_{name}" for name in ("org_dev", "test")]
@@ -133,7 +133,7 @@ def add_beam(exp):
     return folder
 
 
-def test_espnets_own_search_next_to_ours(exp, capsys):
+def test_espnets_search_next_to_ours(exp, capsys):
     add_beam(exp)
     run(capsys, exp, "--plain", exp / "decode_plain")
     text = (exp / "RESULTS.md").read_text()
@@ -145,7 +145,7 @@ def test_espnets_own_search_next_to_ours(exp, capsys):
     assert not (exp / BEAM / "test" / "statistics.json").exists()
 
 
-def test_speedup_over_espnets_own_search(exp, capsys):
+def test_speedup_over_espnets_search(exp, capsys):
     add_beam(exp)
     names = run(capsys, exp, "--plain", exp / BEAM)
     text = (exp / "RESULTS.md").read_text()
@@ -156,7 +156,7 @@ def test_speedup_over_espnets_own_search(exp, capsys):
     assert str(exp / "images" / "speedup_test.png") in names
 
 
-def test_rate_of_frontends_that_name_none(exp, capsys):
+def test_frontends_without_a_sample_rate(exp, capsys):
     add_beam(exp)
     (exp / "config.yaml").write_text("frontend: default\n")
     run(capsys, exp)
@@ -180,7 +180,7 @@ def test_twice_gives_the_same_files(exp, capsys):
     assert names == [name for name in first_names if name not in merged] and len(merged) == 3
 
 
-def test_merged_statistics_stay(exp, capsys):
+def test_merged_statistics_are_not_rewritten(exp, capsys):
     run(capsys, exp)
     path = exp / PLAIN / "test" / "statistics.json"
     merged = counts(path)
@@ -280,7 +280,7 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
 
 
 @pytest.mark.parametrize("content", ['{"utterances"', "[]", '{"set": {}, "utterances": {}}'])
-def test_merged_statistics_that_are_malformed(exp, capsys, content):
+def test_malformed_merged_statistics_are_refused(exp, capsys, content):
     run(capsys, exp)
     path = exp / PLAIN / "test" / "statistics.json"
     path.write_text(content)
@@ -294,7 +294,7 @@ def test_merged_statistics_that_are_malformed(exp, capsys, content):
         (["--config", "plan.yaml", "--output", "x", "--plain", "y"], "--plain: not allowed"),
     ],
 )
-def test_options_that_do_not_go_together(capsys, options, message):
+def test_conflicting_options_are_refused(capsys, options, message):
     with pytest.raises(SystemExit) as stop:
         report.main(["exp", *options])
     assert stop.value.code == 2

@@ -77,7 +77,7 @@ def test_nbest_with_a_draft_model(seed, kind):
 @pytest.mark.parametrize("left_out", ["lm", "ctc"])
 @pytest.mark.parametrize("heads", DRAFTING)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_scorer_that_is_not_used_for_drafts(seed, heads, left_out):
+def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [14, 9, 11])

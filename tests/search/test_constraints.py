@@ -118,7 +118,7 @@ def test_values_by_hand():
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(cases(), st.lists(st.integers(0, V - 1), max_size=6), st.integers(0, 6))
-def test_allowed_tokens_are_those_that_have_a_score(case, tokens, min_length):
+def test_allowed_tokens_have_a_score(case, tokens, min_length):
     options, *_ = case
     constraints = build_constraints(options, V, EOS)
     expected = 0

@@ -53,7 +53,7 @@ def test_exact_equals_plain_greedy_with_a_draft_model(seed, kind):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_minimum_length_holds_inside_drafts(seed):
+def test_minimum_length_inside_a_draft(seed):
     decoder = tiny_decoder(seed, "linear", 4)
     memory, lengths = random_memory(seed, [6, 3, 9])
     max_lengths, min_lengths = [20, 30, 12], [5, 11, 12]
@@ -266,7 +266,7 @@ def test_statistics():
     assert plain.drafted == []
 
 
-def test_a_node_budget_holds_and_keeps_the_best_drafts():
+def test_a_node_budget_keeps_the_best_drafts():
     decoder = tiny_decoder(1, "block", 4)
     memory, lengths = random_memory(1, [9])
     counts = {}

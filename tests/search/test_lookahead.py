@@ -96,7 +96,7 @@ def test_depth_by_cost_is_the_best_of_all():
         assert rate(chosen.depth(after(0, 0, 0))) == pytest.approx(rate(best))
 
 
-def test_costs_follow_what_was_measured_last():
+def test_costs_follow_the_latest_measurements():
     chosen = ByCost(1, 10)
     state = after(5, 5, 5)
     assert chosen.depth(state) == 5  # nothing measured yet
@@ -172,7 +172,7 @@ def lookaheads():
 
 @pytest.mark.parametrize("kind", ["near", "other"])
 @pytest.mark.parametrize("number", range(4))
-def test_greedy_text_stays_and_bounds_hold(number, kind):
+def test_lookahead_does_not_change_greedy_text(number, kind):
     rng = random.Random(f"{number} {kind}")
     lookahead = lookaheads()[number]
     module, decoder = drafted(number, kind)
@@ -190,7 +190,7 @@ def test_greedy_text_stays_and_bounds_hold(number, kind):
 
 @pytest.mark.parametrize("ctc", [0.0, 0.3])
 @pytest.mark.parametrize("number", range(4))
-def test_nbest_stays(number, ctc):
+def test_lookahead_does_not_change_the_nbest_list(number, ctc):
     _, decoder = drafted(number, "near")
     memory, lengths = random_memory(number, [14, 9])
     scorers, branch = make_scorers(number)

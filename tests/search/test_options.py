@@ -15,7 +15,7 @@ def chosen(**given):
     return options.draft_depth, options.draft_vocab_size
 
 
-def test_options_that_are_set_stay():
+def test_given_options_win_over_defaults():
     assert chosen(search="greedy") == (3, 900)
     assert chosen(search="greedy", drafter="heads", acceptance="typical") == (3, 900)
     assert chosen(search="greedy", draft_depth=0) == (0, 900)
@@ -32,7 +32,7 @@ def test_defaults_are_for_verified_heads_only(given):
 
 
 @pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
-def test_without_defaults_options_stay(conf):
+def test_options_without_defaults_are_unchanged(conf):
     options = SearchOptions(search="greedy")
     assert with_draft_defaults(options, conf) == options
 

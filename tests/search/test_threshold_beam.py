@@ -217,7 +217,7 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 6, 11])
-def test_the_maximum_length_holds_inside_drafts(max_length):
+def test_maximum_length_inside_a_draft(max_length):
     decoder = tiny_decoder(1, "none")
     memory, lengths = random_memory(1, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5]))
